@@ -1,0 +1,89 @@
+"""Every name this platform gives: runs, pods, labels and object keys. Pure, so that all parts agree."""
+
+import re
+import secrets
+from datetime import UTC, datetime
+from typing import Final, Literal, get_args
+
+GROUP: Final = "dapo.io"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+KIND: Final = "DAPOJob"
+PLURAL: Final = "dapojobs"
+SINGULAR: Final = "dapojob"
+SHORT_NAME: Final = "dj"
+
+LABEL_JOB: Final = f"{GROUP}/job"
+LABEL_ROLE: Final = f"{GROUP}/role"
+LABEL_ATTEMPT: Final = f"{GROUP}/attempt"
+LABEL_INDEX: Final = f"{GROUP}/index"
+LABEL_RUN: Final = f"{GROUP}/run"
+
+Role = Literal["head", "trainer", "rollout"]
+ROLES: Final[tuple[Role, ...]] = get_args(Role)
+
+# A pod's name is also its host name and the name of a Service: an RFC 1035 label of 63 characters.
+MAX_LABEL: Final = 63
+MAX_ATTEMPT: Final = 9999
+MAX_INDEX: Final = 9999
+MAX_JOB_NAME: Final = MAX_LABEL - len("-rollout-9999-9999")
+NAME_PATTERN: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
+
+_STEP_FOLDER = re.compile(r"^step-(\d{6,})$")
+_SUFFIX_ALPHABET: Final = "23456789abcdefghjkmnpqrstuvwxyz"
+
+
+def child_name(job: str, role: Role, attempt: int, index: int) -> str:
+    """Name of one pod: `{job}-{role}-{attempt}-{index}`; the same inputs always give the same name."""
+    return f"{job}-{role}-{attempt}-{index}"
+
+
+def child_labels(job: str, run_id: str, role: Role, attempt: int, index: int) -> dict[str, str]:
+    """Labels by which a job's pods are found and told apart."""
+    return {
+        "app.kubernetes.io/name": "dapo",
+        "app.kubernetes.io/managed-by": "dapo-operator",
+        LABEL_JOB: job,
+        LABEL_RUN: run_id,
+        LABEL_ROLE: role,
+        LABEL_ATTEMPT: str(attempt),
+        LABEL_INDEX: str(index),
+    }
+
+
+def new_run_id(job: str, now: datetime | None = None, suffix: str | None = None) -> str:
+    """A readable, unique run name: `{job}-{UTC day}-{UTC minute}-{four random characters}`, at most 63 long."""
+    moment = (now or datetime.now(UTC)).astimezone(UTC)
+    tail = suffix or "".join(secrets.choice(_SUFFIX_ALPHABET) for _ in range(4))
+    return f"{job}-{moment:%Y%m%d-%H%M}-{tail}"
+
+
+def step_folder(step: int) -> str:
+    """`step-000123`: six digits, so that names sort as steps do (up to 999,999 steps)."""
+    return f"step-{step:06d}"
+
+
+def parse_step_folder(name: str) -> int | None:
+    """The step of a `step-000123` folder name, or None when it is no such name."""
+    found = _STEP_FOLDER.match(name)
+    return int(found.group(1)) if found else None
+
+
+def checkpoints_prefix(run_id: str) -> str:
+    """Under which object keys a run's checkpoints lie, with the closing slash."""
+    return f"{run_id}/checkpoints/"
+
+
+def checkpoint_prefix(run_id: str, step: int) -> str:
+    """Under which object keys the checkpoint of one step lies, with the closing slash."""
+    return f"{checkpoints_prefix(run_id)}{step_folder(step)}/"
+
+
+def manifest_key(run_id: str, step: int) -> str:
+    """Key of the object whose existence commits a checkpoint."""
+    return f"{checkpoint_prefix(run_id, step)}manifest.json"
+
+
+def samples_key(run_id: str, step: int, attempt: int) -> str:
+    """Key of the Parquet object with the logged samples of one step."""
+    return f"{run_id}/samples/{step_folder(step)}-attempt-{attempt}.parquet"

@@ -1,0 +1,109 @@
+"""What all groups of the job file share: strict frozen models, and the text types that several groups use."""
+
+import re
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic.alias_generators import to_camel
+
+T = TypeVar("T")
+
+
+class SpecModel(BaseModel):
+    """A group of fields: camelCase in YAML, snake_case in Python, unknown fields refused, values never coerced."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, alias_generator=to_camel, validate_default=True
+    )
+
+
+# A YAML list, kept as a tuple so that a job stays immutable.
+Items = Annotated[tuple[T, ...], Field(strict=False)]
+
+
+def from_preset(description: str, **limits: Any) -> Any:
+    """A field that `algorithm.preset` fills when the file leaves it out: required of the model, optional in the file."""
+    return Field(description=description, json_schema_extra={"x-preset": True}, **limits)
+
+
+URI_SCHEMES = ("hf", "s3", "file", "pvc")
+URI_PATTERN = r"^(hf://[^/\s]+/[^/\s]+.*|s3://[^/\s]+.*|file:///.+|pvc://[^/\s]+.*)$"
+_HAS_SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):")
+
+
+def has_scheme(text: str) -> bool:
+    """Whether `text` is a URI of some kind; otherwise it is a plain path."""
+    return _HAS_SCHEME.match(text) is not None
+
+
+def _known_uri(text: str) -> str:
+    if re.match(URI_PATTERN, text):
+        return text
+    found = _HAS_SCHEME.match(text)
+    if found is None:
+        raise ValueError(
+            "a plain path is understood only by `dapo run` and `dapo plan`; write hf://, s3://, file:/// or pvc://"
+        )
+    if found.group(1) not in URI_SCHEMES:
+        raise ValueError(f"the scheme {found.group(1)}: is not known; write hf://, s3://, file:/// or pvc://")
+    raise ValueError("write hf://owner/name, s3://bucket/key, file:///absolute/path or pvc://claim/path")
+
+
+Uri = Annotated[
+    str,
+    Field(max_length=1024),
+    AfterValidator(_known_uri),
+    WithJsonSchema({"type": "string", "maxLength": 1024, "pattern": URI_PATTERN}),
+]
+
+
+def _no_hub(text: str) -> str:
+    if text.startswith("hf://"):
+        raise ValueError("a model hub is no place for checkpoints; write s3://, file:/// or pvc://")
+    return text
+
+
+WritableUri = Annotated[
+    Uri,
+    AfterValidator(_no_hub),
+    WithJsonSchema(
+        {"type": "string", "maxLength": 1024, "pattern": URI_PATTERN.replace("hf://[^/\\s]+/[^/\\s]+.*|", "")}
+    ),
+]
+
+QUANTITY_PATTERN = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$"
+
+
+def _quantity(value: object) -> object:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _known_quantity(text: str) -> str:
+    if not re.match(QUANTITY_PATTERN, text) or len(text) > 32:
+        raise ValueError('write a Kubernetes quantity such as 4, "500m" or "16Gi"')
+    return text
+
+
+# Whole numbers are taken as they are written (`cpu: 4`); fractions are text ("500m"), as the API conventions ask.
+Quantity = Annotated[
+    str,
+    BeforeValidator(_quantity),
+    AfterValidator(_known_quantity),
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "x-kubernetes-int-or-string": True,
+            "pattern": QUANTITY_PATTERN,
+        }
+    ),
+]
+
+ShortName = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?$")]
+Seconds = Annotated[int, Field(ge=1, le=31_536_000)]
+Share = Annotated[float, Field(gt=0, le=1)]
+
+# Objects whose fields belong to another system (a pod template, verl's configuration): carried as they are.
+FreeObject = Annotated[
+    dict[str, Any],
+    WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True}),
+]
