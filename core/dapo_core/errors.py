@@ -5,6 +5,7 @@ DapoError
  +- DataError         a data file can not be used: file, row and column
  +- ModelError        the model can not be loaded
  +- RunBusyError      another process holds this run
+ +- NotInstalledError  a command's packages are not installed
  +- StoreError        the metadata or object store can not be used
      +- CheckpointError   a checkpoint is missing, torn or does not fit
 """
@@ -25,7 +26,7 @@ class DapoError(Exception):
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """One thing wrong with a job file: its dotted YAML field and a whole sentence that names field, value and remedy."""
+    """One thing wrong with a job file: its dotted YAML field, and a sentence that names field, value and remedy."""
 
     field: str
     message: str
@@ -58,6 +59,12 @@ class ModelError(DapoError):
 
 class RunBusyError(DapoError):
     """Another process already works on this run."""
+
+    user_mistake = True
+
+
+class NotInstalledError(DapoError):
+    """A command needs packages that are not installed here."""
 
     user_mistake = True
 

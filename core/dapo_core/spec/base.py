@@ -22,7 +22,7 @@ Items = Annotated[tuple[T, ...], Field(strict=False)]
 
 
 def from_preset(description: str, **limits: Any) -> Any:
-    """A field that `algorithm.preset` fills when the file leaves it out: required of the model, optional in the file."""
+    """A field that `algorithm.preset` fills when the file leaves it out: required here, optional in the file."""
     return Field(description=description, json_schema_extra={"x-preset": True}, **limits)
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from dapo_core.spec.base import Items, SpecModel, ShortName, Uri
+from dapo_core.spec.base import Items, ShortName, SpecModel, Uri
 
 
 class Lora(SpecModel):

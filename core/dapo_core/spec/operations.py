@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from dapo_core.naming import Role
-from dapo_core.spec.base import Items, SpecModel, Seconds, WritableUri
+from dapo_core.spec.base import Items, Seconds, SpecModel, WritableUri
 
 BEST_METRIC_PATTERN = r"^val-core/[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?/[A-Za-z0-9_]+/(mean|best|maj)@[1-9][0-9]*$"
 RESUME_PATTERN = r"^((s3://|pvc://)[^/\s]+.*|file:///.+|[a-z0-9]([-a-z0-9]*[a-z0-9])?(@[0-9]+)?)$"

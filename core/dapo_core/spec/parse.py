@@ -28,7 +28,7 @@ def parse_job(data: dict[str, Any]) -> DAPOJob:
     return DAPOJob.model_validate(_without_status(data))
 
 
-def find_problems(data: dict[str, Any]) -> list[Problem]:
+def find_problems(data: Any) -> list[Problem]:
     """Everything wrong with a job, in the order of its fields."""
     if not isinstance(data, dict):
         return [Problem("", "A DAPOJob must be a mapping with apiVersion, kind, metadata and spec.")]

@@ -54,8 +54,9 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> Tree:
     result = deepcopy(dict(base))
     for key, value in over.items():
         below = result.get(key)
-        both = isinstance(below, dict) and isinstance(value, Mapping)
-        result[key] = merged(below, value) if both else deepcopy(value)
+        result[key] = (
+            merged(below, value) if isinstance(below, dict) and isinstance(value, Mapping) else deepcopy(value)
+        )
     return result
 
 

@@ -171,7 +171,7 @@ def shown(value: object) -> str:
 def _plain(value: object) -> str:
     try:
         return str(value)
-    except Exception as error:  # noqa: BLE001 - whole numbers past the interpreter's digit limit, broken __str__
+    except Exception as error:
         return f"<{type(error).__name__}>"
 
 

@@ -152,8 +152,8 @@ def engines_fit(topology: Topology) -> Iterator[Problem]:
     elif gpus and (pods.replicas * gpus % parallel or (gpus % parallel and parallel % gpus)):
         yield _problem(
             "topology.rollout.tensorParallel",
-            f"is {parallel}, over which {pods.replicas} {role} pods of {gpus} GPUs can't be divided: set it to a number "
-            f"that divides {gpus}, or to whole pods that divide all {pods.replicas * gpus}.",
+            f"is {parallel}, over which {pods.replicas} {role} pods of {gpus} GPUs can't be divided: set it to a "
+            f"number that divides {gpus}, or to whole pods that divide all {pods.replicas * gpus}.",
         )
 
 

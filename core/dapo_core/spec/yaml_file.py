@@ -46,7 +46,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
 def _read(path: Path) -> Any:
     try:
         text = path.read_text(encoding="utf-8")
-        return json.loads(text) if path.suffix == ".json" else yaml.load(text, Loader=_Loader)  # noqa: S506
+        return json.loads(text) if path.suffix == ".json" else yaml.load(text, Loader=_Loader)
     except OSError as error:
         raise _error(path, f"can not be read: {error.strerror or error}.") from error
     except UnicodeDecodeError as error:
