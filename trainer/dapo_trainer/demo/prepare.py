@@ -1,0 +1,61 @@
+"""Make the demo's model and data once: `python -m dapo_trainer.demo.prepare FOLDER [--seed N]`."""
+
+import argparse
+import json
+import os
+from pathlib import Path
+from random import Random
+
+from dapo_trainer.demo.task import problems, question
+
+WARM_START_SECONDS = 60.0
+TRAIN_PROMPTS, VALIDATION_PROMPTS = 4096, 64
+DONE = "made.json"  # written last: a folder without it is made again
+
+
+def rows(name: str, count: int, random: Random, without: set[tuple[int, int]]) -> list[dict[str, object]]:
+    """verl's chat schema; pairs in `without` are left out, so that validation prompts are never trained on."""
+    pairs = (pair for pair in problems(random) if pair not in without)
+    return [
+        {
+            "data_source": name,
+            "prompt": [{"role": "user", "content": question(a, b)}],
+            "ability": "math",
+            "reward_model": {"style": "rule", "ground_truth": str(a + b)},
+            "extra_info": {"index": index},
+        }
+        for index, (a, b) in zip(range(count), pairs, strict=False)
+    ]
+
+
+def prepare(folder: Path, seed: int) -> None:
+    import pyarrow
+    from pyarrow import parquet
+
+    from dapo_trainer.demo.warm_start import warm_start
+
+    folder.mkdir(parents=True, exist_ok=True)
+    # The validation prompts do not depend on the seed: curves of several seeds compare.
+    held_out = [pair for pair, _ in zip(problems(Random(20250318)), range(VALIDATION_PROMPTS), strict=False)]
+    validation = rows("arithmetic", VALIDATION_PROMPTS, Random(20250318), set())
+    training = rows("arithmetic", TRAIN_PROMPTS, Random(seed), set(held_out))
+    parquet.write_table(pyarrow.Table.from_pylist(validation), folder / "validation.parquet")
+    parquet.write_table(pyarrow.Table.from_pylist(training), folder / "train.parquet")
+    warm_start(folder / "model", seed, WARM_START_SECONDS)
+    temporary = folder / f".{DONE}"
+    temporary.write_text(json.dumps({"seed": seed, "warmStartSeconds": WARM_START_SECONDS}))
+    os.replace(temporary, folder / DONE)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    if not (arguments.folder / DONE).exists():
+        print(f"Making a small model and its data in {arguments.folder} (about {WARM_START_SECONDS:g} s, once).")
+        prepare(arguments.folder, arguments.seed)
+
+
+if __name__ == "__main__":
+    main()

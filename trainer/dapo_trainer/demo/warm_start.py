@@ -1,0 +1,92 @@
+"""A small Qwen2 policy that answers the demo's questions about one time in three: built and trained here, in seconds."""
+
+import time
+from pathlib import Path
+from random import Random
+
+import torch
+from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
+from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+from dapo_trainer.demo.task import Habits, demonstration, problems, question
+
+IGNORED = -100  # torch's label that carries no loss
+BATCH = 96
+
+
+def tokenizer() -> Qwen2Tokenizer:
+    """Byte-level BPE without merges: transformers rebuilds any qwen2 tokenizer as this class, so no other survives."""
+    specials = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    vocabulary = {token: i for i, token in enumerate([*bytes_to_unicode().values(), *specials])}
+    made = Qwen2Tokenizer(
+        vocab=vocabulary,
+        merges=[],
+        unk_token="<|endoftext|>",
+        pad_token="<|endoftext|>",
+        eos_token="<|im_end|>",
+        additional_special_tokens=["<|im_start|>"],
+        model_max_length=512,
+    )
+    # The newline is an expression because transformers trims one that follows a block tag.
+    made.chat_template = (
+        "{% for m in messages %}<|im_start|>{{ m['content'] }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '\\n' }}{% endif %}"
+    )
+    return made
+
+
+def model(vocabulary: Qwen2Tokenizer) -> Qwen2ForCausalLM:
+    return Qwen2ForCausalLM(
+        Qwen2Config(
+            vocab_size=len(vocabulary),  # more would shift the trainer's log-probs against vLLM's, which masks the rest
+            hidden_size=128,
+            intermediate_size=384,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            num_key_value_heads=4,
+            max_position_embeddings=128,
+            tie_word_embeddings=False,
+            bos_token_id=None,
+            eos_token_id=vocabulary.eos_token_id,
+            pad_token_id=vocabulary.pad_token_id,
+        )
+    ).float()
+
+
+def _batch(size: int, text: Qwen2Tokenizer, habits: Habits, random: Random) -> tuple[torch.Tensor, torch.Tensor]:
+    """Token ids and labels, [size, longest]: the prompt carries no loss."""
+    pairs = []
+    for (a, b), _ in zip(problems(random), range(size), strict=False):
+        prompt = text.encode(f"<|im_start|>{question(a, b)}\n")
+        pairs.append((prompt, text.encode(demonstration(a, b, habits, random) + "<|im_end|>")))
+    longest = max(len(prompt) + len(answer) for prompt, answer in pairs)
+    ids = torch.full((size, longest), text.pad_token_id)
+    labels = torch.full((size, longest), IGNORED)
+    for row, (prompt, answer) in enumerate(pairs):
+        end = len(prompt) + len(answer)
+        ids[row, :end] = torch.tensor(prompt + answer)
+        labels[row, len(prompt) : end] = torch.tensor(answer)
+    return ids, labels
+
+
+def warm_start(folder: Path, seed: int, seconds: float, habits: Habits | None = None) -> Qwen2ForCausalLM:
+    """Train for `seconds` of wall time on demonstrations and save model and tokenizer to `folder`."""
+    torch.manual_seed(seed)
+    random, text = Random(seed), tokenizer()
+    policy = model(text)
+    optimizer = torch.optim.AdamW(policy.parameters(), 3e-3)
+    begun, step = time.monotonic(), 0
+    while (elapsed := time.monotonic() - begun) < seconds:
+        # Linear decay by time: the slips are noise, and a small last step is what averages them out.
+        for group in optimizer.param_groups:
+            group["lr"] = 3e-3 * min(1.0, step / 20) * max(0.03, 1 - elapsed / seconds)
+        ids, labels = _batch(BATCH, text, habits or Habits(), random)
+        loss = policy(ids, labels=labels).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        step += 1
+    policy.save_pretrained(folder)
+    text.save_pretrained(folder)
+    return policy

@@ -1,0 +1,26 @@
+"""What a check says of one response."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`score`: the reward before length penalties; `predicted`: the answer that was read, for maj@k.
+
+    `failure` is set when the check failed for reasons of its own (a crash, a hang, NaN): then nothing is known of
+    the response, and `reward.onTimeout` says what becomes of it.
+    """
+
+    score: float
+    correct: bool
+    predicted: str | None = None
+    failure: str | None = None
+
+
+def right_or_wrong(correct: bool, predicted: str | None) -> Verdict:
+    """The paper's rule reward: +1 or -1 (section 2.4, equation 7)."""
+    return Verdict(1.0 if correct else -1.0, correct, predicted)
+
+
+def failed(reason: str) -> Verdict:
+    return Verdict(-1.0, False, None, reason)

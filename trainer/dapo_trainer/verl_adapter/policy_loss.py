@@ -1,0 +1,37 @@
+"""verl's clipped policy loss with the two sides of the clip counted apart.
+
+verl's `actor/pg_clipfrac` adds both sides and its `pg_clipfrac_lower` is the dual clip: neither shows whether
+clip-higher (paper section 3.1) lets unlikely tokens grow. Loaded in every trainer rank by `model.external_lib`.
+"""
+
+from typing import Any
+
+import torch
+from verl.trainer.ppo.core_algos import compute_policy_loss_vanilla, register_policy_loss
+from verl.utils.torch_functional import masked_mean
+
+CLIP_FRACTION_HIGH = "actor/clip_fraction_high"
+CLIP_FRACTION_LOW = "actor/clip_fraction_low"
+
+
+@register_policy_loss("dapo")  # type: ignore[untyped-decorator]
+def dapo_policy_loss(
+    old_log_prob: torch.Tensor,
+    log_prob: torch.Tensor,
+    advantages: torch.Tensor,
+    response_mask: torch.Tensor,
+    loss_agg_mode: str = "token-mean",
+    config: Any = None,
+    rollout_is_weights: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, dict[str, Any]]:
+    """All tensors [responses, tokens]; the loss is verl's, untouched."""
+    loss, metrics = compute_policy_loss_vanilla(
+        old_log_prob, log_prob, advantages, response_mask, loss_agg_mode, config, rollout_is_weights
+    )
+    with torch.no_grad():
+        ratio = torch.exp(torch.clamp(log_prob - old_log_prob, -20.0, 20.0))
+        high = (ratio > 1 + config.clip_ratio_high) & (advantages > 0)
+        low = (ratio < 1 - config.clip_ratio_low) & (advantages < 0)
+        metrics[CLIP_FRACTION_HIGH] = masked_mean(high.float(), response_mask).item()
+        metrics[CLIP_FRACTION_LOW] = masked_mean(low.float(), response_mask).item()
+    return loss, metrics

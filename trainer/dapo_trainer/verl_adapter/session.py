@@ -1,0 +1,75 @@
+"""The one run of this process: what verl's parts, made by class path, cannot be handed.
+
+`runner` opens it before verl starts; trainers, buffer, agent loop and checkpoint callback find it here.
+"""
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from dapo_trainer.evaluation import Evaluated
+from dapo_trainer.verl_adapter.ledger import Ledger
+
+
+class Report(Protocol):
+    """Where a run's news go. No method may raise or block: reporting never stops training."""
+
+    def phase(self, phase: str, step: int, detail: str = "") -> None: ...
+
+    def step(self, step: int, values: Mapping[str, float]) -> None: ...
+
+    def event(self, kind: str, reason: str, message: str, step: int | None = None) -> None: ...
+
+    def samples(self, step: int, rows: list[dict[str, Any]]) -> None: ...
+
+    def checkpoint(self, step: int, folder: Path, metrics: Mapping[str, float]) -> None: ...
+
+
+@dataclass
+class Session:
+    report: Report
+    settings: Mapping[str, Any]
+    ledger: Ledger = field(default_factory=Ledger)
+    stop: threading.Event = field(default_factory=threading.Event)
+    # Filled by the agent loop's thread, emptied by the trainer's; list.append is atomic.
+    evaluated: list[Evaluated] = field(default_factory=list)
+    sample_rows: list[dict[str, Any]] = field(default_factory=list)
+    # The last whole steps on record and on disk; a resumed run starts with the step it resumes from.
+    last_recorded: int = 0
+    last_saved: int = 0
+    _unrecorded: dict[int, Path] = field(default_factory=dict)
+
+    def saved(self, step: int, folder: Path) -> None:
+        """verl has written the checkpoint of `step` to `folder`; it is offered to the store once `recorded`."""
+        self._unrecorded[step] = folder
+        self.last_saved = step
+
+    def recorded(self, step: int, values: Mapping[str, float]) -> None:
+        """The metrics of `step` are on record: its checkpoint, if any, may be committed."""
+        self.last_recorded = step
+        if (folder := self._unrecorded.pop(step, None)) is not None:
+            self.report.checkpoint(step, folder, values)
+
+
+class Stopped(Exception):
+    """A clean stop was asked for, and the step in progress is abandoned at a point that loses nothing."""
+
+
+class SamplingExhausted(Exception):
+    """Dynamic sampling reached its cap without a full batch, and the job says not to train on a part."""
+
+
+_current: Session | None = None
+
+
+def open_session(session: Session) -> None:
+    global _current
+    _current = session
+
+
+def current() -> Session:
+    assert _current is not None, "runner opens the session before it builds verl's trainer"
+    return _current
+

@@ -1,0 +1,101 @@
+"""Trainer -> rollout weights over plain TCP, for separate pools without CUDA: verl's checkpoint engine `dapo_tcp`.
+
+The master rank serves every rollout worker from one ZeroMQ router, bucket by bucket: [header | tensor bytes ...].
+"""
+
+import pickle
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import ray
+import torch
+import zmq
+import zmq.asyncio
+from verl.checkpoint_engine.base import CheckpointEngine, CheckpointEngineRegistry
+
+Named = tuple[str, torch.Tensor]
+
+
+def _buckets(weights: Iterator[Named], limit: int) -> Iterator[list[Named]]:
+    """Whole tensors grouped up to `limit` bytes; one larger than that travels alone."""
+    bucket: list[Named] = []
+    size = 0
+    for name, weight in weights:
+        plain = weight.detach().cpu().contiguous()
+        if bucket and size + plain.nbytes > limit:
+            yield bucket
+            bucket, size = [], 0
+        bucket.append((name, plain))
+        size += plain.nbytes
+    yield bucket
+
+
+def _frames(bucket: list[Named]) -> list[Any]:
+    header = pickle.dumps([(name, weight.dtype, weight.shape) for name, weight in bucket])
+    return [header, *(weight.view(torch.uint8).reshape(-1).numpy().data for _, weight in bucket)]
+
+
+def _tensors(frames: list[Any]) -> list[Named]:
+    header = pickle.loads(frames[0])
+    return [
+        (name, torch.frombuffer(bytearray(raw), dtype=dtype).view(shape))
+        for (name, dtype, shape), raw in zip(header, frames[1:], strict=True)
+    ]
+
+
+@CheckpointEngineRegistry.register("dapo_tcp")
+class TcpTransport(CheckpointEngine):  # type: ignore[misc]
+    """Trainer ranks count from 0, rollout workers from -1 downwards (verl's convention for its engines)."""
+
+    def __init__(self, bucket_size: int, is_master: bool = False, **_: Any) -> None:
+        self.bucket_size, self.is_master = bucket_size, is_master
+        self.socket: Any = None
+        self.rank = self.peers = 0
+
+    def prepare(self) -> str | None:
+        """The address rollout workers dial; only the master rank listens."""
+        if not self.is_master:
+            return None
+        self.socket = zmq.Context.instance().socket(zmq.ROUTER)
+        host = ray.util.get_node_ip_address()
+        return f"tcp://{host}:{self.socket.bind_to_random_port(f'tcp://{host}')}"
+
+    @classmethod
+    def build_topology(
+        cls, actor_wg_world_size: int, rollout_world_size: int, metadata: list[str | None]
+    ) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
+        def side(ranks: list[int]) -> dict[str, list[Any]]:
+            return {"rank": ranks, "peers": [rollout_world_size] * len(ranks), "address": [metadata[0]] * len(ranks)}
+
+        return side(list(range(actor_wg_world_size))), side([-1 - i for i in range(rollout_world_size)])
+
+    def init_process_group(self, rank: int, peers: int, address: str) -> None:
+        self.rank, self.peers = rank, peers
+        if rank < 0:
+            self.socket = zmq.asyncio.Context.instance().socket(zmq.DEALER)
+            self.socket.connect(address)
+
+    def finalize(self) -> None:
+        if self.socket is not None:
+            self.socket.close(linger=1000)
+            self.socket = None
+
+    @torch.no_grad()
+    async def send_weights(self, weights: Iterator[Named], global_steps: int | None = None) -> None:
+        if not self.is_master:
+            for _ in weights:  # gathering a sharded tensor is collective: every rank walks the whole model
+                pass
+            return
+        peers = [self.socket.recv_multipart()[0] for _ in range(self.peers)]
+        for bucket in _buckets(weights, self.bucket_size):
+            frames = _frames(bucket)
+            for peer in peers:
+                self.socket.send_multipart([peer, *frames])
+        for peer in peers:
+            self.socket.send_multipart([peer, b""])
+
+    async def receive_weights(self, global_steps: int | None = None) -> AsyncIterator[Named]:
+        await self.socket.send(b"ready")
+        while (frames := await self.socket.recv_multipart())[0]:
+            for named in _tensors(frames):
+                yield named

@@ -1,0 +1,182 @@
+"""verl's V1 trainers with our parts in their hooks: colocated (synchronous) and separated (asynchronous).
+
+verl's loop, loss, engines and weight updates are its own; here are the prompts a step asks for, the metrics it lacks,
+validation by groups, phases for whoever watches, and a stop that loses nothing.
+"""
+
+import logging
+import uuid
+from typing import Any
+
+import numpy as np
+import torch
+import transfer_queue as tq
+from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.v1 import PPOTrainerSeparateAsync, PPOTrainerSync, register_trainer
+from verl.utils import tensordict_utils as tu
+from verl.workers.rollout.llm_server import LLMServerClient
+
+from dapo_trainer.evaluation import validation_metrics
+from dapo_trainer.sampling import Kind, Tally
+from dapo_trainer.verl_adapter.agent_loop import VALIDATION
+from dapo_trainer.verl_adapter.group_buffer import WAKE_SECONDS, GroupBuffer
+from dapo_trainer.verl_adapter.group_server import GroupClient
+from dapo_trainer.verl_adapter.session import Stopped, current
+
+# verl 0.9.1 passes flush=True to a logger call of this module, a TypeError when the level lets it through.
+logging.getLogger("verl.trainer.ppo.v1.trainer_separate_async").setLevel(logging.WARNING)
+
+
+class _Hooks:
+    """Mixed in before a verl trainer."""
+
+    global_steps: int
+    replay_buffer: GroupBuffer
+    timing_raw: dict[str, float]
+    config: Any
+
+    def _phase(self, phase: str, detail: str = "") -> None:
+        current().report.phase(phase, self.global_steps, detail)
+
+    # ---- what a step asks for -------------------------------------------------------------------------------------
+
+    def prepare_step(self) -> dict[str, float]:
+        self._phase("generate")
+        missing = self.replay_buffer.begin_step(self.global_steps, self.config.data.train_batch_size)
+        if missing:
+            self._add_prompts_to_generate(missing)  # type: ignore[attr-defined]
+        return {}
+
+    def on_train_begin(self) -> None:
+        self.replay_buffer.restore()
+        super().on_train_begin()  # type: ignore[misc]
+
+    # ---- phases ---------------------------------------------------------------------------------------------------
+
+    def _setup(self) -> None:
+        current().report.phase("start", 0, "starting the trainer")
+        super()._setup()  # type: ignore[misc]
+
+    def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        self._phase("score")
+        batch = super()._compute_old_log_prob(batch, metrics)  # type: ignore[misc]
+        metrics |= _mean_probability(batch)
+        return batch
+
+    def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        self._phase("update")
+        return super()._update_actor(batch, metrics)  # type: ignore[misc]
+
+    def on_step_end(self) -> None:
+        self._phase("sync")
+        super().on_step_end()  # type: ignore[misc]
+
+    def _save_checkpoint(self) -> None:
+        self._phase("checkpoint")
+        super()._save_checkpoint()  # type: ignore[misc]
+
+    # ---- validation -----------------------------------------------------------------------------------------------
+
+    def _validate(self) -> dict[str, float]:
+        """All validation prompts at once, by groups; replaces verl's, which passes every response through the queue."""
+        self._phase("validate")
+        session, expected = current(), 0
+        for rows in self.val_dataloader:  # type: ignore[attr-defined]
+            rows["uid"] = np.array([str(uuid.uuid4()) for _ in range(len(rows["raw_prompt"]))], dtype=object)
+            batch = tu.get_tensordict(rows)
+            tu.assign_non_tensor_data(batch, "global_steps", self.global_steps)
+            tu.assign_non_tensor_data(batch, "validate", True)
+            self.agent_loop_manager.generate_sequences(batch)  # type: ignore[attr-defined]
+            expected += len(rows["uid"])
+        while expected:
+            expected -= len(session.ledger.take(VALIDATION, WAKE_SECONDS))
+        evaluated, session.evaluated = session.evaluated, []
+        metrics = dict(validation_metrics(evaluated))
+        if not self._in_step:
+            self._record(metrics)
+        return metrics
+
+    # ---- a step is over -------------------------------------------------------------------------------------------
+
+    def _compute_metrics(
+        self, batch: KVBatchMeta, metrics: dict[str, Any], timing_raw: dict[str, float], global_steps: int, epoch: int
+    ) -> None:
+        super()._compute_metrics(batch, metrics, timing_raw, global_steps=global_steps, epoch=epoch)  # type: ignore[misc]
+        metrics |= _sampling_metrics(self.replay_buffer.tally, self.replay_buffer.carried)
+        self._record(metrics)
+        current().recorded(global_steps, _scalars(metrics))
+        if current().stop.is_set():
+            raise Stopped
+
+    @property
+    def _in_step(self) -> bool:
+        return bool(getattr(self, "timing_raw", None))
+
+    def _record(self, metrics: dict[str, Any]) -> None:
+        report, session = current().report, current()
+        report.step(self.global_steps, _scalars(metrics))
+        if session.sample_rows:
+            rows, session.sample_rows = session.sample_rows, []
+            report.samples(self.global_steps, rows)
+
+
+@register_trainer("dapo_colocated")  # type: ignore[untyped-decorator]
+class Colocated(_Hooks, PPOTrainerSync):  # type: ignore[misc]
+    """Trainer and rollout take turns on the same accelerators."""
+
+    def get_llm_client(self) -> LLMServerClient:
+        return self.llm_server_manager.get_client(client_cls=GroupClient)
+
+
+@register_trainer("dapo_separated")  # type: ignore[untyped-decorator]
+class Separated(_Hooks, PPOTrainerSeparateAsync):  # type: ignore[misc]
+    """Trainer and rollout in pools of their own; generation runs one batch ahead of training."""
+
+    def _build_replay_buffer(self) -> GroupBuffer:
+        # verl reads this key under the trainer's registered name, and finds nothing under ours.
+        self.parameter_sync_step = self.config.trainer.v1.separate_async.parameter_sync_step
+        buffer: GroupBuffer = super()._build_replay_buffer()
+        return buffer
+
+    def get_llm_client(self) -> LLMServerClient:
+        return self.standalone_server_manager.get_client(client_cls=GroupClient)
+
+    def prepare_step(self) -> dict[str, float]:
+        self._phase("generate")
+        self.replay_buffer.begin_step(self.global_steps, self.config.data.train_batch_size)
+        self._add_batch_to_generate()
+        return {}
+
+
+def _mean_probability(batch: KVBatchMeta) -> dict[str, float]:
+    """Mean probability of the sampled tokens under the policy before its update (the paper's figure 7b)."""
+    data = tq.kv_batch_get(
+        keys=batch.keys, partition_id=batch.partition_id, select_fields=["old_log_probs", "response_mask"]
+    )
+    kept = data["response_mask"].values().bool()
+    return {"dapo/mean_probability": torch.exp(data["old_log_probs"].values()[kept]).mean().item()}
+
+
+def _sampling_metrics(tally: Tally, carried: int) -> dict[str, float]:
+    generated, groups = max(tally.generated, 1), tally.groups
+    scored = max(tally.responses, 1)
+    return {f"dapo/groups/{kind}": groups[kind] / generated for kind in Kind} | {
+        "dapo/groups/generated": tally.generated,
+        "dapo/groups/carried": carried,
+        "dapo/groups/dropped": tally.dropped,
+        "dapo/generation_batches": tally.generated / max(tally.batch, 1),
+        "dapo/accuracy/generated": tally.correct / scored,
+        "dapo/reward/generated": tally.reward / scored,
+        "dapo/reward_failures": tally.failures,
+    }
+
+
+def _scalars(metrics: dict[str, Any]) -> dict[str, float]:
+    plain = {}
+    for name, value in metrics.items():
+        if isinstance(value, torch.Tensor | np.generic):
+            value = value.item()
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            plain[name] = float(value)
+    return plain
+

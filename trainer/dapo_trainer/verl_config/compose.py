@@ -1,0 +1,80 @@
+"""DAPOJob -> the whole configuration that verl runs with."""
+
+import difflib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from dapo_core.errors import Problem, SpecError
+from dapo_core.spec import DAPOJobSpec
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from omegaconf import DictConfig, OmegaConf
+
+from dapo_trainer.verl_config.overrides import overrides
+from dapo_trainer.verl_config.placement import Paths, Placement
+
+
+def _config_folder() -> Path:
+    """verl's own YAML folder, found without importing verl (and torch with it)."""
+    found = find_spec("verl")
+    if found is None or not found.submodule_search_locations:
+        raise SpecError([Problem("spec", "verl is not installed: install the `cpu` or the `gpu` extra.")])
+    return Path(found.submodule_search_locations[0]) / "trainer" / "config"
+
+
+@cache
+def _defaults() -> DictConfig:
+    with initialize_config_dir(config_dir=str(_config_folder()), version_base=None):
+        return hydra_compose("ppo_trainer")
+
+
+def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys of a nested mapping; keys may be dotted already."""
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _known_keys(config: DictConfig) -> list[str]:
+    plain = OmegaConf.to_container(config, resolve=False)
+    assert isinstance(plain, dict)
+    return [key for key, _ in _leaves({str(k): v for k, v in plain.items()})]
+
+
+def _exists(config: DictConfig, key: str) -> bool:
+    """Whether `key` names a place in verl's tree; below an open mapping (`engine_kwargs`) any key does."""
+    parent, _, leaf = key.rpartition(".")
+    node = OmegaConf.select(config, parent) if parent else config
+    return isinstance(node, DictConfig) and (leaf in node or len(node) == 0)
+
+
+def _check_user_overrides(given: Mapping[str, Any]) -> None:
+    known = _known_keys(_defaults())
+    problems = []
+    for key, _ in _leaves(given):
+        if key.startswith("dapo."):
+            problems.append(Problem(f"spec.verlOverrides.{key}", "is the platform's own group: set the job's field."))
+        elif not _exists(_defaults(), key):
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else "see `dapo plan` for the keys there are."
+            problems.append(Problem(f"spec.verlOverrides.{key}", f"is no key of verl's configuration: {hint}"))
+    if problems:
+        raise SpecError(problems)
+
+
+def compose(spec: DAPOJobSpec, placement: Placement, paths: Paths) -> DictConfig:
+    """verl's defaults, then the job, then `verlOverrides`; pure but for reading verl's YAML files.
+
+    Raises SpecError for an override that names no key of verl.
+    """
+    _check_user_overrides(spec.verl_overrides)
+    config = _defaults().copy()
+    OmegaConf.set_struct(config, False)
+    for key, value in [*overrides(spec, placement, paths).items(), *_leaves(spec.verl_overrides)]:
+        OmegaConf.update(config, key, value, merge=False, force_add=True)
+    return config

@@ -1,0 +1,250 @@
+"""DAPOJob -> verl keys, as pure mappings: one function a group, every key of verl that we set in sight.
+
+Sources are verl 0.9.1's `trainer/config/*.yaml`. `tests/trainer/test_verl_contract.py` fails when a key is gone.
+"""
+
+from typing import Any
+
+from dapo_core.spec import DAPOJobSpec
+
+from dapo_trainer.verl_config.placement import Paths, Placement
+
+Overrides = dict[str, Any]
+
+ADAPTER = "dapo_trainer.verl_adapter"
+# The whole batch of the demo fits; a larger one on processors would only trade memory for nothing.
+CPU_MICRO_BATCH = 128
+LOSS_AGGREGATION = {"TokenMean": "token-mean", "SequenceMean": "seq-mean-token-mean"}
+FSDP_DTYPE = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+
+
+def ranks(spec: DAPOJobSpec) -> int:
+    """FSDP ranks of the trainer."""
+    return spec.topology.trainer.replicas * spec.topology.trainer.gpus_per_pod
+
+
+def rollout_slots(spec: DAPOJobSpec) -> int:
+    """Accelerators of the separate rollout pool; 0 when rollout shares the trainer's."""
+    rollout = spec.topology.rollout
+    return rollout.replicas * rollout.gpus_per_pod if spec.topology.mode == "Separated" else 0
+
+
+def mini_batch_prompts(spec: DAPOJobSpec) -> int:
+    """verl counts mini-batches in prompts, the job in responses."""
+    return spec.batch.mini_batch_responses // spec.batch.responses_per_prompt
+
+
+def updates_per_step(spec: DAPOJobSpec) -> int:
+    return spec.batch.prompts // mini_batch_prompts(spec)
+
+
+def _data(spec: DAPOJobSpec, paths: Paths) -> Overrides:
+    return {
+        "data.train_files": list(paths.train),
+        "data.val_files": list(paths.validation),
+        "data.train_batch_size": spec.batch.prompts,
+        "data.max_prompt_length": spec.data.max_prompt_tokens,
+        "data.max_response_length": spec.batch.max_response_tokens,
+        "data.seed": spec.data.seed,
+        "data.validation_shuffle": False,
+        # The prompts are checked and cut to the limit before verl starts, in one pass over the file.
+        "data.filter_overlong_prompts": False,
+        # A fork of the driver, which holds Ray's threads, can hang; one row is read in microseconds.
+        "data.dataloader_num_workers": 0,
+    }
+
+
+def _model(spec: DAPOJobSpec, placement: Placement, paths: Paths) -> Overrides:
+    model = spec.model
+    keys: Overrides = {
+        "actor_rollout_ref.model.path": paths.model,
+        "actor_rollout_ref.model.enable_gradient_checkpointing": model.gradient_checkpointing,
+        # Registers our policy loss in every process that builds the model.
+        "actor_rollout_ref.model.external_lib": f"{ADAPTER}.policy_loss",
+        "actor_rollout_ref.model.use_remove_padding": placement.device == "cuda",
+    }
+    if placement.device == "cpu":
+        keys["actor_rollout_ref.model.override_config.attn_implementation"] = "sdpa"
+    if model.lora is not None:
+        keys["actor_rollout_ref.model.lora_rank"] = model.lora.rank
+        keys["actor_rollout_ref.model.lora_alpha"] = model.lora.alpha
+        keys["actor_rollout_ref.model.target_modules"] = model.lora.target_modules
+    return keys
+
+
+def _algorithm(spec: DAPOJobSpec) -> Overrides:
+    algorithm = spec.algorithm
+    actor = "actor_rollout_ref.actor."
+    return {
+        "algorithm.adv_estimator": "grpo",
+        "algorithm.norm_adv_by_std_in_grpo": True,
+        "algorithm.use_kl_in_reward": False,
+        "algorithm.filter_groups.enable": algorithm.dynamic_sampling.enabled,
+        "algorithm.filter_groups.metric": "acc",
+        f"{actor}policy_loss.loss_mode": "dapo",
+        f"{actor}clip_ratio_low": algorithm.clip_low,
+        f"{actor}clip_ratio_high": algorithm.clip_high,
+        f"{actor}clip_ratio_c": algorithm.dual_clip,
+        f"{actor}loss_agg_mode": LOSS_AGGREGATION[algorithm.loss_aggregation],
+        f"{actor}entropy_coeff": algorithm.entropy_coefficient,
+        f"{actor}use_kl_loss": algorithm.kl_coefficient > 0,
+        f"{actor}kl_loss_coef": algorithm.kl_coefficient,
+    }
+
+
+def _optimizer(spec: DAPOJobSpec) -> Overrides:
+    optimizer, optim = spec.optimizer, "actor_rollout_ref.actor.optim."
+    return {
+        f"{optim}lr": optimizer.learning_rate,
+        f"{optim}lr_warmup_steps": optimizer.warmup_steps,
+        f"{optim}weight_decay": optimizer.weight_decay,
+        f"{optim}clip_grad": optimizer.gradient_clip,
+    }
+
+
+def _trainer_engine(spec: DAPOJobSpec, placement: Placement) -> Overrides:
+    actor = "actor_rollout_ref.actor."
+    dtype = FSDP_DTYPE[spec.model.dtype]
+    keys: Overrides = {
+        f"{actor}strategy": "fsdp2",
+        f"{actor}ppo_mini_batch_size": mini_batch_prompts(spec),
+        f"{actor}data_loader_seed": spec.data.seed,
+        f"{actor}fsdp_config.mixed_precision.param_dtype": dtype,
+        f"{actor}fsdp_config.mixed_precision.reduce_dtype": "fp32",
+        f"{actor}fsdp_config.mixed_precision.buffer_dtype": "fp32",
+        f"{actor}fsdp_config.dtype": spec.model.dtype,
+        "actor_rollout_ref.hybrid_engine": spec.topology.mode == "Colocated",
+    }
+    if placement.device == "cuda":
+        longest = spec.data.max_prompt_tokens + spec.batch.max_response_tokens
+        return keys | {f"{actor}use_dynamic_bsz": True, f"{actor}ppo_max_token_len_per_gpu": max(longest, 16_384)}
+    micro_batch = min(CPU_MICRO_BATCH, spec.batch.mini_batch_responses // ranks(spec))
+    return keys | {
+        f"{actor}use_dynamic_bsz": False,
+        f"{actor}ppo_micro_batch_size_per_gpu": micro_batch,
+        "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu": micro_batch,
+        f"{actor}use_torch_compile": False,
+        f"{actor}fsdp_config.use_torch_compile": False,
+        f"{actor}fsdp_config.model_dtype": "fp32",
+    }
+
+
+def _rollout(spec: DAPOJobSpec, placement: Placement) -> Overrides:
+    batch, rollout = spec.batch, "actor_rollout_ref.rollout."
+    longest = spec.data.max_prompt_tokens + batch.max_response_tokens
+    keys: Overrides = {
+        f"{rollout}name": "vllm",
+        f"{rollout}n": batch.responses_per_prompt,
+        f"{rollout}temperature": batch.temperature,
+        f"{rollout}top_p": batch.top_p,
+        f"{rollout}dtype": spec.model.dtype,
+        f"{rollout}seed": spec.data.seed,
+        f"{rollout}max_model_len": longest,
+        f"{rollout}tensor_model_parallel_size": spec.topology.rollout.tensor_parallel,
+        f"{rollout}calculate_log_probs": True,
+        f"{rollout}agent.agent_loop_manager_class": f"{ADAPTER}.agent_loop.GroupAgentLoopManager",
+        # Our agent loop scores whole groups itself.
+        "reward.num_workers": 0,
+    }
+    if placement.device == "cuda":
+        return keys
+    return keys | {
+        f"{rollout}enforce_eager": True,
+        f"{rollout}free_cache_engine": False,
+        f"{rollout}enable_sleep_mode": False,
+        f"{rollout}max_num_seqs": 256,
+        f"{rollout}max_num_batched_tokens": 8192,
+        f"{rollout}checkpoint_engine.update_weights_bucket_megabytes": 64,
+    }
+
+
+def _topology(spec: DAPOJobSpec, placement: Placement) -> Overrides:
+    trainer = spec.topology.trainer
+    keys: Overrides = {
+        "trainer.nnodes": trainer.replicas,
+        "trainer.n_gpus_per_node": trainer.gpus_per_pod,
+        "trainer.device": placement.device,
+        "actor_rollout_ref.rollout.agent.num_workers": 1,
+    }
+    if spec.topology.mode == "Colocated":
+        return keys | {"trainer.v1.trainer_mode": "dapo_colocated"}
+    return keys | {
+        "trainer.v1.trainer_mode": "dapo_separated",
+        "trainer.v1.separate_async.parameter_sync_step": updates_per_step(spec),
+        "actor_rollout_ref.rollout.nnodes": spec.topology.rollout.replicas,
+        "actor_rollout_ref.rollout.n_gpus_per_node": spec.topology.rollout.gpus_per_pod,
+        "actor_rollout_ref.rollout.checkpoint_engine.backend": "nccl" if placement.device == "cuda" else "dapo_tcp",
+        "actor_rollout_ref.rollout.checkpoint_engine.custom_backend_module": f"{ADAPTER}.tcp_transport",
+    }
+
+
+def _ray(spec: DAPOJobSpec, placement: Placement) -> Overrides:
+    if placement.ray_address is not None:
+        return {"ray_kwargs.ray_init.address": placement.ray_address}
+    return {
+        "ray_kwargs.ray_init.include_dashboard": False,
+        # Logical: Ray would otherwise refuse actors that wait on one another. The threads of each are bounded apart.
+        "ray_kwargs.ray_init.num_cpus": 32,
+        "ray_kwargs.ray_init.num_gpus": ranks(spec) + rollout_slots(spec),
+    }
+
+
+def _schedule(spec: DAPOJobSpec, paths: Paths) -> Overrides:
+    schedule = spec.schedule
+    keys: Overrides = {
+        "trainer.total_epochs": schedule.epochs or 1_000_000,  # bounded by the steps where those are given
+        "trainer.total_training_steps": schedule.steps,
+        "trainer.val_before_train": schedule.validate_before and bool(spec.data.validation),
+        "trainer.test_freq": schedule.validate_every if spec.data.validation else -1,
+        "trainer.save_freq": schedule.checkpoint_every or -1,
+        "trainer.default_local_dir": paths.checkpoints,
+        "trainer.logger": [],
+        "trainer.checkpoint_callback_class": f"{ADAPTER}.checkpoint_callback.Committed",
+        "trainer.resume_mode": "resume_path" if paths.resume_from else "disable",
+        # Ours keeps what the store has not committed yet; verl's own retention forgets across restarts.
+        "trainer.max_actor_ckpt_to_keep": None,
+        "trainer.v1.sampler.custom_sampler.path": f"pkg://{ADAPTER}.group_buffer",
+        "trainer.v1.sampler.custom_sampler.name": "GroupBuffer",
+        "transfer_queue.backend.SimpleStorage.num_data_storage_units": max(1, spec.topology.trainer.replicas // 2),
+    }
+    return keys | ({"trainer.resume_from_path": paths.resume_from} if paths.resume_from else {})
+
+
+def _ours(spec: DAPOJobSpec) -> Overrides:
+    """What our own parts of the loop read: a top-level group that verl does not know."""
+    penalty = spec.algorithm.overlong.penalty
+    sampling = spec.algorithm.dynamic_sampling
+    return {
+        "dapo.reward": {
+            "type": spec.reward.type,
+            "module": spec.reward.module,
+            "timeout_seconds": spec.reward.timeout_seconds,
+            "on_timeout": spec.reward.on_timeout,
+        },
+        "dapo.overlong": {
+            "filter": spec.algorithm.overlong.filter,
+            "penalty": penalty.model_dump(exclude={"enabled"}) if penalty is not None and penalty.enabled else None,
+        },
+        "dapo.dynamic_sampling": sampling.model_dump(),
+        "dapo.validation": {
+            v.name: {"n": v.samples_per_prompt, "temperature": v.temperature, "top_p": v.top_p}
+            for v in spec.data.validation
+        },
+        "dapo.log_samples_every": spec.schedule.log_samples_every,
+    }
+
+
+def overrides(spec: DAPOJobSpec, placement: Placement, paths: Paths) -> Overrides:
+    """Every verl key that the job decides, dotted, before `verlOverrides`."""
+    return (
+        _data(spec, paths)
+        | _model(spec, placement, paths)
+        | _algorithm(spec)
+        | _optimizer(spec)
+        | _trainer_engine(spec, placement)
+        | _rollout(spec, placement)
+        | _topology(spec, placement)
+        | _ray(spec, placement)
+        | _schedule(spec, paths)
+        | _ours(spec)
+    )
