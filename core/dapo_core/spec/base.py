@@ -21,9 +21,9 @@ class SpecModel(BaseModel):
 Items = Annotated[tuple[T, ...], Field(strict=False)]
 
 
-def from_preset(description: str, **limits: Any) -> Any:
-    """A field that `algorithm.preset` fills when the file leaves it out: required here, optional in the file."""
-    return Field(description=description, json_schema_extra={"x-preset": True}, **limits)
+def filled(description: str, **limits: Any) -> Any:
+    """A field that `presets.fill` fills when the file leaves it out: required here, optional in the file."""
+    return Field(description=description, json_schema_extra={"x-filled": True}, **limits)
 
 
 URI_SCHEMES = ("hf", "s3", "file", "pvc")

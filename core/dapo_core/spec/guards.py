@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 from pydantic import Field
 
-from dapo_core.spec.base import SpecModel
+from dapo_core.spec.base import SpecModel, filled
 
 GuardRule = Literal[
     "EntropyCollapse", "EntropyExplosion", "LengthExplosion", "RewardCollapse", "SamplingStarvation", "NonFinite"
@@ -43,18 +43,17 @@ class Guard(SpecModel):
     """One health rule and what to do when it holds."""
 
     rule: GuardRule = Field(description="What is watched.")
-    action: GuardAction = Field(
-        default="Warn",
-        description="`Warn` sets the Degraded condition and an Event, `Suspend` also checkpoints and frees the pods, "
-        "`Fail` ends the job.",
+    action: GuardAction = filled(
+        "`Warn` sets the Degraded condition and an Event, `Suspend` also checkpoints and frees the pods, `Fail` ends "
+        "the job. Left out, NonFinite fails and the others warn."
     )
-    threshold: float = Field(ge=0, le=1e9, description=f"Where the rule begins to hold. By rule: {_thresholds()}.")
-    for_steps: int = Field(
-        ge=1,
-        le=100_000,
-        description="Steps in a row for which it must hold, so that one odd batch raises no alarm. By rule: "
+    threshold: float = filled(f"Where the rule begins to hold. Left out, by rule: {_thresholds()}.", ge=0, le=1e9)
+    for_steps: int = filled(
+        "Steps in a row for which it must hold, so that one odd batch raises no alarm. Left out, by rule: "
         + ", ".join(f"{rule} {d.for_steps}" for rule, d in GUARD_DEFAULTS.items())
         + ".",
+        ge=1,
+        le=100_000,
     )
 
 

@@ -9,7 +9,7 @@ from pydantic.alias_generators import to_camel
 
 from dapo_core.naming import MAX_JOB_NAME, MAX_LABEL, NAME_PATTERN
 from dapo_core.spec.algorithm import Algorithm
-from dapo_core.spec.base import FreeObject, Items, SpecModel, from_preset
+from dapo_core.spec.base import FreeObject, Items, SpecModel, filled
 from dapo_core.spec.guards import Guard
 from dapo_core.spec.inputs import Data, Model, Reward
 from dapo_core.spec.operations import Checkpoints, RunPolicy, Stores
@@ -39,9 +39,9 @@ class DAPOJobSpec(SpecModel):
     model: Model = Field(description="The policy that is trained.")
     data: Data = Field(description="Prompts to train and validate on.")
     reward: Reward = Field(default=Reward(), description="How a response is judged.")
-    algorithm: Algorithm = from_preset("The objective: DAPO's four techniques, each with its own switch.")
-    optimizer: Optimizer = from_preset("AdamW.")
-    batch: Batch = from_preset("What one step generates and trains on.")
+    algorithm: Algorithm = filled("The objective: DAPO's four techniques, each with its own switch.")
+    optimizer: Optimizer = filled("AdamW.")
+    batch: Batch = filled("What one step generates and trains on.")
     schedule: Schedule = Field(default=Schedule(), description="How long to train, and what happens when.")
     topology: Topology = Field(default=Topology(), description="Pods of the job by role.")
     checkpoints: Checkpoints = Field(default=Checkpoints(), description="Where checkpoints go and which are kept.")

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from dapo_core.errors import Problem
+from dapo_core.spec.remedies import REMEDIES
 
 _EXPECTED = {
     "int_type": "a whole number",
@@ -29,12 +30,6 @@ _BOUNDS = {
     "greater_than": ("gt", "more than"),
     "less_than_equal": ("le", "at most"),
     "less_than": ("lt", "less than"),
-}
-_REMEDIES = {
-    "metadata.name": "use lower-case letters, digits and dashes, a letter first",
-    "spec.reward.module": "write it as package.module:function",
-    "spec.checkpoints.bestMetric": "write it as val-core/{validation name}/acc/mean@{k}",
-    "spec.checkpoints.resumeFrom": "write a checkpoint's URI, a run id or run-id@step",
 }
 
 
@@ -80,14 +75,13 @@ def _sentence(details: ErrorDetails, field: str, model: type[BaseModel], root: s
 
 
 def _limits(kind: str, context: Mapping[str, Any], field: str) -> str:
-    generic = re.sub(r"\[\d+\]", "", field)
     match kind:
         case "string_too_long" | "too_long":
             return f"keep it to at most {context['max_length']} {'characters' if 'string' in kind else 'entries'}"
         case "string_too_short" | "too_short":
             return "it must not be empty" if context["min_length"] == 1 else f"at least {context['min_length']} entries"
         case "string_pattern_mismatch":
-            return _REMEDIES.get(generic, f"it must match {context['pattern']}")
+            return REMEDIES.get(re.sub(r"\[\d+\]", "[]", field), f"it must match {context['pattern']}")
         case _:
             return f"it can not be used here ({kind.replace('_', ' ')})"
 

@@ -7,10 +7,6 @@ from pydantic import Field
 from dapo_core.spec.base import FreeObject, Quantity, SpecModel
 
 
-def _resources(cpu: str, memory: str, shm: str) -> "Resources":
-    return Resources(cpu=cpu, memory=memory, shm=shm)
-
-
 class Resources(SpecModel):
     """What each pod of a role asks for, besides its GPUs."""
 
@@ -23,13 +19,18 @@ class Resources(SpecModel):
     )
 
 
+class HeadResources(Resources):
+    """What the head pod asks for: it holds the batch in memory, so long responses need more."""
+
+    cpu: Quantity = Field(default="4", description='Processor cores, requested: 4 or "500m".')
+    memory: Quantity = Field(default="16Gi", description='Main memory, requested and the limit: "16Gi".')
+    shm: Quantity = Field(default="4Gi", description="Size of /dev/shm, part of memory, for Ray's object store.")
+
+
 class Head(SpecModel):
     """The pod with Ray's head and the driver. It holds no GPU."""
 
-    resources: Resources = Field(
-        default=_resources("4", "16Gi", "4Gi"),
-        description="Resources of the head pod; it holds the batch in memory, so long responses need more.",
-    )
+    resources: HeadResources = Field(default=HeadResources(), description="Resources of the head pod.")
     pod_template: FreeObject = Field(
         default={}, description="A PodTemplateSpec merged over what the operator builds: image, node selector, ..."
     )

@@ -2,20 +2,20 @@
 
 from pydantic import Field
 
-from dapo_core.spec.base import SpecModel, from_preset
+from dapo_core.spec.base import SpecModel, filled
 
 
 class Optimizer(SpecModel):
     """AdamW."""
 
-    learning_rate: float = from_preset("AdamW's learning rate after warm-up, constant from then on.", gt=0, le=1)
-    warmup_steps: int = from_preset(
+    learning_rate: float = filled("AdamW's learning rate after warm-up, constant from then on.", gt=0, le=1)
+    warmup_steps: int = filled(
         "Steps over which the learning rate rises linearly from 0. 20 is the paper's; the published script has 10.",
         ge=0,
         le=1_000_000,
     )
-    weight_decay: float = from_preset("AdamW's decoupled weight decay, from the published script.", ge=0, le=10)
-    gradient_clip: float = from_preset(
+    weight_decay: float = filled("AdamW's decoupled weight decay, from the published script.", ge=0, le=10)
+    gradient_clip: float = filled(
         "Largest gradient norm; longer gradients are scaled down to it. From the published script.", gt=0, le=1000
     )
 
@@ -23,27 +23,25 @@ class Optimizer(SpecModel):
 class Batch(SpecModel):
     """What one step generates and trains on."""
 
-    prompts: int = from_preset(
-        "Prompts trained on per step, after dynamic sampling filled the batch.", ge=1, le=1_000_000
-    )
-    responses_per_prompt: int = from_preset("Responses per prompt: the group G of GRPO and DAPO.", ge=1, le=4096)
-    mini_batch_responses: int = from_preset(
+    prompts: int = filled("Prompts trained on per step, after dynamic sampling filled the batch.", ge=1, le=1_000_000)
+    responses_per_prompt: int = filled("Responses per prompt: the group G of GRPO and DAPO.", ge=1, le=4096)
+    mini_batch_responses: int = filled(
         "Responses per optimizer update. The paper's 512 make 16 updates a step; left out, as many whole groups as "
         "keep at most 16 updates a step.",
         ge=1,
         le=1_000_000_000,
     )
-    max_response_tokens: int = from_preset(
+    max_response_tokens: int = filled(
         "Longest response in tokens; longer ones are cut off. 20,480 is 16,384 expected and 4,096 of soft penalty.",
         ge=1,
         le=10_000_000,
     )
-    temperature: float = from_preset(
+    temperature: float = filled(
         "Sampling temperature of training. 1.0 samples the policy that is trained; others make it off-policy.",
         gt=0,
         le=10,
     )
-    top_p: float = from_preset("Share of probability mass sampled from. 1.0 samples the whole policy.", gt=0, le=1)
+    top_p: float = filled("Share of probability mass sampled from. 1.0 samples the whole policy.", gt=0, le=1)
 
     @property
     def responses(self) -> int:

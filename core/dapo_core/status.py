@@ -1,0 +1,124 @@
+"""What a DAPOJob says of itself: conditions with reasons, last values of its progress, and its attempts."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+ConditionType = Literal[
+    "Suspended", "QuotaReserved", "PodsReady", "Training", "Stalled", "Degraded", "Succeeded", "Failed"
+]
+MAX_ATTEMPTS_KEPT = 10
+
+
+class Reason:
+    """Reasons of conditions, events and attempts: what programs match on, so they never change their spelling."""
+
+    # Waiting and starting
+    SUSPENDED_BY_USER = "SuspendedByUser"
+    SUSPENDED_BY_GUARD = "SuspendedByGuard"
+    SUSPENDED_BY_SAMPLING = "SuspendedBySampling"
+    WAITING_FOR_QUOTA = "WaitingForQuota"
+    QUOTA_RESERVED = "QuotaReserved"
+    STARTING = "Starting"
+    PODS_READY = "PodsReady"
+    START_TIMEOUT = "StartTimeout"
+    # Training
+    TRAINING = "Training"
+    RESTARTING = "Restarting"
+    STALLED = "Stalled"
+    GUARD = "Guard"
+    # Faults of the job, counted
+    DISTRIBUTED_FAULT = "DistributedFault"
+    STORES_UNREACHABLE = "StoresUnreachable"
+    OUT_OF_MEMORY = "OOMKilled"
+    KILLED = "Killed"
+    CRASHED = "Crashed"
+    # Faults of the cluster, not counted
+    EVICTED = "Evicted"
+    PREEMPTED = "Preempted"
+    NODE_LOST = "NodeLost"
+    TERMINATED = "Terminated"
+    # Ends
+    COMPLETED = "Completed"
+    INVALID_SPEC = "InvalidSpec"
+    BAD_DATA = "BadData"
+    MODEL_UNLOADABLE = "ModelUnloadable"
+    SAMPLING_EXHAUSTED = "SamplingExhausted"
+    TOO_MANY_RESTARTS = "TooManyRestarts"
+    DEADLINE_EXCEEDED = "DeadlineExceeded"
+
+
+class StatusModel(BaseModel):
+    """A part of the status. A field unknown here is let through: a newer operator may have written it."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel, validate_by_name=True)
+
+
+Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+
+
+class Condition(StatusModel):
+    """One of Kubernetes' conditions."""
+
+    type: ConditionType = Field(description="What the condition is about.")
+    status: Literal["True", "False", "Unknown"] = Field(description="Whether it holds.")
+    reason: str = Field(max_length=1024, description="CamelCase reason, for programs.")
+    message: str = Field(default="", max_length=32768, description="A sentence for people that names the next step.")
+    last_transition_time: Time = Field(description="When `status` last changed.")
+    observed_generation: int | None = Field(default=None, description="Generation of the spec this was said about.")
+
+
+class Progress(StatusModel):
+    """Last values only, rounded to what `kubectl get` can show; curves are in the metadata store."""
+
+    step: int | None = Field(default=None, description="Last finished step.")
+    total_steps: int | None = Field(default=None, description="Steps in all.")
+    reward: float | None = Field(default=None, description="Mean reward of the step.")
+    accuracy: float | None = Field(default=None, description="Share of right answers before filtering.")
+    entropy: float | None = Field(default=None, description="Mean entropy in nats per token.")
+    mean_probability: float | None = Field(default=None, description="Mean probability of the sampled tokens.")
+    response_length: float | None = Field(default=None, description="Mean response length in tokens.")
+    seconds_per_step: float | None = Field(default=None, description="Median seconds of the last steps.")
+    eta_seconds: int | None = Field(default=None, description="Seconds left at that speed.")
+    # A printer column can not compute, so the time left is also there as people read it.
+    eta: str | None = Field(default=None, description="etaSeconds as `kubectl get` shows it, such as 2h13m.")
+
+
+class Attempt(StatusModel):
+    """One life of the job's pods."""
+
+    number: int = Field(description="1, 2, ...")
+    started_at: Time = Field(description="When it was recorded, before any of its pods.")
+    ended_at: Time | None = Field(default=None, description="When its last pod was gone.")
+    from_step: int | None = Field(default=None, description="Step of the checkpoint it started from; 0 is the start.")
+    to_step: int | None = Field(default=None, description="Last step it finished.")
+    reason: str | None = Field(default=None, description="Why it ended.")
+    exit_code: int | None = Field(default=None, description="Exit code of the process that ended it.")
+
+
+class CheckpointRef(StatusModel):
+    """The newest committed checkpoint."""
+
+    step: int = Field(description="Its step.")
+    uri: str = Field(description="Where it lies.")
+
+
+class DAPOJobStatus(StatusModel):
+    """Status of a DAPOJob, written by the operator."""
+
+    observed_generation: int | None = Field(default=None, description="Generation of the spec last acted on.")
+    phase: str | None = Field(default=None, description="The condition that matters most now, for `kubectl get`.")
+    conditions: list[Condition] = Field(default=[], max_length=16, description="Conditions, one of each type.")
+    progress: Progress | None = Field(default=None, description="Last values of the run.")
+    attempts: list[Attempt] = Field(default=[], max_length=MAX_ATTEMPTS_KEPT, description="The last ten attempts.")
+    restarts_counted: int | None = Field(default=None, description="Restarts that counted against maxRestarts.")
+    checkpoint: CheckpointRef | None = Field(default=None, description="The newest committed checkpoint.")
+    run_id: str | None = Field(default=None, description="The run in the metadata store.")
+    rollout_replicas: int | None = Field(
+        default=None, description="Rollout pods that exist, for the scale subresource."
+    )
+    rollout_selector: str | None = Field(default=None, description="Label selector of the rollout pods.")
+    dashboard_url: Annotated[str | None, Field(alias="dashboardURL")] = Field(
+        default=None, description="The run's page."
+    )
