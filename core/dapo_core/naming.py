@@ -26,7 +26,8 @@ ROLES: Final[tuple[Role, ...]] = get_args(Role)
 MAX_LABEL: Final = 63
 MAX_ATTEMPT: Final = 9999
 MAX_INDEX: Final = 9999
-MAX_JOB_NAME: Final = MAX_LABEL - len("-rollout-9999-9999")
+# Both a pod's name and the run id, which is a label, have to fit.
+MAX_JOB_NAME: Final = MAX_LABEL - max(len("-rollout-9999-9999"), len("-20261121-0412-x7k2"))
 NAME_PATTERN: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 
 _STEP_FOLDER = re.compile(r"^step-(\d{6,})$")

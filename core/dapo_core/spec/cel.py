@@ -154,7 +154,8 @@ RULES: Final[dict[str, list[CelRule]]] = {
         CelRule(
             rule="!has(self.temperature) || self.temperature > 0.0 "
             "|| (has(self.samplesPerPrompt) && self.samplesPerPrompt == 1)",
-            message="spec.data.validation: temperature 0 makes all samples alike: set samplesPerPrompt to 1 or a temperature above 0.",
+            message="spec.data.validation: temperature 0 makes all samples alike: "
+            "set samplesPerPrompt to 1 or a temperature above 0.",
             field_path=".temperature",
         ),
     ],
@@ -223,7 +224,8 @@ RULES: Final[dict[str, list[CelRule]]] = {
     "spec.runPolicy.failureRules[]": [
         CelRule(
             rule="!has(self.counted) || self.counted || self.action == 'Restart'",
-            message="spec.runPolicy.failureRules: only restarts are counted: remove counted from a rule whose action is not Restart.",
+            message="spec.runPolicy.failureRules: only restarts are counted: "
+            "remove counted from a rule whose action is not Restart.",
             field_path=".counted",
         ),
     ],

@@ -88,7 +88,7 @@ def _fill_penalty(spec: Mapping[str, Any], filled: Tree) -> None:
     if not isinstance(penalty, dict) or limit is None:
         return
     named = given if isinstance(given, Mapping) else {}
-    expected, cache = _count(named.get("expectedTokens")), _count(named.get("cacheTokens"))
+    expected, cache = _count(named.get("expectedTokens"), least=0), _count(named.get("cacheTokens"))
     if "cacheTokens" not in named:
         penalty["cacheTokens"] = max(1, limit // CACHE_SHARE if expected is None else limit - expected)
     if "expectedTokens" not in named:
@@ -155,9 +155,9 @@ def _at(tree: Any, *path: str) -> Any:
     return tree
 
 
-def _count(value: object) -> int | None:
-    """`value` where it is a number one can reckon with: a whole number from 1 to a billion."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 10**9 else None
+def _count(value: object, least: int = 1) -> int | None:
+    """`value` where it is a number one can reckon with: a whole one from `least` to a billion."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and least <= value <= 10**9 else None
 
 
 def leaves(tree: Any, path: str) -> Iterator[str]:

@@ -64,6 +64,8 @@ def _sentence(details: ErrorDetails, field: str, model: type[BaseModel], root: s
         return _unknown(details["loc"], model, root)
     if kind == "literal_error":
         return _not_one_of(value, str(context["expected"]))
+    if kind == "invalid_key":
+        return "is a key that is not text: put it in quotes or remove it."
     if kind in _BOUNDS:
         key, words = _BOUNDS[kind]
         return f"is {shown(value)} but must be {words} {context[key]}."
@@ -147,8 +149,9 @@ def _hint(kind: str, value: object) -> str:
         return ": put it in quotes"
     if kind in ("model_type", "model_attributes_type") and isinstance(value, str):
         return f", such as `source: {value}`" if "/" in value else ""
-    if kind in ("int_type", "float_type", "bool_type") and isinstance(value, str) and value.strip():
-        return ": write it without quotes" if re.fullmatch(r"[-+.\deE]+|true|false", value) else ""
+    unquoted = {"int_type": r"[-+]?\d+", "float_type": r"[-+]?[\d.]+([eE][-+]?\d+)?", "bool_type": "true|false"}
+    if isinstance(value, str) and re.fullmatch(unquoted.get(kind, "(?!)"), value):
+        return ": write it without quotes"
     return ""
 
 

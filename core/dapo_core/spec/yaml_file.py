@@ -55,10 +55,10 @@ def _read(path: Path) -> Any:
         raise _error(
             path, f"is not valid YAML{_where(error.problem_mark)}: {error.problem or error.context}."
         ) from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise _error(
-            path, f"can not be read: {str(error).splitlines()[0] if str(error) else 'nested too deep'}."
-        ) from error
+    except RecursionError as error:
+        raise _error(path, "is nested too deep to be read.") from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise _error(path, f"can not be read: {str(error).splitlines()[0]}.") from error
 
 
 def _where(mark: yaml.Mark | None) -> str:

@@ -1,0 +1,7 @@
+"""Settings of all tests."""
+
+from hypothesis import settings
+
+# No deadline: tests share processors with whatever else runs, and a slow example is not a wrong one.
+settings.register_profile("dapo", deadline=None, max_examples=60)
+settings.load_profile("dapo")

@@ -1,0 +1,313 @@
+"""A wrong job file: one sentence for each mistake, with field, value and remedy, and all mistakes at once."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from builders import MINIMAL, VALIDATION
+
+from dapo_core.errors import SpecError
+from dapo_core.spec import find_problems, load_job, parse_job
+from dapo_core.spec.presets import merged
+
+TRAIN = [{"source": "s3://bucket/train.parquet"}]
+READABLE = "write hf://, s3://, file:/// or pvc://."
+
+
+def messages(spec: dict[str, Any], **top: Any) -> list[str]:
+    return [problem.message for problem in find_problems(merged(MINIMAL, {"spec": spec, **top}))]
+
+
+def case(name: str, sentence: str, **spec: Any) -> Any:
+    return pytest.param(spec, f"spec.{sentence}", id=name)
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        case("unknown group", "optimzer is not a field of spec: did you mean optimizer?", optimzer={}),
+        case("snake case", "batch.top_p is not a field of spec.batch: did you mean topP?", batch={"top_p": 1}),
+        case(
+            "unknown and nothing near",
+            "reward.xyz is not a field of spec.reward: the fields here are type, module, timeoutSeconds, onTimeout.",
+            reward={"xyz": 1},
+        ),
+        case(
+            "unknown in a list",
+            "data.train[0].src is not a field of spec.data.train[0]: did you mean source?",
+            data={"train": [{"source": "s3://b/k", "src": 1}]},
+        ),
+        case(
+            "text for a number", 'batch.prompts is "many" (text) but must be a whole number.', batch={"prompts": "many"}
+        ),
+        case(
+            "quoted number",
+            'batch.prompts is "32" (text) but must be a whole number: write it without quotes.',
+            batch={"prompts": "32"},
+        ),
+        case("fraction", "batch.prompts is 1.5 (a number) but must be a whole number.", batch={"prompts": 1.5}),
+        case("null", "batch.prompts is null (nothing) but must be a whole number.", batch={"prompts": None}),
+        case("truth for a number", "batch.topP is true (true or false) but must be a number.", batch={"topP": True}),
+        case(
+            "number for text",
+            "model.revision is 12 (a whole number) but must be text: put it in quotes.",
+            model={"revision": 12},
+        ),
+        case("number for truth", "suspend is 1 (a whole number) but must be true or false.", suspend=1),
+        case("no mapping", "stores is [] (a list) but must be a mapping of fields.", stores=[]),
+        case("no list", 'data.train is "x" (text) but must be a list.', data={"train": "x"}),
+        case("empty list", "data.train is []: it must not be empty.", data={"train": []}),
+        case(
+            "path where a mapping belongs",
+            'data.train[0] is "a/b" (text) but must be a mapping of fields, such as `source: a/b`.',
+            data={"train": ["a/b"]},
+        ),
+        case(
+            "infinite", "batch.temperature is inf (a number) but must be a finite number.", batch={"temperature": 1e999}
+        ),
+        case("too low", "batch.temperature is 0 but must be more than 0.0.", batch={"temperature": 0}),
+        case("too high", "batch.topP is 2 but must be at most 1.0.", batch={"topP": 2}),
+        case(
+            "not a choice",
+            'topology.mode is "colocated" but must be one of Separated, Colocated: did you mean Colocated?',
+            topology={"mode": "colocated"},
+        ),
+        case(
+            "plain path",
+            'model.source is "models/a": a plain path is understood only by `dapo run` and `dapo plan`; ' + READABLE,
+            model={"source": "models/a"},
+        ),
+        case(
+            "unknown scheme",
+            f'model.source is "gs://b/k": the scheme gs: is not known; {READABLE}',
+            model={"source": "gs://b/k"},
+        ),
+        case(
+            "checkpoints on the hub",
+            'checkpoints.uri is "hf://a/b": a model hub is no place for checkpoints; write s3://, file:/// or pvc://.',
+            checkpoints={"uri": "hf://a/b"},
+        ),
+        case(
+            "quantity",
+            'topology.head.resources.memory is "lots": write a Kubernetes quantity such as 4, "500m" or "16Gi".',
+            topology={"head": {"resources": {"memory": "lots"}}},
+        ),
+        case(
+            "form of the best metric",
+            'checkpoints.bestMetric is "acc": write it as val-core/{validation name}/acc/mean@{k}.',
+            checkpoints={"bestMetric": "acc"},
+        ),
+        case(
+            "clip order",
+            "algorithm.clipLow is 0.3 but spec.algorithm.clipHigh is 0.2: set clipLow to at most clipHigh.",
+            algorithm={"clipLow": 0.3, "clipHigh": 0.2},
+        ),
+        case(
+            "penalty past the limit",
+            "algorithm.overlong.penalty.expectedTokens is 90 and with cacheTokens 20 makes 110, but "
+            "spec.batch.maxResponseTokens is 100: lower them to at most that together.",
+            algorithm={"overlong": {"penalty": {"expectedTokens": 90, "cacheTokens": 20}}},
+            batch={"maxResponseTokens": 100},
+        ),
+        case(
+            "a group of one",
+            "batch.responsesPerPrompt is 1 but spec.algorithm.dynamicSampling.enabled is true, and a group of one is "
+            "always all right or all wrong: set it to 2 or more, or enabled to false.",
+            batch={"responsesPerPrompt": 1},
+        ),
+        case(
+            "torn groups",
+            "batch.miniBatchResponses is 12 but spec.batch.responsesPerPrompt is 8: set it to a multiple of that, "
+            "so that no group is torn apart.",
+            batch={"prompts": 3, "responsesPerPrompt": 8, "miniBatchResponses": 12},
+        ),
+        case(
+            "uneven updates",
+            "batch.miniBatchResponses is 16, which does not divide the 24 responses of a step (spec.batch.prompts 3 x "
+            "responsesPerPrompt 8): set it to 24 or a number that divides it.",
+            batch={"prompts": 3, "responsesPerPrompt": 8, "miniBatchResponses": 16},
+        ),
+        case(
+            "uneven ranks",
+            "batch.miniBatchResponses is 512 but spec.topology.trainer makes 3 FSDP ranks: set it to a multiple of 3, "
+            "so that each rank gets as many responses.",
+            batch={"miniBatchResponses": 512},
+            topology={"trainer": {"replicas": 3}},
+        ),
+        case(
+            "engines do not fit",
+            "topology.rollout.tensorParallel is 3, over which 2 rollout pods of 4 GPUs can't be divided: set it to a "
+            "number that divides 4, or to whole pods that divide all 8.",
+            topology={"mode": "Separated", "rollout": {"replicas": 2, "gpusPerPod": 4, "tensorParallel": 3}},
+        ),
+        case(
+            "engines without GPUs",
+            "topology.rollout.tensorParallel is 2 but spec.topology.trainer.gpusPerPod is 0: set it to 1, since pods "
+            "without GPUs hold one engine each.",
+            topology={"trainer": {"gpusPerPod": 0, "replicas": 2}, "rollout": {"tensorParallel": 2}},
+        ),
+        case(
+            "custom reward without module",
+            "reward.module is missing but spec.reward.type is custom: name it as package.module:function.",
+            reward={"type": "custom"},
+        ),
+        case(
+            "module without custom reward",
+            'reward.module is "a:b" but spec.reward.type is math: set spec.reward.type to custom or remove it.',
+            reward={"module": "a:b"},
+        ),
+        case("module form", 'reward.module is "a.b": write it as package.module:function.', reward={"module": "a.b"}),
+        case(
+            "steps and epochs",
+            "schedule.steps is 2 but spec.schedule.epochs is 3: keep one of the two.",
+            schedule={"steps": 2, "epochs": 3},
+        ),
+        case(
+            "names twice",
+            'data.validation[1].name is "aime", which spec.data.validation[0] is already called: give each set its own '
+            "name.",
+            data={"validation": VALIDATION * 2},
+        ),
+        case(
+            "greedy samples",
+            "data.validation[0].temperature is 0, which makes all 32 samples alike: set samplesPerPrompt to 1 or a "
+            "temperature above 0.",
+            data={"validation": [{**VALIDATION[0], "temperature": 0}]},
+        ),
+        case(
+            "best of nothing",
+            "checkpoints.keepBest is 1 but spec.data.validation is empty, so no checkpoint can be called best: add a "
+            "validation set or set it to 0.",
+            checkpoints={"keepBest": 1},
+        ),
+        case(
+            "metric of no set",
+            'checkpoints.bestMetric is "val-core/x/acc/mean@8" but the validation sets are aime: name one of them.',
+            checkpoints={"bestMetric": "val-core/x/acc/mean@8"},
+            data={"validation": VALIDATION},
+        ),
+        case(
+            "metric of too many samples",
+            'checkpoints.bestMetric is "val-core/aime/acc/mean@64" but "aime" has samplesPerPrompt 32: '
+            "write @32 or less.",
+            checkpoints={"bestMetric": "val-core/aime/acc/mean@64"},
+            data={"validation": VALIDATION},
+        ),
+        case(
+            "revision of a folder",
+            'model.revision is "main" but spec.model.source is s3://b/k: only hf:// sources have revisions, so remove '
+            "it.",
+            model={"source": "s3://b/k", "revision": "main"},
+        ),
+        case(
+            "falling backoff",
+            "runPolicy.backoffMaxSeconds is 5 but spec.runPolicy.backoffSeconds is 10: set it to at least that.",
+            runPolicy={"backoffMaxSeconds": 5},
+        ),
+        case(
+            "kueue without queue",
+            "runPolicy.gang.queue is missing but spec.runPolicy.gang.scheduler is kueue: name a LocalQueue.",
+            runPolicy={"gang": {"scheduler": "kueue"}},
+        ),
+        case(
+            "uncounted failure",
+            "runPolicy.failureRules[0].counted is false but the rule's action is Fail: only restarts are counted, so "
+            "remove it.",
+            runPolicy={"failureRules": [{"action": "Fail", "counted": False}]},
+        ),
+        case(
+            "guards twice",
+            "guards[1].rule is NonFinite, which spec.guards[0] has already: keep one of the two.",
+            guards=[{"rule": "NonFinite"}, {"rule": "NonFinite"}],
+        ),
+    ],
+)
+def test_one_sentence_each(spec: dict[str, Any], sentence: str) -> None:
+    assert messages(spec) == [sentence]
+
+
+@pytest.mark.parametrize(
+    ("top", "sentence"),
+    [
+        pytest.param({"kind": "Job"}, 'kind is "Job" but must be DAPOJob.', id="kind"),
+        pytest.param({"sepc": {}}, "sepc is not a field of a DAPOJob: did you mean spec?", id="unknown top field"),
+        pytest.param(
+            {"metadata": {"name": "Foo"}},
+            'metadata.name is "Foo": use lower-case letters, digits and dashes, a letter first.',
+            id="capitals in the name",
+        ),
+        pytest.param(
+            {"metadata": {"name": "a" * 45}},
+            f'metadata.name is "{"a" * 45}": keep it to at most 44 characters.',
+            id="name of 45 characters",
+        ),
+    ],
+)
+def test_outside_the_spec(top: dict[str, Any], sentence: str) -> None:
+    assert messages({}, **top) == [sentence]
+
+
+def test_all_problems_at_once() -> None:
+    found = messages(
+        {"batch": {"prompts": "x"}, "algorithm": {"clipLow": 0.9}, "reward": {"type": "custom"}, "stors": {}},
+        kind="Job",
+    )
+    assert [sentence.split(" ")[0] for sentence in found] == [
+        "kind",
+        "spec.batch.prompts",
+        "spec.stors",
+        "spec.reward.module",
+        "spec.algorithm.clipLow",
+    ]
+
+
+def test_what_is_missing_is_named_with_its_meaning() -> None:
+    assert [problem.message.split(":")[0] for problem in find_problems({})] == [
+        "apiVersion is missing",
+        "kind is missing",
+        "metadata is missing",
+        "spec is missing",
+    ]
+    assert find_problems(merged(MINIMAL, {"spec": {"data": {"train": [{}]}}}))[0].field == "spec.data.train[0].source"
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        pytest.param(b"a: [1\nb: 2", "is not valid YAML at line 2, column 2: expected ',' or ']'", id="broken"),
+        pytest.param(b"a: 1\na: 2", "at line 2, column 1: the key a is written twice.", id="key twice"),
+        pytest.param(b"- 1", "holds no DAPOJob", id="a list"),
+        pytest.param(b"", "holds no DAPOJob", id="empty"),
+        pytest.param(b"\xff\xfe", "is not UTF-8 text", id="not UTF-8"),
+        pytest.param(b"a: \x07", "can not be read", id="control characters"),
+        pytest.param(b"a: 1\n---\nb: 2", "is not valid YAML", id="two documents"),
+        pytest.param(b"[" * 5000, "nested too deep", id="nested too deep"),
+        pytest.param(b"? [a]\n: 1", "is not valid YAML", id="a list as key"),
+    ],
+)
+def test_unreadable_files(tmp_path: Path, content: bytes, sentence: str) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_bytes(content)
+    with pytest.raises(SpecError, match=r"job\.yaml") as caught:
+        load_job(path)
+    assert sentence in str(caught.value)
+
+
+def test_no_file(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"none.yaml can not be read: No such file or directory\."):
+        load_job(tmp_path / "none.yaml")
+
+
+def test_dates_and_odd_keys_are_told_not_raised(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(MINIMAL) + "  1: x\n  suspend: 2024-01-01\n")
+    with pytest.raises(SpecError) as caught:
+        load_job(path)
+    assert 'spec.suspend is "2024-01-01" (text) but must be true or false.' in str(caught.value)
+    assert "spec[1] is a key that is not text: put it in quotes or remove it." in str(caught.value)
+
+
+def test_parse_raises_with_all_sentences() -> None:
+    with pytest.raises(SpecError, match=r"(?s)spec\.batch\.topP.*spec\.reward\.module"):
+        parse_job(merged(MINIMAL, {"spec": {"batch": {"topP": 3}, "reward": {"type": "custom"}}}))

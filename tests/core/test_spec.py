@@ -1,0 +1,212 @@
+"""What a job file says, what presets and defaults add, and that a job survives being written out."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from builders import MINIMAL, VALIDATION, dumped, job
+
+from dapo_core.spec import PRESETS, field_sources, load_job, parse_job
+from dapo_core.spec.presets import merged, mini_batch_prompts
+
+
+def test_preset_dapo_is_the_paper() -> None:
+    spec = job().spec
+    algorithm, batch, optimizer = spec.algorithm, spec.batch, spec.optimizer
+    assert (algorithm.clip_low, algorithm.clip_high, algorithm.dual_clip) == (0.2, 0.28, 10.0)
+    assert (algorithm.loss_aggregation, algorithm.kl_coefficient) == ("TokenMean", 0.0)
+    assert (algorithm.dynamic_sampling.enabled, algorithm.dynamic_sampling.max_generation_batches) == (True, 10)
+    penalty = algorithm.overlong.penalty
+    assert algorithm.overlong.filter and penalty is not None
+    assert (penalty.expected_tokens, penalty.cache_tokens, penalty.factor) == (16384, 4096, 1.0)
+    assert (optimizer.learning_rate, optimizer.warmup_steps) == (1e-6, 20)
+    assert (optimizer.weight_decay, optimizer.gradient_clip) == (0.1, 1.0)
+    assert (batch.prompts, batch.responses_per_prompt, batch.max_response_tokens) == (512, 16, 20480)
+    assert (batch.responses, batch.updates_per_step, batch.mini_batch_prompts) == (8192, 16, 32)
+
+
+def test_preset_grpo_is_dapo_without_its_four_techniques() -> None:
+    algorithm = job(algorithm={"preset": "grpo"}).spec.algorithm
+    assert (algorithm.clip_low, algorithm.clip_high) == (0.2, 0.2)
+    assert (algorithm.loss_aggregation, algorithm.kl_coefficient) == ("SequenceMean", 0.0)
+    assert not algorithm.dynamic_sampling.enabled
+    assert not algorithm.overlong.filter and algorithm.overlong.penalty is None
+
+
+def test_validation_defaults_are_the_papers() -> None:
+    (validation,) = job(data={"validation": VALIDATION}).spec.data.validation
+    assert (validation.samples_per_prompt, validation.temperature, validation.top_p) == (32, 1.0, 0.7)
+
+
+@pytest.mark.parametrize(
+    ("limit", "given", "expected"),
+    [
+        pytest.param(20480, {}, (16384, 4096), id="the paper's limit"),
+        pytest.param(100, {}, (80, 20), id="a lower limit keeps the proportion"),
+        pytest.param(1, {}, (0, 1), id="the lowest limit"),
+        pytest.param(100, {"cacheTokens": 40}, (60, 40), id="the zone is given"),
+        pytest.param(100, {"expectedTokens": 90}, (90, 10), id="the expected length is given"),
+        pytest.param(100, {"expectedTokens": 0}, (0, 100), id="all of it is zone"),
+        pytest.param(100, {"expectedTokens": 50, "cacheTokens": 10}, (50, 10), id="both are given"),
+    ],
+)
+def test_penalty_follows_the_limit(limit: int, given: dict[str, int], expected: tuple[int, int]) -> None:
+    data = merged(
+        MINIMAL,
+        {"spec": {"batch": {"maxResponseTokens": limit}, "algorithm": {"overlong": {"penalty": given}}}},
+    )
+    penalty = parse_job(data).spec.algorithm.overlong.penalty
+    assert penalty is not None
+    assert (penalty.expected_tokens, penalty.cache_tokens) == expected
+    sources = field_sources(data)
+    for name in ("expectedTokens", "cacheTokens"):
+        assert sources[f"spec.algorithm.overlong.penalty.{name}"] == ("file" if name in given else "preset dapo")
+
+
+@pytest.mark.parametrize(
+    ("preset", "penalty", "on"),
+    [
+        pytest.param("dapo", {"enabled": False}, False, id="switched off"),
+        pytest.param("dapo", None, False, id="null is off"),
+        pytest.param("grpo", {}, False, id="grpo has none"),
+        pytest.param("grpo", {"enabled": True}, True, id="switched on"),
+        pytest.param("grpo", {"cacheTokens": 100}, True, id="naming a number switches it on"),
+    ],
+)
+def test_penalty_switch(preset: str, penalty: dict[str, Any] | None, on: bool) -> None:
+    parsed = job(algorithm={"preset": preset, "overlong": {"penalty": penalty}})
+    assert (parsed.spec.algorithm.overlong.penalty is not None) is on
+    assert parse_job(dumped(parsed)) == parsed
+
+
+@pytest.mark.parametrize(
+    ("prompts", "group", "ranks", "expected"),
+    [
+        pytest.param(512, 16, 1, 32, id="the paper: 16 updates"),
+        pytest.param(32, 8, 1, 2, id="a small batch: 16 updates"),
+        pytest.param(12, 8, 1, 1, id="fewer prompts than 16: one group an update"),
+        pytest.param(20, 4, 1, 2, id="10 updates, since 16 do not divide"),
+        pytest.param(17, 4, 1, 17, id="a prime: one update"),
+        pytest.param(32, 2, 8, 4, id="enough groups for every rank"),
+        pytest.param(3, 2, 64, 1, id="no number fits: left for the rule to tell"),
+    ],
+)
+def test_mini_batch_of_a_batch(prompts: int, group: int, ranks: int, expected: int) -> None:
+    assert mini_batch_prompts(prompts, group, ranks) == expected
+
+
+def test_sources_name_file_preset_and_default() -> None:
+    data = merged(MINIMAL, {"spec": {"algorithm": {"preset": "grpo", "clipHigh": 0.3}, "topology": {"head": {}}}})
+    sources = field_sources(data)
+    assert sources["spec.algorithm.clipHigh"] == "file"
+    assert sources["spec.algorithm.clipLow"] == "preset grpo"
+    assert sources["spec.data.train[0].source"] == "file"
+    assert sources["spec.topology.mode"] == "default"
+    assert set(sources.values()) == {"file", "preset grpo", "default"}
+
+
+def test_every_preset_value_reaches_the_job() -> None:
+    for name, preset in PRESETS.items():
+        spec = dumped(job(algorithm={"preset": name}))["spec"]
+        if name == "grpo":
+            preset = merged(preset, {"algorithm": {"overlong": {"penalty": {}}}})
+            preset["algorithm"]["overlong"]["penalty"] = {"enabled": False}
+        assert merged(spec, preset) == spec
+
+
+def test_schedule_has_a_length() -> None:
+    assert (job().spec.schedule.steps, job().spec.schedule.epochs) == (200, None)
+    epochs = job(schedule={"epochs": 3}).spec.schedule
+    assert (epochs.steps, epochs.epochs) == (None, 3)
+
+
+def test_guards_warn_by_default_and_only_non_finite_fails() -> None:
+    guards = job().spec.guards
+    assert [guard.rule for guard in guards if guard.action == "Fail"] == ["NonFinite"]
+    assert len(guards) == 6
+    assert job(guards=[]).spec.guards == ()
+    (one,) = job(guards=[{"rule": "EntropyCollapse", "threshold": 0.01}]).spec.guards
+    assert (one.threshold, one.for_steps, one.action) == (0.01, 10, "Warn")
+
+
+def test_best_metric_is_the_first_validation_sets_mean() -> None:
+    checkpoints = job(data={"validation": VALIDATION}, checkpoints={"keepBest": 1}).spec.checkpoints
+    assert checkpoints.best_metric == "val-core/aime/acc/mean@32"
+
+
+@pytest.mark.parametrize(
+    ("topology", "ranks", "engines", "gpus"),
+    [
+        pytest.param({}, 1, 1, 1, id="default"),
+        pytest.param({"trainer": {"replicas": 2, "gpusPerPod": 0}}, 2, 2, 0, id="processors, colocated"),
+        pytest.param({"trainer": {"gpusPerPod": 8}, "rollout": {"tensorParallel": 2}}, 8, 4, 8, id="one node"),
+        pytest.param(
+            {"mode": "Separated", "trainer": {"gpusPerPod": 4}, "rollout": {"replicas": 3, "gpusPerPod": 2}},
+            4,
+            6,
+            10,
+            id="separated",
+        ),
+        pytest.param(
+            {"mode": "Separated", "rollout": {"replicas": 4, "gpusPerPod": 8, "tensorParallel": 16}},
+            1,
+            2,
+            33,
+            id="engines over two pods",
+        ),
+    ],
+)
+def test_topology_counts(topology: dict[str, Any], ranks: int, engines: int, gpus: int) -> None:
+    counted = job(topology=topology).spec.topology
+    assert (counted.fsdp_ranks, counted.vllm_replicas, counted.gpus) == (ranks, engines, gpus)
+
+
+def test_head_asks_for_less_than_the_others() -> None:
+    topology = job(topology={"head": {"resources": {"cpu": 2}}}).spec.topology
+    assert (topology.head.resources.cpu, topology.head.resources.memory) == ("2", "16Gi")
+    assert topology.trainer.resources.memory == "64Gi"
+
+
+@pytest.mark.parametrize(
+    ("groups", "same"),
+    [
+        pytest.param({"runPolicy": {"maxRestarts": 1}, "suspend": True}, True, id="operations may change"),
+        pytest.param({"schedule": {"steps": 1000}}, True, id="longer training may go on"),
+        pytest.param({"algorithm": {"clipHigh": 0.28}}, True, id="the preset's value said aloud"),
+        pytest.param({"algorithm": {"clipHigh": 0.3}}, False, id="another objective"),
+        pytest.param({"verlOverrides": {"a": 1}}, False, id="another override"),
+    ],
+)
+def test_digest_covers_what_was_learned(groups: dict[str, Any], same: bool) -> None:
+    assert (job().spec.digest() == job(**groups).spec.digest()) is same
+    assert len(job().spec.digest()) == 64
+
+
+def test_jobs_are_immutable() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        job().spec.batch.prompts = 3  # type: ignore[misc]
+
+
+def test_a_job_as_the_api_server_gives_it() -> None:
+    data = merged(MINIMAL, {"metadata": {"uid": "u", "generation": 2, "namespace": "team"}, "status": {"phase": "X"}})
+    assert parse_job(data).metadata.namespace == "team"
+
+
+def test_load_makes_plain_paths_absolute(tmp_path: Path) -> None:
+    folder = tmp_path / "jobs"
+    folder.mkdir()
+    data = merged(MINIMAL, {"spec": {"model": {"source": "../model"}, "checkpoints": {"uri": "out"}}})
+    data["spec"]["data"] = {"train": [{"source": "a b.parquet"}], "validation": [{"name": "v", "source": "/v.jsonl"}]}
+    (folder / "job.yaml").write_text(yaml.safe_dump(data))
+    spec = load_job(folder / "job.yaml").spec
+    assert spec.model.source == (tmp_path / "model").as_uri()
+    assert spec.data.train[0].source == f"{folder.as_uri()}/a%20b.parquet"
+    assert spec.data.validation[0].source == "file:///v.jsonl"
+    assert spec.checkpoints.uri == f"{folder.as_uri()}/out"
+
+
+def test_numbers_as_people_write_them(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(MINIMAL) + "  optimizer: {learningRate: 1e-6}\n")
+    assert load_job(path).spec.optimizer.learning_rate == 1e-6
