@@ -1,0 +1,51 @@
+"""The metadata store: runs, attempts, curves, events, checkpoints and samples in one SQL database.
+
+`upgrade(url)` makes or updates the tables; `open_writer(url)` and `open_reader(url)` use them. All that is written may
+be written again: a sender that does not know whether its last batch arrived sends it once more.
+"""
+
+from dapo_core.db.dialects import RejectedError
+from dapo_core.db.migrations import upgrade
+from dapo_core.db.queries import CurvePoint, MetadataReader, RunSummary, open_reader
+from dapo_core.db.rows import (
+    ENDED_STATES,
+    AttemptRow,
+    Batch,
+    CheckpointRow,
+    CheckpointState,
+    EventRow,
+    EventType,
+    Flag,
+    Point,
+    RunRow,
+    RunState,
+    SamplesRow,
+    join_value,
+    split_value,
+)
+from dapo_core.db.writer import MetadataWriter, open_writer
+
+__all__ = [
+    "ENDED_STATES",
+    "AttemptRow",
+    "Batch",
+    "CheckpointRow",
+    "CheckpointState",
+    "CurvePoint",
+    "EventRow",
+    "EventType",
+    "Flag",
+    "MetadataReader",
+    "MetadataWriter",
+    "Point",
+    "RejectedError",
+    "RunRow",
+    "RunState",
+    "RunSummary",
+    "SamplesRow",
+    "join_value",
+    "open_reader",
+    "open_writer",
+    "split_value",
+    "upgrade",
+]

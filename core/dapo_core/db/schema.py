@@ -1,0 +1,131 @@
+"""The tables of the metadata store, the same on every database.
+
+Times are Unix seconds as double precision: SQLite has no type for a moment with a time zone. Only what is looked up by
+has an index. Points name no foreign keys: what a spool still holds is delivered in any order, and a check per point
+would cost more than the point.
+"""
+
+from typing import Final
+
+from sqlalchemy import JSON, BigInteger, Boolean, Column, Double, Index, Integer, MetaData, String, Table, Text
+
+# Names of constraints have to be known for a later migration to change them.
+metadata: Final = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+runs: Final = Table(
+    "runs",
+    metadata,
+    Column("run_id", String(128), primary_key=True),
+    Column("name", String(253), nullable=False),
+    Column("namespace", String(63), nullable=False),
+    Column("spec", JSON, nullable=False),
+    Column("config", JSON(none_as_null=True)),
+    Column("state", String(32), nullable=False),
+    Column("reason", String(64)),
+    Column("message", Text),
+    Column("created_at", Double, nullable=False),
+    Column("started_at", Double),
+    Column("ended_at", Double),
+    Column("tags", JSON, nullable=False),
+    Column("total_steps", BigInteger),
+    Column("owner", String(253)),
+    Index(None, "namespace", "name"),
+    Index(None, "created_at"),
+)
+
+attempts: Final = Table(
+    "attempts",
+    metadata,
+    Column("run_id", String(128), primary_key=True),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("started_at", Double, nullable=False),
+    Column("ended_at", Double),
+    Column("step_from", BigInteger),
+    Column("step_to", BigInteger),
+    Column("reason", String(64)),
+    Column("message", Text),
+    Column("exit_code", Integer),
+    Column("counted", Boolean),
+)
+
+metric_names: Final = Table(
+    "metric_names",
+    metadata,
+    Column("metric_id", Integer, primary_key=True),
+    Column("name", String(512), nullable=False, unique=True),
+)
+
+points: Final = Table(
+    "points",
+    metadata,
+    Column("run_id", String(128), primary_key=True),
+    Column("metric_id", Integer, primary_key=True, autoincrement=False),
+    Column("step", BigInteger, primary_key=True, autoincrement=False),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("ts", Double, nullable=False),
+    Column("value", Double),
+    Column("flag", String(4)),
+    # The primary key is the table: half the size and one look-up less a point. Postgres ignores it.
+    sqlite_with_rowid=False,
+)
+
+latest: Final = Table(
+    "latest",
+    metadata,
+    Column("run_id", String(128), primary_key=True),
+    Column("metric_id", Integer, primary_key=True, autoincrement=False),
+    Column("step", BigInteger, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("ts", Double, nullable=False),
+    Column("value", Double),
+    Column("flag", String(4)),
+    sqlite_with_rowid=False,
+)
+
+events: Final = Table(
+    "events",
+    metadata,
+    Column("run_id", String(128), primary_key=True),
+    Column("dedup_key", String(128), primary_key=True),
+    Column("ts", Double, nullable=False),
+    Column("type", String(16), nullable=False),
+    Column("reason", String(64), nullable=False),
+    Column("message", Text, nullable=False),
+    Column("attempt", Integer),
+    Column("step", BigInteger),
+    Index(None, "run_id", "ts"),
+)
+
+checkpoints: Final = Table(
+    "checkpoints",
+    metadata,
+    Column("run_id", String(128), primary_key=True),
+    Column("step", BigInteger, primary_key=True, autoincrement=False),
+    Column("attempt", Integer, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("uri", Text, nullable=False),
+    Column("updated_at", Double, nullable=False),
+    Column("size_bytes", BigInteger),
+    Column("files", Integer),
+    Column("spec_digest", String(64)),
+    Column("metrics", JSON, nullable=False),
+    Column("decision", Text),
+)
+
+samples: Final = Table(
+    "samples",
+    metadata,
+    Column("run_id", String(128), primary_key=True),
+    Column("step", BigInteger, primary_key=True, autoincrement=False),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("key", Text, nullable=False),
+    Column("rows", Integer, nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("ts", Double, nullable=False),
+)

@@ -1,0 +1,217 @@
+"""Writes the metadata store. Everything may be written again: the second time changes nothing."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Table, and_, or_, select, update
+from sqlalchemy.exc import SQLAlchemyError
+
+from dapo_core.db import dialects, schema
+from dapo_core.db.rows import AttemptRow, Batch, CheckpointRow, EventRow, Point, RunRow, RunState, SamplesRow
+
+Rows = Sequence[Mapping[str, Any]]
+Wins = Callable[[Table, Any], ColumnElement[bool]]
+
+
+def open_writer(url: str) -> "MetadataWriter":
+    """A writer for the database at `url`; it connects at its first write. Raises StoreError for an unusable URL."""
+    return MetadataWriter(url)
+
+
+class MetadataWriter:
+    """Every method is one transaction, raises StoreError (RejectedError when the row itself is at fault), and may be
+    called from any thread."""
+
+    def __init__(self, url: str) -> None:
+        self._engine = dialects.open_engine(url)
+        self._metric_ids: dict[str, int] = {}
+
+    def create_run(self, run: RunRow) -> None:
+        """Record a run; one that is there already stays as it is."""
+        with self._transaction("a run") as connection:
+            _upsert(connection, schema.runs, [asdict(run)], wins=None)
+
+    def update_run(self, run_id: str, **changes: Any) -> None:
+        """Set columns of a run, such as `config`, `total_steps`, `tags` or `owner`."""
+        with self._transaction("a run") as connection:
+            connection.execute(update(schema.runs).where(schema.runs.c.run_id == run_id).values(**changes))
+
+    def update_run_state(
+        self,
+        run_id: str,
+        state: RunState,
+        *,
+        reason: str | None = None,
+        message: str | None = None,
+        started_at: float | None = None,
+        ended_at: float | None = None,
+    ) -> None:
+        """Set a run's state and why. `started_at` is kept once set; `ended_at` is what is given, None while it runs."""
+        changes: dict[str, Any] = {"state": state, "reason": reason, "message": message, "ended_at": ended_at}
+        runs = schema.runs
+        with self._transaction("a run's state") as connection:
+            connection.execute(update(runs).where(runs.c.run_id == run_id).values(**changes))
+            if started_at is not None:
+                first = update(runs).where(runs.c.run_id == run_id, runs.c.started_at.is_(None))
+                connection.execute(first.values(started_at=started_at))
+
+    def start_attempt(self, attempt: AttemptRow) -> None:
+        """Record an attempt, before any of its processes; one that is there already stays as it is."""
+        with self._transaction("an attempt") as connection:
+            _upsert(connection, schema.attempts, [asdict(attempt)], wins=None)
+
+    def attempt_resumed(self, run_id: str, attempt: int, step_from: int) -> None:
+        """The attempt has restored the checkpoint of `step_from` (0: it starts from the model)."""
+        self._change_attempt(run_id, attempt, {"step_from": step_from})
+
+    def end_attempt(
+        self,
+        run_id: str,
+        attempt: int,
+        *,
+        reason: str,
+        message: str = "",
+        exit_code: int | None = None,
+        counted: bool | None = None,
+        ended_at: float | None = None,
+    ) -> None:
+        """Record how an attempt ended. Its `step_to` follows from its points."""
+        ended = time.time() if ended_at is None else ended_at
+        changes = {"reason": reason, "message": message, "exit_code": exit_code, "counted": counted, "ended_at": ended}
+        self._change_attempt(run_id, attempt, changes)
+
+    def _change_attempt(self, run_id: str, attempt: int, changes: Mapping[str, Any]) -> None:
+        table = schema.attempts
+        with self._transaction("an attempt") as connection:
+            same = and_(table.c.run_id == run_id, table.c.attempt == attempt)
+            connection.execute(update(table).where(same).values(**changes))
+
+    def write_points(self, run_id: str, points: Sequence[Point]) -> None:
+        """Write points, the metrics' last values and how far their attempts came."""
+        self.write(run_id, Batch(points=points))
+
+    def write_events(self, run_id: str, events: Sequence[EventRow]) -> None:
+        """Write events; those whose `dedup_key` is there already are left."""
+        self.write(run_id, Batch(events=events))
+
+    def write_samples(self, samples: SamplesRow) -> None:
+        """Write the index row of a step's samples."""
+        self.write(samples.run_id, Batch(samples=[samples]))
+
+    def checkpoint_uploading(self, row: CheckpointRow) -> None:
+        """The checkpoint's files are on their way."""
+        self.write(row.run_id, Batch(checkpoints=[replace(row, state="uploading")]))
+
+    def checkpoint_committed(self, row: CheckpointRow) -> None:
+        """The checkpoint's manifest is written."""
+        self.write(row.run_id, Batch(checkpoints=[replace(row, state="committed")]))
+
+    def checkpoint_deleting(self, row: CheckpointRow) -> None:
+        """The checkpoint is being removed: never resume from it."""
+        self.write(row.run_id, Batch(checkpoints=[replace(row, state="deleting")]))
+
+    def write(self, run_id: str, batch: Batch) -> None:
+        """Write all of `batch`, or nothing of it, in one transaction."""
+        with self._transaction("a batch") as connection:
+            if batch.points:
+                self._write_points(connection, run_id, batch.points)
+            _upsert(connection, schema.events, [asdict(row) for row in batch.events], wins=None)
+            _upsert(connection, schema.checkpoints, [asdict(row) for row in batch.checkpoints], _updated_no_earlier)
+            _upsert(connection, schema.samples, [asdict(row) for row in batch.samples], _newer)
+
+    def _write_points(self, connection: Connection, run_id: str, points: Sequence[Point]) -> None:
+        ids = self._ids(connection, {point.metric for point in points})
+        rows = [
+            {
+                "run_id": run_id,
+                "metric_id": ids[point.metric],
+                "step": point.step,
+                "attempt": point.attempt,
+                "ts": point.ts,
+                "value": point.value,
+                "flag": point.flag,
+            }
+            for point in points
+        ]
+        _upsert(connection, schema.points, rows, _newer)
+        last = {row["metric_id"]: row for row in sorted(rows, key=lambda row: (row["attempt"], row["step"], row["ts"]))}
+        _upsert(connection, schema.latest, list(last.values()), _further)
+        self._advance(connection, run_id, points)
+
+    def _advance(self, connection: Connection, run_id: str, points: Sequence[Point]) -> None:
+        table = schema.attempts
+        reached: dict[int, int] = {}
+        for point in points:
+            reached[point.attempt] = max(point.step, reached.get(point.attempt, point.step))
+        for attempt, step in reached.items():
+            behind = or_(table.c.step_to.is_(None), table.c.step_to < step)
+            same = and_(table.c.run_id == run_id, table.c.attempt == attempt, behind)
+            connection.execute(update(table).where(same).values(step_to=step))
+
+    def _ids(self, connection: Connection, names: set[str]) -> dict[str, int]:
+        """Numbers of metric names. Names are never removed, so what is known once stays known."""
+        unknown = names - self._metric_ids.keys()
+        if unknown:
+            # Seen before this transaction wrote: these are committed and may be remembered.
+            self._metric_ids |= _metric_ids(connection, unknown)
+            unknown -= self._metric_ids.keys()
+        if not unknown:
+            return self._metric_ids
+        missing = [{"name": name} for name in sorted(unknown)]
+        connection.execute(dialects.insert(connection, schema.metric_names).on_conflict_do_nothing(), missing)
+        return self._metric_ids | _metric_ids(connection, unknown)
+
+    @contextmanager
+    def _transaction(self, doing: str) -> Iterator[Connection]:
+        try:
+            with self._engine.begin() as connection:
+                yield connection
+        except SQLAlchemyError as error:
+            raise dialects.translate(error, doing) from error
+        except (TypeError, ValueError) as error:
+            raise dialects.RejectedError(f"The metadata database can not take {doing}: {error}.") from error
+
+
+def _upsert(connection: Connection, table: Table, rows: Rows, wins: Wins | None) -> None:
+    """Insert `rows`; where the key exists, keep what is there unless `wins(table, new)`."""
+    if not rows:
+        return
+    key = dialects.key_of(table)
+    statement = dialects.insert(connection, table)
+    if wins is None:
+        connection.execute(statement.on_conflict_do_nothing(index_elements=key), _once(rows, key))
+        return
+    new = statement.excluded
+    values = {column.name: new[column.name] for column in table.columns if column.name not in key}
+    upsert = statement.on_conflict_do_update(index_elements=key, set_=values, where=wins(table, new))
+    connection.execute(upsert, _once(rows, key))
+
+
+def _once(rows: Rows, key: Iterable[str]) -> list[dict[str, Any]]:
+    """The last row of each key: one statement may not touch a row twice."""
+    names = list(key)
+    return list({tuple(row[name] for name in names): dict(row) for row in rows}.values())
+
+
+def _metric_ids(connection: Connection, names: set[str]) -> dict[str, int]:
+    table = schema.metric_names
+    found = connection.execute(select(table.c.name, table.c.metric_id).where(table.c.name.in_(names)))
+    return {name: number for name, number in found}
+
+
+def _newer(table: Table, new: Any) -> ColumnElement[bool]:
+    return table.c.ts < new.ts  # type: ignore[no-any-return]
+
+
+def _updated_no_earlier(table: Table, new: Any) -> ColumnElement[bool]:
+    return table.c.updated_at <= new.updated_at  # type: ignore[no-any-return]
+
+
+def _further(table: Table, new: Any) -> ColumnElement[bool]:
+    """A later attempt's value is the run's last one, though an earlier attempt had come to a higher step."""
+    old = table.c
+    in_attempt = or_(old.step < new.step, and_(old.step == new.step, old.ts < new.ts))
+    return or_(old.attempt < new.attempt, and_(old.attempt == new.attempt, in_attempt))
