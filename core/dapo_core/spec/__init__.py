@@ -9,6 +9,7 @@ from dapo_core.spec.parse import absolute_paths, field_sources, find_problems, l
 from dapo_core.spec.presets import PRESETS
 from dapo_core.spec.topology import Head, Resources, Rollout, Topology, Trainer
 from dapo_core.spec.training import Batch, Optimizer, Schedule
+from dapo_core.spec.yaml_file import read_mapping
 
 __all__ = [
     "GUARD_DEFAULTS",
@@ -46,4 +47,5 @@ __all__ = [
     "find_problems",
     "load_job",
     "parse_job",
+    "read_mapping",
 ]

@@ -100,7 +100,6 @@ Quantity = Annotated[
 
 ShortName = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?$")]
 Seconds = Annotated[int, Field(ge=1, le=31_536_000)]
-Share = Annotated[float, Field(gt=0, le=1)]
 
 # Objects whose fields belong to another system (a pod template, verl's configuration): carried as they are.
 FreeObject = Annotated[
