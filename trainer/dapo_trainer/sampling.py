@@ -81,12 +81,12 @@ class Policy:
 
     def wanted(self, needed: int, ready: int, in_flight: int, rejected: int, acceptance: float, generated: int) -> int:
         """How many prompts to submit now; `rejected` since the last ask, `acceptance` in (0, 1]."""
-        if ready >= needed:
-            return 0
-        if self.ahead:
+        if not self.ahead:
+            count = rejected
+        elif ready < needed:
             count = math.ceil((needed - ready) / acceptance) - in_flight
         else:
-            count = rejected
+            count = 0
         if self.max_generated is not None:
             count = min(count, self.max_generated - generated - in_flight)
         return max(count, 0)

@@ -30,6 +30,7 @@ class GroupBuffer:
         self._ahead = trainer_mode == "dapo_colocated"
         self._acceptance = Acceptance()
         self._ready: list[GroupOutcome] = []
+        self._owed = 0  # rejected groups that no prompt has replaced yet
         self.tally = Tally(0, 0)
 
     def begin_step(self, step: int, batch: int) -> int:
@@ -44,7 +45,7 @@ class GroupBuffer:
         Raises Stopped when a stop is asked for while waiting, SamplingExhausted at the cap.
         """
         assert partition_id == TRAIN, "validation has its own path (trainers.validate)"
-        policy, rejected = self._policy(), 0
+        policy = self._policy()
         while len(self._ready) < batch_size or (self._ahead and self._in_flight()):
             if current().stop.is_set():
                 raise Stopped
@@ -52,12 +53,12 @@ class GroupBuffer:
                 self._starve(batch_size)
                 break
             count = policy.wanted(
-                batch_size, len(self._ready), self._in_flight(), rejected, self._acceptance.value, self.tally.generated
+                batch_size, len(self._ready), self._in_flight(), self._owed, self._acceptance.value, self.tally.generated
             )
             if count:
                 self._refill(count)
-                rejected = 0
-            rejected += self._sort(policy, current().ledger.take(TRAIN, WAKE_SECONDS))
+                self._owed = 0
+            self._owed += self._sort(policy, current().ledger.take(TRAIN, WAKE_SECONDS))
         return self._hand_over(batch_size), {}
 
     def restore(self) -> None:
@@ -93,11 +94,13 @@ class GroupBuffer:
         return len(rejected)
 
     def _hand_over(self, count: int) -> KVBatchMeta:
-        # Oldest first, so that a surplus group is never more than one step behind the policy.
+        # Oldest first, so that a surplus group is at most one step behind the policy; a separate pool's window of
+        # prompts is bounded already, and its mini-batches take from one stock.
         chosen, self._ready = self._ready[:count], self._ready[count:]
-        surplus, self._ready = self._ready[count:], self._ready[:count]
-        self.tally.dropped += len(surplus)
-        self._clear(surplus)
+        if self._ahead:
+            surplus, self._ready = self._ready[count:], self._ready[:count]
+            self.tally.dropped += len(surplus)
+            self._clear(surplus)
         tq.kv_clear(keys=[outcome.uid for outcome in chosen], partition_id=TRAIN)
         keys = [key for outcome in chosen for key in outcome.keys]
         return KVBatchMeta(partition_id=TRAIN, keys=keys, tags=[dict(t) for o in chosen for t in o.tags])

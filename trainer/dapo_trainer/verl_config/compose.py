@@ -21,7 +21,7 @@ def _config_folder() -> Path:
     """verl's own YAML folder, found without importing verl (and torch with it)."""
     found = find_spec("verl")
     if found is None or not found.submodule_search_locations:
-        raise SpecError([Problem("spec", "verl is not installed: install the `cpu` or the `gpu` extra.")])
+        raise SpecError([Problem("spec", "verl is not installed: install dapo-platform with the extra `cpu` or `gpu`.")])
     return Path(found.submodule_search_locations[0]) / "trainer" / "config"
 
 
@@ -57,12 +57,13 @@ def _check_user_overrides(given: Mapping[str, Any]) -> None:
     known = _known_keys(_defaults())
     problems = []
     for key, _ in _leaves(given):
+        field = f"spec.verlOverrides.{key}"
         if key.startswith("dapo."):
-            problems.append(Problem(f"spec.verlOverrides.{key}", "is the platform's own group: set the job's field."))
+            problems.append(Problem(field, f"{field} is the platform's own group: set the job's field instead."))
         elif not _exists(_defaults(), key):
             near = difflib.get_close_matches(key, known, n=1)
             hint = f"did you mean {near[0]}?" if near else "see `dapo plan` for the keys there are."
-            problems.append(Problem(f"spec.verlOverrides.{key}", f"is no key of verl's configuration: {hint}"))
+            problems.append(Problem(field, f"{field} is no key of verl's configuration: {hint}"))
     if problems:
         raise SpecError(problems)
 

@@ -18,24 +18,9 @@ LOSS_AGGREGATION = {"TokenMean": "token-mean", "SequenceMean": "seq-mean-token-m
 FSDP_DTYPE = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
 
-def ranks(spec: DAPOJobSpec) -> int:
-    """FSDP ranks of the trainer."""
-    return spec.topology.trainer.replicas * spec.topology.trainer.gpus_per_pod
-
-
-def rollout_slots(spec: DAPOJobSpec) -> int:
-    """Accelerators of the separate rollout pool; 0 when rollout shares the trainer's."""
-    rollout = spec.topology.rollout
-    return rollout.replicas * rollout.gpus_per_pod if spec.topology.mode == "Separated" else 0
-
-
-def mini_batch_prompts(spec: DAPOJobSpec) -> int:
-    """verl counts mini-batches in prompts, the job in responses."""
-    return spec.batch.mini_batch_responses // spec.batch.responses_per_prompt
-
-
-def updates_per_step(spec: DAPOJobSpec) -> int:
-    return spec.batch.prompts // mini_batch_prompts(spec)
+def _slots(gpus_per_pod: int) -> int:
+    """verl's accelerators of a pod: one without any still runs one rank or engine, on its processors."""
+    return max(1, gpus_per_pod)
 
 
 def _data(spec: DAPOJobSpec, paths: Paths) -> Overrides:
@@ -107,7 +92,7 @@ def _trainer_engine(spec: DAPOJobSpec, placement: Placement) -> Overrides:
     dtype = FSDP_DTYPE[spec.model.dtype]
     keys: Overrides = {
         f"{actor}strategy": "fsdp2",
-        f"{actor}ppo_mini_batch_size": mini_batch_prompts(spec),
+        f"{actor}ppo_mini_batch_size": spec.batch.mini_batch_prompts,
         f"{actor}data_loader_seed": spec.data.seed,
         f"{actor}fsdp_config.mixed_precision.param_dtype": dtype,
         f"{actor}fsdp_config.mixed_precision.reduce_dtype": "fp32",
@@ -118,7 +103,7 @@ def _trainer_engine(spec: DAPOJobSpec, placement: Placement) -> Overrides:
     if placement.device == "cuda":
         longest = spec.data.max_prompt_tokens + spec.batch.max_response_tokens
         return keys | {f"{actor}use_dynamic_bsz": True, f"{actor}ppo_max_token_len_per_gpu": max(longest, 16_384)}
-    micro_batch = min(CPU_MICRO_BATCH, spec.batch.mini_batch_responses // ranks(spec))
+    micro_batch = min(CPU_MICRO_BATCH, spec.batch.mini_batch_responses // spec.topology.fsdp_ranks)
     return keys | {
         f"{actor}use_dynamic_bsz": False,
         f"{actor}ppo_micro_batch_size_per_gpu": micro_batch,
@@ -150,6 +135,8 @@ def _rollout(spec: DAPOJobSpec, placement: Placement) -> Overrides:
         return keys
     return keys | {
         f"{rollout}enforce_eager": True,
+        # One process less between the scheduler and the model; several are only needed to span several engines.
+        f"{rollout}engine_kwargs.vllm.distributed_executor_backend": "uni",
         f"{rollout}free_cache_engine": False,
         f"{rollout}enable_sleep_mode": False,
         f"{rollout}max_num_seqs": 256,
@@ -162,7 +149,7 @@ def _topology(spec: DAPOJobSpec, placement: Placement) -> Overrides:
     trainer = spec.topology.trainer
     keys: Overrides = {
         "trainer.nnodes": trainer.replicas,
-        "trainer.n_gpus_per_node": trainer.gpus_per_pod,
+        "trainer.n_gpus_per_node": _slots(trainer.gpus_per_pod),
         "trainer.device": placement.device,
         "actor_rollout_ref.rollout.agent.num_workers": 1,
     }
@@ -170,9 +157,9 @@ def _topology(spec: DAPOJobSpec, placement: Placement) -> Overrides:
         return keys | {"trainer.v1.trainer_mode": "dapo_colocated"}
     return keys | {
         "trainer.v1.trainer_mode": "dapo_separated",
-        "trainer.v1.separate_async.parameter_sync_step": updates_per_step(spec),
+        "trainer.v1.separate_async.parameter_sync_step": spec.batch.updates_per_step,
         "actor_rollout_ref.rollout.nnodes": spec.topology.rollout.replicas,
-        "actor_rollout_ref.rollout.n_gpus_per_node": spec.topology.rollout.gpus_per_pod,
+        "actor_rollout_ref.rollout.n_gpus_per_node": _slots(spec.topology.rollout.gpus_per_pod),
         "actor_rollout_ref.rollout.checkpoint_engine.backend": "nccl" if placement.device == "cuda" else "dapo_tcp",
         "actor_rollout_ref.rollout.checkpoint_engine.custom_backend_module": f"{ADAPTER}.tcp_transport",
     }
@@ -181,11 +168,14 @@ def _topology(spec: DAPOJobSpec, placement: Placement) -> Overrides:
 def _ray(spec: DAPOJobSpec, placement: Placement) -> Overrides:
     if placement.ray_address is not None:
         return {"ray_kwargs.ray_init.address": placement.ray_address}
+    slots = spec.topology.fsdp_ranks
+    if spec.topology.mode == "Separated":
+        slots += spec.topology.rollout.replicas * _slots(spec.topology.rollout.gpus_per_pod)
     return {
         "ray_kwargs.ray_init.include_dashboard": False,
         # Logical: Ray would otherwise refuse actors that wait on one another. The threads of each are bounded apart.
         "ray_kwargs.ray_init.num_cpus": 32,
-        "ray_kwargs.ray_init.num_gpus": ranks(spec) + rollout_slots(spec),
+        "ray_kwargs.ray_init.num_gpus": slots,
     }
 
 

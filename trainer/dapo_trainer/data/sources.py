@@ -1,0 +1,51 @@
+"""URIs -> local paths."""
+
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from dapo_core.errors import DataError, ModelError
+
+
+def local_path(uri: str) -> Path:
+    """The path of a file:// URI."""
+    return Path(unquote(urlsplit(uri).path))
+
+
+def model_folder(uri: str, revision: str | None = None) -> Path:
+    """A folder that transformers can load: the file:// folder itself, or a hub repository downloaded to its cache.
+
+    Raises ModelError naming the URI and the remedy.
+    """
+    scheme, _, rest = uri.partition("://")
+    if scheme == "hf":
+        from huggingface_hub import snapshot_download
+
+        try:
+            return Path(snapshot_download(rest, revision=revision))
+        except Exception as error:  # the hub's client raises OSError, HTTP and validation errors alike
+            raise ModelError(f"spec.model.source {uri} could not be downloaded: {error}") from error
+    folder = local_path(uri)
+    if not (folder / "config.json").is_file():
+        what = "has no config.json" if folder.is_dir() else "does not exist"
+        raise ModelError(f"spec.model.source {uri} {what}: name a folder in Hugging Face's format.")
+    return folder
+
+
+def data_file(uri: str, field: str) -> Path:
+    """A parquet or JSON-lines file: the file:// path, or one file of a hub data set (hf://datasets/ORG/NAME/FILE).
+
+    Raises DataError naming `field`, the URI and the remedy.
+    """
+    scheme, _, rest = uri.partition("://")
+    if scheme == "hf":
+        from huggingface_hub import hf_hub_download
+
+        kind, organisation, name, *path = rest.split("/")
+        try:
+            return Path(hf_hub_download(f"{organisation}/{name}", "/".join(path), repo_type=kind.removesuffix("s")))
+        except Exception as error:
+            raise DataError(f"{field} {uri} could not be downloaded: {error}") from error
+    path_ = local_path(uri)
+    if not path_.is_file():
+        raise DataError(f"{field} {uri} does not exist: name a parquet or JSON-lines file.")
+    return path_

@@ -1,0 +1,1 @@
+"""`dapo plan`: what a job would run, without starting anything."""

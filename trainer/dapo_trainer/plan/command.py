@@ -1,0 +1,96 @@
+"""The subcommand: reads the job file, composes, prints."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from dapo_core.spec import DAPOJob, field_sources, parse_job, read_mapping
+from dapo_core.spec.parse import absolute_paths
+from omegaconf import OmegaConf
+from rich.console import Console
+from rich.table import Table
+
+from dapo_trainer.plan.figures import pods, step
+from dapo_trainer.verl_config import Paths, Placement, compose, overrides
+from dapo_trainer.verl_config.device import detect
+
+
+def _paths(job: DAPOJob) -> Paths:
+    """Where a run's files would be; nothing is fetched for a plan."""
+    data = job.spec.data
+    return Paths(
+        model=job.spec.model.source,
+        train=tuple(d.source for d in data.train),
+        validation=tuple(d.source for d in data.validation),
+        checkpoints="<work folder>/checkpoints",
+    )
+
+
+def _pods_table(job: DAPOJob) -> Table:
+    table = Table("role", "pods", "runs", job.spec.topology.gpu_resource, "cpu", "memory", title="Pods", title_justify="left")
+    for pod in pods(job.spec):
+        table.add_row(pod.role, str(pod.count), pod.runs, str(pod.accelerators), pod.cpu, pod.memory)
+    return table
+
+
+def _step_table(job: DAPOJob) -> Table:
+    one, table = step(job.spec), Table(title="One step", title_justify="left", show_header=False)
+    table.add_row("prompts x responses", f"{one.prompts:,} x {job.spec.batch.responses_per_prompt} = {one.responses:,}")
+    table.add_row("tokens, at most", f"{one.prompt_tokens:,} of prompts, {one.response_tokens:,} of responses")
+    table.add_row("updates", f"{one.updates} of {one.responses_per_update:,} responses")
+    if one.most_prompts_generated is not None:
+        table.add_row("dynamic sampling", f"up to {one.most_prompts_generated:,} prompts generated for one batch")
+    elif job.spec.algorithm.dynamic_sampling.enabled:
+        table.add_row("dynamic sampling", "no cap on the prompts generated for one batch")
+    return table
+
+
+def _leaves(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            found |= _leaves(value, f"{prefix}{name}.")
+        else:
+            found[f"{prefix}{name}"] = value
+    return found
+
+
+def _sources_table(raw: dict[str, Any], job: DAPOJob) -> Table:
+    """Every field of the job that has a value, and who gave it."""
+    sources = field_sources(raw)
+    values = _leaves(job.spec.model_dump(by_alias=True, mode="json", exclude_none=True))
+    table = Table("field", "value", "from", title="The job", title_justify="left")
+    for field, value in values.items():
+        origin = sources.get(f"spec.{field}", sources.get(field, "default"))
+        table.add_row(field, str(value), origin, style=None if origin == "file" else "dim")
+    return table
+
+
+def _verl_table(job: DAPOJob, placement: Placement) -> Table:
+    """The verl keys that differ from verl's own defaults, and who set them."""
+    paths = _paths(job)
+    config = compose(job.spec, placement, paths)
+    mine, theirs = overrides(job.spec, placement, paths), _leaves(job.spec.verl_overrides)
+    table = Table("verl key", "value", "from", title="verl's configuration, where it is not its default", title_justify="left")
+    for key in sorted({*mine, *theirs}):
+        value = OmegaConf.select(config, key)
+        table.add_row(key, str(value), "verlOverrides" if key in theirs else "the job")
+    return table
+
+
+def plan(
+    job_file: Annotated[Path, typer.Argument(help="A DAPOJob as YAML.", metavar="JOB.YAML")],
+    full: Annotated[bool, typer.Option("--full", help="Print verl's whole configuration as YAML instead.")] = False,
+) -> None:
+    """Show what a job would do, without starting anything."""
+    raw = absolute_paths(read_mapping(job_file), job_file.resolve().parent)
+    job = parse_job(raw)
+    placement = Placement(detect())
+    if full:
+        print(OmegaConf.to_yaml(compose(job.spec, placement, _paths(job))), end="")
+        return
+    verl_table = _verl_table(job, placement)
+    console = Console()
+    for table in (_pods_table(job), _step_table(job), _sources_table(raw, job), verl_table):
+        console.print(table, "")
