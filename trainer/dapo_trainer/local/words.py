@@ -61,3 +61,13 @@ def count(amount: int, one: str, many: str | None = None) -> str:
 def fit(text: str, width: int) -> str:
     """At most `width` characters, the cut shown."""
     return text if len(text) <= width else text[: max(0, width - 1)] + "…"[: max(0, width)]
+
+
+def size(count_of_bytes: int) -> str:
+    """`812 B`, `11.3 MB`, in powers of ten as disks are sold."""
+    value, unit = float(count_of_bytes), "B"
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if value < 1000 or unit == "TB":
+            break
+        value /= 1000
+    return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
