@@ -1,0 +1,207 @@
+"""Where checkpoints and samples lie: objects by key, in a folder now, in S3 behind the same contract.
+
+The contract, which `tests/core/test_objectstore.py` runs against every store:
+an object is there whole or not at all, also after a crash of its writer; a later `put` replaces it; what `put` has
+returned from survives a loss of power; keys are relative paths with `/`; every method may be called from any thread.
+"""
+
+import errno
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+from urllib.parse import unquote, urlsplit
+
+from dapo_core.errors import StoreError
+
+
+class ObjectNotFoundError(StoreError):
+    """There is no object of this key."""
+
+
+@dataclass(frozen=True)
+class ObjectInfo:
+    """One object as listed: size in bytes, time of its last change in Unix seconds."""
+
+    key: str
+    size: int
+    modified: float
+
+
+class ObjectStore(Protocol):
+    """A store of objects. Methods raise StoreError, for an absent object ObjectNotFoundError."""
+
+    url: str
+
+    def put_file(self, key: str, path: Path, *, give: bool = False) -> None:
+        """Store the file's content. `give` promises that nobody changes the file any more, so it need not be copied."""
+
+    def put_bytes(self, key: str, data: bytes) -> None: ...
+
+    def get_file(self, key: str, path: Path) -> None:
+        """Write the object to `path`, whose folder exists. After an error the file may be there in part."""
+
+    def get_bytes(self, key: str) -> bytes: ...
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """Objects whose key starts with `prefix`, by key. Uploads in progress are not among them."""
+
+    def delete(self, key: str) -> None:
+        """Remove the object; one that is not there is no error."""
+
+    def exists(self, key: str) -> bool: ...
+
+    def sweep_incomplete(self, prefix: str, older_than_seconds: float) -> int:
+        """Remove what uploads that ended half-way left under `prefix`; how many there were."""
+
+
+_PART: Final = ".dapo-part"
+
+
+class FolderStore:
+    """Objects as files under one folder. A file is written beside its place, synced and renamed into it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.url = root.absolute().as_uri()
+
+    def put_file(self, key: str, path: Path, *, give: bool = False) -> None:
+        # A hard link costs no time and no space, but shares the file with whoever still has the old name: only for
+        # files that were given away.
+        fill = (lambda part: _link_or_copy(path, part)) if give else (lambda part: _copy(path, part))
+        self._put(key, fill)
+
+    def put_bytes(self, key: str, data: bytes) -> None:
+        self._put(key, lambda part: _write(part, data))
+
+    def _put(self, key: str, fill: Callable[[Path], object]) -> None:
+        target = self._path(key)
+        part = target.with_name(f".{target.name}.{uuid.uuid4().hex[:12]}{_PART}")
+        with _told(f"{key} can not be written to {self.root}", absent=StoreError):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                fill(part)
+                _sync(part)
+                part.replace(target)
+                _sync(target.parent)
+            finally:
+                part.unlink(missing_ok=True)
+
+    def get_file(self, key: str, path: Path) -> None:
+        with _told(f"{key} can not be read from {self.root}"):
+            shutil.copyfile(self._path(key), path)
+
+    def get_bytes(self, key: str) -> bytes:
+        with _told(f"{key} can not be read from {self.root}"):
+            return self._path(key).read_bytes()
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        with _told(f"{prefix} can not be listed in {self.root}"):
+            found = [path for path in self._files(prefix) if not path.name.endswith(_PART)]
+            infos = [info for path in found if (info := self._info(path)) is not None]
+        yield from sorted(infos, key=lambda info: info.key)
+
+    def delete(self, key: str) -> None:
+        path = self._path(key)
+        with _told(f"{key} can not be deleted from {self.root}"):
+            path.unlink(missing_ok=True)
+            self._remove_empty_folders(path.parent)
+
+    def exists(self, key: str) -> bool:
+        with _told(f"{key} can not be looked for in {self.root}"):
+            return self._path(key).is_file()
+
+    def sweep_incomplete(self, prefix: str, older_than_seconds: float) -> int:
+        limit = time.time() - older_than_seconds
+        swept = 0
+        with _told(f"{prefix} can not be swept in {self.root}"):
+            for path in [path for path in self._files(prefix) if path.name.endswith(_PART)]:
+                info = self._info(path)
+                if info is not None and info.modified <= limit:
+                    path.unlink(missing_ok=True)
+                    swept += 1
+        return swept
+
+    def _files(self, prefix: str) -> Iterator[Path]:
+        folder, _, start = prefix.rpartition("/")
+        base = self._path(folder) if folder else self.root
+        for path in base.rglob("*"):
+            name = path.relative_to(base).as_posix()
+            # A part's name begins with a dot that its key does not have.
+            shown = path.with_name(path.name[1:]).relative_to(base).as_posix() if path.name.endswith(_PART) else name
+            if shown.startswith(start) and path.is_file():
+                yield path
+
+    def _info(self, path: Path) -> ObjectInfo | None:
+        try:
+            facts = path.stat()
+        except FileNotFoundError:  # deleted since it was listed
+            return None
+        return ObjectInfo(path.relative_to(self.root).as_posix(), facts.st_size, facts.st_mtime)
+
+    def _remove_empty_folders(self, folder: Path) -> None:
+        while folder != self.root and folder.is_relative_to(self.root):
+            try:
+                folder.rmdir()
+            except OSError:  # not empty, or gone
+                return
+            folder = folder.parent
+
+    def _path(self, key: str) -> Path:
+        if not key or key.startswith("/") or any(part in ("", ".", "..") for part in key.split("/")):
+            raise StoreError(f"The object key {key!r} is not a relative path.")
+        return self.root / key
+
+
+def open_store(url: str) -> ObjectStore:
+    """The store at `url`. Raises StoreError, naming what can be opened, for a scheme that is not known."""
+    parts = urlsplit(url)
+    if parts.scheme == "file" and not parts.netloc and parts.path.startswith("/"):
+        return FolderStore(Path(unquote(parts.path)))
+    if parts.scheme == "file":
+        raise StoreError(f"The store {url!r} is not an absolute folder; write file:///folder.")
+    raise StoreError(f"The store {url!r} is of a kind that this version can not open; write file:///folder.")
+
+
+@contextmanager
+def _told(what: str, absent: type[StoreError] = ObjectNotFoundError) -> Iterator[None]:
+    """Operating system errors as sentences."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise absent(f"{what}: there is no {error.filename}.") from error
+    except OSError as error:
+        remedy = "; free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        raise StoreError(f"{what}: {(error.strerror or str(error)).lower()}{remedy}.") from error
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError as error:
+        # Another file system, or one without hard links; everything else fails the copy as well.
+        if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP):
+            raise
+        _copy(source, target)
+
+
+def _copy(source: Path, target: Path) -> None:
+    # Not copy2: the object's time is when it was stored, which the sweeper goes by.
+    shutil.copyfile(source, target)
+
+
+def _write(target: Path, data: bytes) -> None:
+    target.write_bytes(data)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

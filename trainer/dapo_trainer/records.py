@@ -1,0 +1,113 @@
+"""One line of the spool: a record with its number and checksum. Pure."""
+
+import json
+import math
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from dapo_core.db import Batch, CheckpointRow, EventRow, Point, SamplesRow, split_value
+
+Kind = Literal["step", "event", "checkpoint", "samples"]
+_CHECKSUM: Final = 8  # hexadecimal digits of a CRC-32
+
+
+@dataclass(frozen=True)
+class Record:
+    """What happened, in the order it happened. `seq` counts over the whole life of a spool folder, from 1.
+
+    | kind | body |
+    |---|---|
+    | step | values: {metric: number or null}, flags: {metric: "nan" / "inf" / "-inf"} of those that are null |
+    | event | type, reason, message, dedup_key |
+    | checkpoint | row: the fields of `CheckpointRow` but run_id; its attempt is the one that wrote the checkpoint |
+    | samples | key, rows, size_bytes |
+    """
+
+    seq: int
+    kind: Kind
+    ts: float
+    attempt: int
+    step: int | None
+    body: Mapping[str, Any] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        """The line, ended: checksum, space, JSON. Raises ValueError or TypeError for what JSON does not know."""
+        head = {"seq": self.seq, "kind": self.kind, "ts": self.ts, "attempt": self.attempt, "step": self.step}
+        text = json.dumps(head | dict(self.body), allow_nan=False, separators=(",", ":")).encode()
+        return b"%08x %s\n" % (zlib.crc32(text), text)
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """The values of a step, NaN and infinities as such."""
+        flags = self.body.get("flags", {})
+        return {
+            name: float(flags[name]) if name in flags else math.nan if value is None else value
+            for name, value in self.body["values"].items()
+        }
+
+
+def decode(line: bytes) -> Record | None:
+    """The record of a line, or None for one that is torn or damaged."""
+    try:
+        checksum, text = int(line[:_CHECKSUM], 16), line[_CHECKSUM + 1 :].rstrip(b"\n")
+        if zlib.crc32(text) != checksum:
+            return None
+        body = json.loads(text)
+        head = {name: body.pop(name) for name in ("seq", "kind", "ts", "attempt", "step")}
+    except (ValueError, KeyError):
+        return None
+    return Record(**head, body=body)
+
+
+def step_body(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The body of a step; what is no number is left out."""
+    kept: dict[str, float | None] = {}
+    flags: dict[str, str] = {}
+    for name, value in values.items():
+        try:
+            kept[name], flag = split_value(float(value))
+        except (TypeError, ValueError):
+            continue
+        if flag:
+            flags[name] = flag
+    return {"values": kept, "flags": flags} if flags else {"values": kept}
+
+
+def batch_of(run_id: str, records: list[Record]) -> Batch:
+    """Records as rows for the metadata store. A record of a kind that is not known here is left out."""
+    rows: dict[str, list[Any]] = {"step": [], "event": [], "checkpoint": [], "samples": []}
+    for record in records:
+        if record.kind in rows:
+            rows[record.kind].extend(_ROWS[record.kind](run_id, record))
+    return Batch(points=rows["step"], events=rows["event"], checkpoints=rows["checkpoint"], samples=rows["samples"])
+
+
+def _points(_run_id: str, record: Record) -> list[Point]:
+    flags = record.body.get("flags", {})
+    step = record.step or 0
+    return [
+        Point(name, step, record.attempt, record.ts, value, flags.get(name))
+        for name, value in record.body["values"].items()
+    ]
+
+
+def _events(run_id: str, record: Record) -> list[EventRow]:
+    return [EventRow(run_id, ts=record.ts, attempt=record.attempt, step=record.step, **record.body)]
+
+
+def _checkpoints(run_id: str, record: Record) -> list[CheckpointRow]:
+    return [CheckpointRow(run_id, **record.body["row"])]
+
+
+def _samples(run_id: str, record: Record) -> list[SamplesRow]:
+    return [SamplesRow(run_id, step=record.step or 0, attempt=record.attempt, ts=record.ts, **record.body)]
+
+
+_ROWS: Final[Mapping[str, Callable[[str, Record], Sequence[Any]]]] = {
+    "step": _points,
+    "event": _events,
+    "checkpoint": _checkpoints,
+    "samples": _samples,
+}
