@@ -11,10 +11,10 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import BinaryIO, Final, Protocol
 from urllib.parse import unquote, urlsplit
 
 from dapo_core.errors import StoreError
@@ -47,6 +47,9 @@ class ObjectStore(Protocol):
         """Write the object to `path`, whose folder exists. After an error the file may be there in part."""
 
     def get_bytes(self, key: str) -> bytes: ...
+
+    def open(self, key: str) -> AbstractContextManager[BinaryIO]:
+        """The object's content as a stream to read."""
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Objects whose key starts with `prefix`, by key. Uploads in progress are not among them."""
@@ -99,6 +102,11 @@ class FolderStore:
     def get_bytes(self, key: str) -> bytes:
         with _told(f"{key} can not be read from {self.root}"):
             return self._path(key).read_bytes()
+
+    @contextmanager
+    def open(self, key: str) -> Iterator[BinaryIO]:
+        with _told(f"{key} can not be read from {self.root}"), self._path(key).open("rb") as stream:
+            yield stream
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         with _told(f"{prefix} can not be listed in {self.root}"):

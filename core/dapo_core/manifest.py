@@ -1,0 +1,85 @@
+"""The object whose existence commits a checkpoint: what belongs to it and how each file is known to be whole."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+from dapo_core.db.rows import CheckpointRow, CheckpointState
+from dapo_core.errors import CheckpointError
+
+VERSION: Final = 1
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """One file: its path within the checkpoint, its size in bytes and the SHA-256 of its content."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A committed checkpoint. `created_at` is in Unix seconds; `metrics` are those of its step."""
+
+    run_id: str
+    step: int
+    attempt: int
+    spec_digest: str
+    created_at: float
+    files: tuple[FileEntry, ...]
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    # What `resume.pick` asks for: a manifest that exists is of a committed checkpoint.
+    state: CheckpointState = "committed"
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(entry.size for entry in self.files)
+
+    def to_bytes(self) -> bytes:
+        """JSON for people and programs; metrics that are not finite are left out."""
+        body = asdict(self) | {"version": VERSION}
+        del body["state"]
+        body["metrics"] = {name: value for name, value in self.metrics.items() if math.isfinite(value)}
+        return json.dumps(body, indent=1).encode()
+
+    def row(self, uri: str, decision: str | None = None) -> CheckpointRow:
+        """What the metadata store keeps of it."""
+        return CheckpointRow(
+            run_id=self.run_id,
+            step=self.step,
+            attempt=self.attempt,
+            state=self.state,
+            uri=uri,
+            updated_at=self.created_at,
+            size_bytes=self.size_bytes,
+            files=len(self.files),
+            spec_digest=self.spec_digest,
+            metrics={name: value for name, value in self.metrics.items() if math.isfinite(value)},
+            decision=decision,
+        )
+
+
+def parse(data: bytes, key: str) -> Manifest:
+    """The manifest in `data`. Raises CheckpointError, naming `key`, for one that is damaged or of a newer program."""
+    try:
+        body: dict[str, Any] = json.loads(data)
+        version = body.pop("version")
+        if version != VERSION:
+            raise CheckpointError(f"{key} is of version {version}, which this program does not know: use a newer one.")
+        files = tuple(FileEntry(str(f["path"]), int(f["size"]), str(f["sha256"])) for f in body.pop("files"))
+        manifest = Manifest(**body, files=files)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{key} is damaged ({error}).") from error
+    if outside := next((entry.path for entry in files if not _inside(entry.path)), None):
+        raise CheckpointError(f"{key} names {outside!r}, which is outside of the checkpoint.")
+    return manifest
+
+
+def _inside(path: str) -> bool:
+    parts = PurePosixPath(path)
+    return bool(path) and not parts.is_absolute() and ".." not in parts.parts

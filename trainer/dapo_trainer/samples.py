@@ -1,0 +1,125 @@
+"""What the model said at a step, for people to read: Parquet in the object store, and a row that tells where.
+
+pyarrow is imported when the first samples are written: a run that logs none does not wait for it.
+"""
+
+import io
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from queue import Empty, Full, Queue
+from typing import Any, Final, Protocol
+
+from dapo_core.db import EventType
+from dapo_core.naming import samples_key
+from dapo_core.objectstore import ObjectStore
+
+log = logging.getLogger(__name__)
+
+MAX_ROWS: Final = 256
+MAX_CHARACTERS: Final = 100_000  # of one text; a response of 20,480 tokens has some 80,000
+_CUT: Final = " [...]"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One response. `length` is in tokens; `truncated`: it ran into the limit; `reward` is after shaping."""
+
+    prompt: str
+    response: str
+    ground_truth: str
+    reward: float
+    accuracy: float
+    length: int
+    truncated: bool
+
+
+class SampleJournal(Protocol):
+    """Where the index of samples goes: `dapo_trainer.spool.Spool`."""
+
+    def samples(self, step: int, key: str, rows: int, size_bytes: int) -> None: ...
+
+    def event(self, reason: str, message: str, *, type: EventType = "Normal", step: int | None = None) -> None: ...
+
+
+def to_parquet(samples: Sequence[Sample]) -> bytes:
+    """One row a sample, a column a field of `Sample`, readable by any Parquet reader; texts are cut to the limit."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns: Mapping[str, Any] = {
+        "prompt": pa.array([_cut(sample.prompt) for sample in samples], pa.string()),
+        "response": pa.array([_cut(sample.response) for sample in samples], pa.string()),
+        "ground_truth": pa.array([_cut(sample.ground_truth) for sample in samples], pa.string()),
+        "reward": pa.array([sample.reward for sample in samples], pa.float64()),
+        "accuracy": pa.array([sample.accuracy for sample in samples], pa.float64()),
+        "length": pa.array([sample.length for sample in samples], pa.int64()),
+        "truncated": pa.array([sample.truncated for sample in samples], pa.bool_()),
+    }
+    sink = io.BytesIO()
+    pq.write_table(pa.table(columns), sink, compression="zstd")
+    return sink.getvalue()
+
+
+def read_samples(store: ObjectStore, key: str) -> list[Sample]:
+    """The samples that lie under `key`. Raises StoreError."""
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(io.BytesIO(store.get_bytes(key)))
+    return [Sample(**row) for row in table.to_pylist()]
+
+
+class SampleLog:
+    """Writes the samples of a step beside training. Nothing raises; samples that the store refuses are given up."""
+
+    def __init__(self, store: ObjectStore, run_id: str, attempt: int, journal: SampleJournal) -> None:
+        self._store = store
+        self._run_id = run_id
+        self._attempt = attempt
+        self._journal = journal
+        self._queue: Queue[tuple[int, Sequence[Sample]]] = Queue(maxsize=4)
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="dapo-samples", daemon=True)
+        self._thread.start()
+        self.failures = 0
+
+    def write(self, step: int, samples: Sequence[Sample]) -> None:
+        """Take the samples of `step`, the first `MAX_ROWS` of them."""
+        try:
+            self._queue.put_nowait((step, list(samples[:MAX_ROWS])))
+        except Full:
+            self._fail(step, "the ones before are not written yet")
+
+    def close(self, timeout_seconds: float = 10.0) -> None:
+        """Write what waits, for at most `timeout_seconds`, and end."""
+        self._closing.set()
+        self._thread.join(timeout_seconds)
+
+    def _run(self) -> None:
+        while True:
+            try:
+                step, samples = self._queue.get(timeout=0.2)
+            except Empty:
+                if self._closing.is_set():
+                    return
+                continue
+            try:
+                self._store_samples(step, samples)
+            except Exception as error:  # whatever it is, training goes on
+                self._fail(step, str(error))
+
+    def _store_samples(self, step: int, samples: Sequence[Sample]) -> None:
+        data, key = to_parquet(samples), samples_key(self._run_id, step, self._attempt)
+        self._store.put_bytes(key, data)
+        self._journal.samples(step, key, len(samples), len(data))
+
+    def _fail(self, step: int, why: str) -> None:
+        self.failures += 1
+        log.warning("The samples of step %d are not written: %s", step, why)
+        message = f"The samples of step {step} are not written: {why}"
+        self._journal.event("SamplesFailed", message, type="Warning", step=step)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_CHARACTERS else text[:MAX_CHARACTERS] + _CUT
