@@ -21,7 +21,7 @@ class Record:
     |---|---|
     | step | values: {metric: number or null}, flags: {metric: "nan" / "inf" / "-inf"} of those that are null |
     | event | type, reason, message, dedup_key |
-    | checkpoint | row: the fields of `CheckpointRow` but run_id; its attempt is the one that wrote the checkpoint |
+    | checkpoint | state, uri and the other fields of `CheckpointRow`; made_by: the attempt that wrote the checkpoint |
     | samples | key, rows, size_bytes |
     """
 
@@ -98,7 +98,8 @@ def _events(run_id: str, record: Record) -> list[EventRow]:
 
 
 def _checkpoints(run_id: str, record: Record) -> list[CheckpointRow]:
-    return [CheckpointRow(run_id, **record.body["row"])]
+    fields = dict(record.body)
+    return [CheckpointRow(run_id, record.step or 0, fields.pop("made_by"), **fields)]
 
 
 def _samples(run_id: str, record: Record) -> list[SamplesRow]:

@@ -98,8 +98,8 @@ class Spool:
     def checkpoint(self, row: CheckpointRow) -> None:
         """A new state of a checkpoint of this run."""
         fields = asdict(row)
-        del fields["run_id"]
-        self._put("checkpoint", row.step, {"row": fields})
+        del fields["run_id"], fields["step"]
+        self._put("checkpoint", row.step, {"made_by": fields.pop("attempt"), **fields})
 
     def samples(self, step: int, key: str, rows: int, size_bytes: int) -> None:
         """The samples of a step lie under `key` in the object store."""
