@@ -1,0 +1,102 @@
+"""`dapo runs` and `dapo show RUN`: what the metadata store knows, in the terminal."""
+
+import difflib
+import json
+import os
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from dapo_core.db import MetadataReader, RunRow, open_reader
+from dapo_core.errors import DapoError
+
+HomeOption = Annotated[
+    Path | None,
+    typer.Option("--home", help="Folder of the runs. Left out: DAPO_HOME, else ./runs.", show_default=False),
+]
+UrlOption = Annotated[
+    str | None,
+    typer.Option("--metadata", help="URL of the metadata store, instead of the one in the home.", show_default=False),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+
+class UnknownRunError(DapoError):
+    """There is no run of this name."""
+
+    user_mistake = True
+
+
+class NoRunsError(DapoError):
+    """There is no metadata store where the runs should be."""
+
+    user_mistake = True
+
+
+def runs(
+    home: HomeOption = None,
+    metadata: UrlOption = None,
+    namespace: Annotated[str | None, typer.Option(help="Only the runs of this namespace.", show_default=False)] = None,
+    limit: Annotated[int, typer.Option(help="How many, newest first.", min=1)] = 50,
+    as_json: JsonOption = False,
+) -> None:
+    """List the runs on this machine."""
+    from dapo_core.run_tables import SUMMARY_METRICS, runs_table
+
+    summaries = _reader(home, metadata).summaries(SUMMARY_METRICS, namespace, limit)
+    if as_json:
+        _print_json([asdict(summary) for summary in summaries])
+    elif summaries:
+        Console().print(runs_table(summaries, time.time()))
+    else:
+        typer.echo("There are no runs yet. Start one with `dapo run job.yaml`.")
+
+
+def show(
+    run: Annotated[str, typer.Argument(help="Run, or job: then its newest run.", metavar="RUN")],
+    home: HomeOption = None,
+    metadata: UrlOption = None,
+    events: Annotated[int, typer.Option(help="How many events, newest last.", min=0)] = 10,
+    as_json: JsonOption = False,
+) -> None:
+    """Show one run: progress, attempts, checkpoints and events."""
+    from dapo_core.run_page import load, page
+
+    reader = _reader(home, metadata)
+    record = load(reader, find_run(reader, run), events)
+    if as_json:
+        _print_json(asdict(record))
+    else:
+        console = Console()
+        console.print(*page(record, time.time(), console.width), sep="\n")
+
+
+def find_run(reader: MetadataReader, name: str) -> RunRow:
+    """The run of this id, else the job's newest. Raises UnknownRunError with the nearest names."""
+    found = reader.run(name)
+    if found is not None:
+        return found
+    rows = reader.runs()
+    known = list(dict.fromkeys([row.run_id for row in rows] + [row.name for row in rows]))
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5) or [row.run_id for row in rows[:3]]
+    hint = f"the nearest are {', '.join(near)}." if near else "there are no runs yet."
+    raise UnknownRunError(f"There is no run {name!r}; {hint}")
+
+
+def _reader(home: Path | None, metadata: str | None) -> MetadataReader:
+    url = metadata or (None if home else os.environ.get("DAPO_METADATA_URL"))
+    if url:
+        return open_reader(url)
+    folder = (home or Path(os.environ.get("DAPO_HOME") or "runs")).expanduser().resolve()
+    database = folder / "dapo.db"
+    if not database.is_file():
+        raise NoRunsError(f"There are no runs in {folder}: start one with `dapo run job.yaml`, or name --home.")
+    return open_reader(f"sqlite:///{database}")
+
+
+def _print_json(value: Any) -> None:
+    typer.echo(json.dumps(value, indent=2))
