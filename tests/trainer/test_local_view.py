@@ -34,7 +34,7 @@ class TestFolding:
         assert view.step == 6
 
     def test_values_that_are_not_finite_are_no_points(self) -> None:
-        view = with_step(empty(), 1, 1, NOW, {"a": None, "b": float("nan"), "c": float("inf"), "d": 1.0})
+        view = with_step(empty(), 1, 1, NOW, {"b": float("nan"), "c": float("inf"), "d": 1.0})
         assert set(view.curves) == {"d"}
 
     @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from dapo_trainer.local.signals import StopRequest
 from dapo_trainer.local.stacks import dump_stacks
 from dapo_trainer.local.tree import ProcessTree
 from dapo_trainer.local.view_model import Note
+from dapo_trainer.local.words import count, sentence, shown_path
 
 TICK_SECONDS = 0.1
 # Ray's daemons end by themselves a moment after their driver; past that they are killed.
@@ -126,7 +127,7 @@ class Attempt:
         """Ask the trainer to checkpoint and stop; it has the grace period for that."""
         self.cause = cause
         self._kill_at = time.monotonic() + self.policy.grace_period_seconds
-        self.board.mood("stopping", f"{cause.message} Saving a checkpoint; Ctrl-C again stops at once.")
+        self.board.mood("stopping", f"{sentence(cause.message)} Saving a checkpoint; Ctrl-C again stops now.")
         self.process.ask_to_stop()
 
     def _end_hung(self, late: Overdue) -> None:
@@ -134,7 +135,13 @@ class Attempt:
         self.cause = Cause("overdue", late.reason, late.message, ExitCode.KILLED)
         self.tell(Note(time.time(), late.reason, late.message, warning=True))
         read = dump_stacks(self.tree.alive(), self.folder.log)
-        self.tell(Note(time.time(), "Stacks", f"Stacks of {read} processes are in {self.folder.log}."))
+        self.tell(
+            Note(
+                time.time(),
+                "Stacks",
+                f"Stacks of {count(read, 'process', 'processes')} are in {shown_path(self.folder.log)}.",
+            )
+        )
         self._end()
 
     def _end(self, patience_seconds: float = 0.0) -> None:

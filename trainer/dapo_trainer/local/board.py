@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from dapo_trainer.local.display import Display
 from dapo_trainer.local.heartbeat import Heartbeat
@@ -26,8 +27,8 @@ class Board:
         self._display = display
         self._now = now
 
-    def attempt(self, number: int, restarts: int) -> None:
-        self.view = with_attempt(self.view, number, restarts, self._now())
+    def attempt(self, number: int, restarts: int, log: str) -> None:
+        self.view = replace(with_attempt(self.view, number, restarts, self._now()), log=log)
 
     def look(self, beat: Heartbeat | None) -> None:
         """Show the present moment; called at every turn of the loop."""

@@ -44,7 +44,9 @@ def chart_lines(chart: Chart, width: int, rows: int, glyphs: Glyphs) -> list[Tex
 def _line(row: int, rows: int, chart: Chart, axis: str, curve: Text) -> Text:
     line = Text.assemble(" ", (f"{chart.title if row == 0 else '':<{TITLE}}", "bold"))
     line.append(f"{fit(axis, AXIS - 1):>{AXIS - 1}} ", "dim").append_text(curve).append("  ")
-    if row == 0:
+    if row == 0 and not chart.points and not chart.marks:
+        line.append("no step yet", "dim")
+    elif row == 0:
         line.append(chart.value, f"bold {chart.colour}").append(f"  {chart.change}", "dim")
         if rows == 1 and chart.second:
             line.append(f"  {chart.second}", "dim")

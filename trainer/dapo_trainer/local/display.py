@@ -5,7 +5,7 @@ import sys
 import termios
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Protocol
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -13,11 +13,15 @@ from rich.live import Live
 from rich.text import Text
 
 from dapo_trainer.local.lines import note_line, phase_line, step_line
+from dapo_trainer.local.measures import charts
 from dapo_trainer.local.render import MIN_WIDTH, Screen, render
 from dapo_trainer.local.sparkline import Glyphs
 from dapo_trainer.local.view_model import Note, View
 
 REFRESH_SECONDS = 0.25
+CURVE_ROWS = 3
+# A closed terminal or pipe; rich turns the latter into SystemExit.
+UNREADABLE = (OSError, SystemExit)
 
 
 class Display(Protocol):
@@ -78,6 +82,17 @@ class Picture:
         yield Text("\n", no_wrap=True, end="").join(render(self.view, size))
 
 
+class Curves:
+    """The charts of a run alone, to be left in the terminal when the view is gone."""
+
+    def __init__(self, view: View, glyphs: Glyphs) -> None:
+        self._view = view
+        self._glyphs = glyphs
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from charts(self._view, options.max_width, CURVE_ROWS, self._glyphs)
+
+
 class LiveView:
     """The whole terminal, drawn anew a few times a second."""
 
@@ -114,8 +129,14 @@ class Forgiving:
     def _try(self, show: Callable[[], None]) -> None:
         try:
             show()
-        except OSError:
+        except UNREADABLE:
             self._display = Silent()
+            discard_output()
+
+
+def discard_output() -> None:
+    """Nobody reads standard output any more: the rest goes nowhere, and the flush at exit does not fail."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def glyphs_of(console: Console) -> Glyphs:
@@ -128,11 +149,17 @@ def displayed(console: Console, *, plain: bool, quiet: bool) -> Iterator[Display
     """The display that fits the output, for the time of the block; the terminal is as before afterwards."""
     if quiet:
         yield Silent()
-    elif plain or not console.is_terminal or console.is_dumb_terminal:
+    elif plain:
         yield Forgiving(Lines(lambda line: print(line, file=console.file, flush=True)))
     else:
-        with _no_echo(), Live(console=console, screen=True, auto_refresh=False, vertical_overflow="crop") as live:
-            yield Forgiving(LiveView(live, glyphs_of(console)))
+        with _no_echo():
+            live = Live(console=console, screen=True, auto_refresh=False, vertical_overflow="crop")
+            live.start()
+            try:
+                yield Forgiving(LiveView(live, glyphs_of(console)))
+            finally:
+                with suppress(*UNREADABLE):
+                    live.stop()
 
 
 def _no_echo() -> AbstractContextManager[None]:
@@ -149,4 +176,5 @@ def _quiet_keys(terminal: int) -> Iterator[None]:
     try:
         yield
     finally:
-        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+        with suppress(termios.error):
+            termios.tcsetattr(terminal, termios.TCSADRAIN, before)

@@ -3,24 +3,12 @@
 from pathlib import Path
 
 from dapo_core.exit_codes import ExitCode
+from dapo_core.failure_policy import Failure
 from dapo_core.last_words import LastWords
-from dapo_core.status import Reason
 
 TAIL_BYTES = 16_384
 TAIL_LINES = 12
 
-_REASONS: dict[int, str] = {
-    ExitCode.DONE: Reason.COMPLETED,
-    ExitCode.SPEC: Reason.INVALID_SPEC,
-    ExitCode.DATA: Reason.BAD_DATA,
-    ExitCode.MODEL: Reason.MODEL_UNLOADABLE,
-    ExitCode.SAMPLING_EXHAUSTED: Reason.SAMPLING_EXHAUSTED,
-    ExitCode.GUARD: Reason.GUARD,
-    ExitCode.DISTRIBUTED: Reason.DISTRIBUTED_FAULT,
-    ExitCode.STORES: Reason.STORES_UNREACHABLE,
-    ExitCode.KILLED: Reason.KILLED,
-    ExitCode.TERMINATED: Reason.TERMINATED,
-}
 _MESSAGES: dict[int, str] = {
     ExitCode.DONE: "The trainer finished.",
     ExitCode.KILLED: "The trainer was killed (exit code 137); when nobody did, the machine ran out of memory.",
@@ -33,7 +21,7 @@ def why(exit_code: int, words: LastWords | None) -> tuple[str, str]:
     if words is not None and exit_code != ExitCode.KILLED:
         return words.reason, words.message
     known = _MESSAGES.get(exit_code, f"The trainer ended with exit code {exit_code}.")
-    return _REASONS.get(exit_code, Reason.CRASHED), known
+    return Failure(exit_code).why, known
 
 
 def log_tail(log: Path) -> list[str]:

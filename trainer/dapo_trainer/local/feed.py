@@ -1,6 +1,5 @@
 """The news of an attempt, read from its spool while the trainer writes it."""
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,7 +7,7 @@ from dapo_trainer.local.ports import Step
 from dapo_trainer.local.view_model import Note
 from dapo_trainer.local.words import size
 from dapo_trainer.records import Record
-from dapo_trainer.spool import read_records
+from dapo_trainer.spool import SpoolReader
 
 
 class SpoolFeed:
@@ -16,24 +15,20 @@ class SpoolFeed:
 
     def __init__(self, spool: Path) -> None:
         self._spool = spool
-        self._seq = 0
+        self._reader: SpoolReader | None = None
 
     def read(self) -> Sequence[Step | Note]:
-        if not self._spool.is_dir():
-            return []
-        news: list[Step | Note] = []
-        for record in read_records(self._spool, self._seq):
-            self._seq = record.seq
-            if (one := news_of(record)) is not None:
-                news.append(one)
-        return news
+        if self._reader is None:
+            if not self._spool.is_dir():
+                return []
+            self._reader = SpoolReader(self._spool)
+        return [news for record in self._reader.read() if (news := news_of(record)) is not None]
 
 
 def news_of(record: Record) -> Step | Note | None:
     """What a record means to whoever watches; None for what is not shown."""
     if record.kind == "step":
-        finite = {name: value if math.isfinite(value) else None for name, value in record.numbers.items()}
-        return Step(record.attempt, record.step or 0, record.ts, finite)
+        return Step(record.attempt, record.step or 0, record.ts, record.numbers)
     if record.kind == "event":
         body = record.body
         return Note(record.ts, str(body["reason"]), str(body["message"]), warning=body.get("type") == "Warning")

@@ -11,15 +11,17 @@ from typing import Literal, Protocol
 from dapo_core.db.rows import RunState
 from dapo_trainer.local.view_model import Note
 
+NextAction = Literal["restart", "fail", "stop", "suspend"]
+
 
 @dataclass(frozen=True)
 class Step:
-    """One finished step as the trainer reported it. A value that was not finite is None."""
+    """One finished step as the trainer reported it, with NaN and infinities as such."""
 
     attempt: int
     step: int
     at: float
-    values: Mapping[str, float | None]
+    values: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Ended:
 class Next:
     """What comes after an attempt. `reason` is a CamelCase word, `message` a sentence."""
 
-    action: Literal["restart", "fail", "stop"]
+    action: NextAction
     counted: bool
     delay_seconds: float
     reason: str
@@ -73,8 +75,8 @@ class Guard(Protocol):
 class Policy(Protocol):
     """The failure policy, the same as the operator's."""
 
-    def after(self, ended: Ended, counted: int) -> Next:
-        """What to do after an attempt that was not asked to stop; `counted` restarts there were before."""
+    def after(self, attempts: Sequence[Ended], counted: int) -> Next:
+        """What to do after the last of `attempts`, which nobody asked to stop; `counted` restarts there were before."""
 
 
 class Record(Protocol):

@@ -9,18 +9,20 @@ from dapo_core.db import ENDED_STATES, AttemptRow, EventRow, MetadataWriter, Rej
 from dapo_core.errors import StoreError
 from dapo_trainer.local.ports import Ended
 from dapo_trainer.local.view_model import Note
+from dapo_trainer.sender import drain
 
 # More than any run's own events; a store that is down for days must not fill the memory.
 KEPT = 1000
+# What a store that is down costs a run that wants to go on; the rest is delivered when the run is resumed.
+DELIVER_SECONDS = 10.0
 
 
 class StoreRecord:
     """Rows that a store can't take now are kept and written, in order, before the next ones."""
 
-    def __init__(self, writer: MetadataWriter, run_id: str, deliver: Callable[[Path], None]) -> None:
+    def __init__(self, writer: MetadataWriter, run_id: str) -> None:
         self._writer = writer
         self._run_id = run_id
-        self._deliver = deliver
         self._waiting: deque[Callable[[], None]] = deque(maxlen=KEPT)
         self._events = 0
         self._opened = time.time()
@@ -70,7 +72,7 @@ class StoreRecord:
 
     def deliver(self, spool: Path) -> None:
         if spool.is_dir():
-            self._write(lambda: self._deliver(spool))
+            drain(spool, self._writer, self._run_id, DELIVER_SECONDS)
 
     def _write(self, action: Callable[[], None]) -> None:
         self._waiting.append(action)

@@ -140,7 +140,7 @@ def _event(note: Note, screen: Screen) -> Text:
 
 
 def _foot(view: View, screen: Screen) -> Text:
-    if view.mood == "running":
-        keys = "Ctrl-C saves a checkpoint and stops"
-        return Text(fit(f" {view.notice or keys}", screen.width), "dim")
-    return Text(fit(f" {view.notice}", screen.width), "bold yellow")
+    if view.mood != "running":
+        return Text(fit(f" {view.notice}", screen.width), "bold yellow")
+    log = f"{screen.dot}log {view.log}" if view.log else ""
+    return Text(fit(f" Ctrl-C saves a checkpoint and stops{log}", screen.width), "dim")

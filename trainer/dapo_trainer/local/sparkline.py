@@ -100,9 +100,9 @@ def stacked(shares: Sequence[float], width: int) -> list[int]:
         return [0 for _ in shares]
     exact = [share / total * width for share in shares]
     cells = [max(1, int(part)) if share > 0 else 0 for part, share in zip(exact, shares, strict=True)]
-    by_need = sorted(range(len(shares)), key=lambda index: cells[index] - exact[index])
-    for index in by_need:
-        if sum(cells) < width and shares[index] > 0:
-            cells[index] += 1
-    cells[cells.index(max(cells))] += width - sum(cells)
+    while (missing := width - sum(cells)) != 0:
+        # The one furthest below its due gains, or the one furthest above it gives.
+        due = [(part - held, at) for at, (part, held) in enumerate(zip(exact, cells, strict=True)) if held]
+        needy = max(due) if missing > 0 else min(entry for entry in due if cells[entry[1]] > 1)
+        cells[needy[1]] += 1 if missing > 0 else -1
     return cells

@@ -9,18 +9,20 @@ from dapo_core.db.rows import RunState
 from dapo_core.errors import RunBusyError
 from dapo_core.exit_codes import ExitCode
 from dapo_core.spec import DAPOJob
+from dapo_core.status import Reason
 from dapo_trainer.local.attempt import Attempt, Cause
 from dapo_trainer.local.board import Board
 from dapo_trainer.local.kernel import become_subreaper
 from dapo_trainer.local.layout import AttemptFolder, RunFolder
-from dapo_trainer.local.ports import Ended, Feed, Guard, Next, Policy, Record
+from dapo_trainer.local.ports import Ended, Feed, Guard, Next, NextAction, Policy, Record
 from dapo_trainer.local.process import TRAINER, Places, TrainerProcess, trainer_environment
 from dapo_trainer.local.signals import StopRequest
 from dapo_trainer.local.tree import ProcessTree
 from dapo_trainer.local.view_model import Mood, Note
-from dapo_trainer.local.words import span
+from dapo_trainer.local.words import sentence, shown_path, span
 
-STATES: dict[Mood, RunState] = {"done": "Succeeded", "failed": "Failed", "stopped": "Stopped"}
+ENDS: dict[NextAction, RunState] = {"fail": "Failed", "stop": "Stopped", "suspend": "Suspended"}
+MOODS: dict[RunState, Mood] = {"Succeeded": "done", "Failed": "failed", "Stopped": "stopped", "Suspended": "stopped"}
 WAIT_SECONDS = 0.1
 
 
@@ -66,7 +68,7 @@ class Supervisor:
         while True:
             number += 1
             ended.append(self._attempt(number, tree))
-            then = self._after(ended[-1])
+            then = self._after(ended)
             self.record.attempt_ended(ended[-1], then.counted if isinstance(then, Next) else None)
             if isinstance(then, Next) and self._restart(ended[-1], then):
                 continue
@@ -91,11 +93,11 @@ class Supervisor:
         folder = self.run.attempt(number)
         self.record.attempt_started(number, time.time())
         self.record.state("Running", "Started", "")
-        self.board.attempt(number, self._counted)
+        self.board.attempt(number, self._counted, shown_path(folder.log))
         environment = trainer_environment(self.run, folder, self.places, self.base_environment)
         process = TrainerProcess(self.command, environment, folder)
         tree.started(process.pid)
-        self._tell(Note(time.time(), "Started", f"Attempt {number}: process {process.pid}, log in {folder.log}"))
+        self._tell(Note(time.time(), "Started", f"Attempt {number} is process {process.pid}."))
         attempt = Attempt(
             folder=folder,
             process=process,
@@ -116,28 +118,27 @@ class Supervisor:
         self.record.deliver(folder.spool)
         return ended
 
-    def _after(self, last: Ended) -> Outcome | Next:
-        """What follows an attempt: the end of the run, or another attempt."""
-        mood = _final(last, self._cause)
-        if mood is not None:
-            suspended = mood == "stopped" and self._cause is not None and self._cause.suspend
-            return Outcome(last.exit_code, mood, last.reason, last.message, "Suspended" if suspended else STATES[mood])
-        then = self.policy.after(last, self._counted)
+    def _after(self, attempts: Sequence[Ended]) -> Outcome | Next:
+        """What follows the last attempt: the end of the run, or another attempt."""
+        last = attempts[-1]
+        state = _final(last, self._cause)
+        if state is not None:
+            return Outcome(last.exit_code, MOODS[state], last.reason, last.message, state)
+        then = self.policy.after(attempts, self._counted)
         if then.action == "restart":
             return then
-        mood = "failed" if then.action == "fail" else "stopped"
-        return Outcome(last.exit_code, mood, then.reason, then.message, STATES[mood])
+        return Outcome(last.exit_code, MOODS[ENDS[then.action]], then.reason, then.message, ENDS[then.action])
 
     def _restart(self, last: Ended, then: Next) -> bool:
         """Announce the next attempt and wait out its backoff; False when asked to stop meanwhile."""
         self._counted += then.counted
         limit = self.job.spec.run_policy.max_restarts
         what = f"restart {self._counted} of {limit}" if then.counted else "not counted as a restart"
-        sentence = f"Next attempt in {span(then.delay_seconds)}, {what}."
+        soon = f"Next attempt in {span(then.delay_seconds)}, {what}."
         self._tell(Note(time.time(), last.reason, last.message, warning=True))
-        self._tell(Note(time.time(), "Restarting", sentence))
+        self._tell(Note(time.time(), "Restarting", soon))
         self.record.state("Restarting", last.reason, last.message)
-        self.board.mood("waiting", f"{last.message} {sentence}")
+        self.board.mood("waiting", f"{sentence(last.message)} {soon}")
         until = time.monotonic() + then.delay_seconds
         while time.monotonic() < until and not self.stop.asked:
             self.board.look(None)
@@ -159,14 +160,14 @@ class Supervisor:
         self.record.event(note, self.board.view.attempt, self._step)
 
 
-def _final(last: Ended, cause: Cause | None) -> Mood | None:
+def _final(last: Ended, cause: Cause | None) -> RunState | None:
     """How the run ended with this attempt, where no policy need be asked."""
     if last.exit_code == ExitCode.DONE:
-        return "done"
+        return "Succeeded"
     if cause is None:
         return None
     if cause.kind == "user":
-        return "stopped"
+        return "Stopped"
     if cause.kind == "guard":
-        return "stopped" if cause.suspend else "failed"
-    return "failed" if cause.reason == "DeadlineExceeded" else None
+        return "Suspended" if cause.suspend else "Failed"
+    return "Failed" if cause.reason == Reason.DEADLINE_EXCEEDED else None

@@ -53,6 +53,7 @@ class View:
     curves: Curves = field(default_factory=dict)
     events: tuple[Note, ...] = ()
     notice: str = ""
+    log: str = ""
 
     def curve(self, metric: str) -> list[Point]:
         """Steps and values of one metric in the order of steps."""
@@ -79,9 +80,8 @@ class View:
 
 def with_attempt(view: View, number: int, restarts: int, at: float) -> View:
     """A new attempt starts; what was finished stays, the pace is measured anew."""
-    return replace(
-        view, attempt=number, restarts=restarts, mood="running", phase="start", phase_since=at, detail="", finished=()
-    )
+    view = with_mood(view, "running")
+    return replace(view, attempt=number, restarts=restarts, phase="start", phase_since=at, detail="", finished=())
 
 
 def with_heartbeat(view: View, beat: Heartbeat | None) -> View:
@@ -92,12 +92,12 @@ def with_heartbeat(view: View, beat: Heartbeat | None) -> View:
     return replace(view, phase=beat.phase, phase_since=beat.since, detail=beat.detail, total_steps=total)
 
 
-def with_step(view: View, attempt: int, step: int, at: float, values: Mapping[str, float | None]) -> View:
+def with_step(view: View, attempt: int, step: int, at: float, values: Mapping[str, float]) -> View:
     """A finished step. The first one of a new attempt drops what older attempts did from there on."""
     curves = view.curves
     if attempt > view.step_attempt:
         curves = {name: {s: v for s, v in curve.items() if s < step} for name, curve in curves.items()}
-    finite = {name: value for name, value in values.items() if value is not None and math.isfinite(value)}
+    finite = {name: value for name, value in values.items() if math.isfinite(value)}
     curves = {**curves, **{name: {**curves.get(name, {}), step: value} for name, value in finite.items()}}
     finished = (*view.finished, (step, at))[-PACE_STEPS - 1 :]
     return replace(view, step=step, step_attempt=max(attempt, view.step_attempt), curves=curves, finished=finished)

@@ -1,6 +1,7 @@
-"""Numbers and times as people read them. Pure."""
+"""Numbers, times and places as people read them."""
 
 import math
+from pathlib import Path
 
 MINUS = "\N{MINUS SIGN}"
 
@@ -71,3 +72,13 @@ def size(count_of_bytes: int) -> str:
             break
         value /= 1000
     return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
+
+
+def sentence(text: str) -> str:
+    """With its full stop, so that another sentence can follow."""
+    return text if text.rstrip().endswith((".", "!", "?")) else f"{text.rstrip()}."
+
+
+def shown_path(path: Path) -> str:
+    """Relative to the working folder where it lies in it: shorter, and still to be copied."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

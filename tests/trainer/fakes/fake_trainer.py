@@ -1,0 +1,142 @@
+"""A trainer that keeps the contract of a trainer process without training: what tests of `dapo run` start.
+
+FAKE_PLAN is JSON: {"steps": 4, "seconds": 0.05, "attempts": {"1": {"at": 2, "do": ["orphans", "exit 30"]}}}.
+An attempt does its list once it has finished step `at` (0: before the first). Its checkpoint is one number in the
+run's folder, written at each step and at SIGTERM.
+"""
+
+import json
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from dapo_core.last_words import LastWords
+from dapo_trainer.spool import Spool
+
+WORK = Path(os.environ["DAPO_WORK_DIR"])
+ATTEMPT = int(os.environ["DAPO_ATTEMPT"])
+PLAN = json.loads(os.environ.get("FAKE_PLAN", "{}"))
+STEPS = PLAN.get("steps", 4)
+SECONDS = PLAN.get("seconds", 0.05)
+CHECKPOINT = WORK.parent / "fake-checkpoint"
+# A child that leaves its parent, its session and (as a process title does) its environment.
+ORPHAN_MARK = f"orphan of {WORK.parent}".encode()
+ORPHAN = f"import os,sys,time\nif os.fork(): sys.exit()\nos.setsid()\ntime.sleep(600) # {ORPHAN_MARK.decode()}"
+stopping = threading.Event()
+
+
+def beat(phase: str, step: int, detail: str = "") -> None:
+    text = json.dumps({"phase": phase, "step": step, "totalSteps": STEPS, "ts": time.time(), "detail": detail})
+    scratch = WORK / "heartbeat.new"
+    scratch.write_text(text)
+    scratch.replace(WORK / "heartbeat.json")
+
+
+def values(step: int) -> dict[str, float]:
+    """Numbers that behave like a run's."""
+    chance = random.Random(step)
+    share = step / max(1, STEPS)
+    accuracy = min(1.0, 0.28 + 0.6 * (1 - math.exp(-4 * share)) + chance.gauss(0, 0.03))
+    found = {
+        "dapo/accuracy/generated": accuracy,
+        "dapo/accuracy/trained": 0.5 + chance.gauss(0, 0.03),
+        "dapo/reward/generated": 2 * accuracy - 1,
+        "critic/score/mean": chance.gauss(0, 0.1),
+        "response_length/mean": 20 + 8 * share + chance.gauss(0, 0.7),
+        "response_length/max": 31,
+        "response_length/clip_ratio": 0.02,
+        "actor/entropy": 0.5 * math.exp(-2 * share) + chance.gauss(0, 0.01),
+        "dapo/mean_probability": 0.7 + 0.2 * share,
+        "dapo/groups/all_wrong": 0.3 * (1 - share),
+        "dapo/groups/mixed": 0.5,
+        "dapo/groups/all_right": 0.2 + 0.3 * share,
+        "dapo/generation_batches": 2 if chance.random() > 0.3 else 1,
+        "dapo/clip_fraction/high": 0.003,
+        "dapo/clip_fraction/low": 0.001,
+        "actor/grad_norm": 0.4 + chance.random() / 10,
+        "actor/lr": 5e-4,
+        "perf/throughput": 9000 + 500 * chance.random(),
+        "perf/time_per_step": SECONDS,
+        "timing_s/gen": SECONDS * 0.5,
+        "timing_s/old_log_prob": SECONDS * 0.1,
+        "timing_s/update_actor": SECONDS * 0.35,
+        "timing_s/update_weights": SECONDS * 0.05,
+    }
+    if step % 5 == 0 or step == STEPS:
+        found["val-core/addition/acc/mean@8"] = accuracy - 0.03
+    return found
+
+
+def end(code: int, reason: str, message: str, step: int, spool: Spool) -> None:
+    spool.close()
+    LastWords(reason, message, step).write()
+    print(f"fake trainer ends with {code}", flush=True)
+    os._exit(code)
+
+
+def do(action: str, step: int, spool: Spool) -> None:
+    verb, _, rest = action.partition(" ")
+    if verb == "exit":
+        code, _, message = rest.partition(" ")
+        end(int(code), "DistributedFault" if code == "30" else "BadData", message or "as planned", step, spool)
+    elif verb == "crash":
+        os._exit(int(rest))
+    elif verb == "hang":
+        hang_here_as_planned()
+    elif verb == "deaf":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    elif verb == "orphans":
+        subprocess.Popen([sys.executable, "-c", ORPHAN], start_new_session=True)
+        subprocess.Popen([sys.executable, "-c", ORPHAN], env={"PATH": os.environ["PATH"]})
+        time.sleep(0.5)
+    elif verb == "print":
+        print(rest, flush=True)
+    elif verb == "count":
+        seen = [path for path in Path("/proc").glob("[0-9]*/cmdline") if ORPHAN_MARK in readable(path)]
+        print(f"orphans seen: {len(seen)}", flush=True)
+
+
+def readable(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def hang_here_as_planned() -> None:
+    while True:
+        time.sleep(600)
+
+
+def main() -> None:
+    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    spool = Spool(WORK / "spool", ATTEMPT)
+    plan = PLAN.get("attempts", {}).get(str(ATTEMPT), {})
+    beat("start", 0, "loading the model")
+    time.sleep(PLAN.get("start", 0.0))
+    done = int(CHECKPOINT.read_text()) if CHECKPOINT.exists() else 0
+    for step in range(done, STEPS + 1):
+        if plan.get("at") == step:
+            for action in plan["do"]:
+                do(action, step, spool)
+        if step == STEPS:
+            break
+        for phase in ("generate", "score", "update", "sync"):
+            beat(phase, step + 1)
+            stopping.wait(SECONDS / 4)
+        if stopping.is_set():
+            beat("stop", step)
+            end(143, "Terminated", f"stopped after step {step}", step, spool)
+        spool.step(step + 1, values(step + 1))
+        CHECKPOINT.write_text(str(step + 1))
+    end(0, "Completed", f"finished all {STEPS} steps", STEPS, spool)
+
+
+if __name__ == "__main__":
+    main()

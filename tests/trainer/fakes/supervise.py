@@ -1,0 +1,34 @@
+"""`dapo run` of the fake trainer: `supervise.py HOME RUN_ID [plain|quiet|live]`, the job being HOME/RUN_ID.yaml.
+
+A run that exists is resumed, as `dapo resume` does.
+"""
+
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from dapo_core.cli import tell
+from dapo_core.errors import DapoError
+from dapo_core.spec import load_job
+from dapo_trainer.local.layout import Home
+from dapo_trainer.local.session import Show, work_on
+
+FAKE = Path(__file__).with_name("fake_trainer.py")
+
+
+def main(home: str, run_id: str, mode: str = "plain") -> int:
+    place = Home.find(Path(home))
+    run = place.run(run_id)
+    job = run.read_job() if run.job_file.exists() else load_job(place.path / f"{run_id}.yaml")
+    console = Console() if mode == "live" else Console(width=200)
+    show = Show(console, plain=mode == "plain", quiet=mode == "quiet")
+    try:
+        return work_on(place, run, job, show, command=(sys.executable, str(FAKE)))
+    except DapoError as error:
+        tell(error)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

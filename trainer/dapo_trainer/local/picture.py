@@ -1,0 +1,53 @@
+"""The live view of a run as a picture: `python -m dapo_trainer.local.picture RUN docs/images/live-view.svg`."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from dapo_core.db import open_reader
+from dapo_trainer.local.heartbeat import Heartbeat
+from dapo_trainer.local.history import with_history
+from dapo_trainer.local.layout import Home
+from dapo_trainer.local.overview import first_view
+from dapo_trainer.local.render import Screen, render
+from dapo_trainer.local.view_model import View, with_heartbeat
+
+# A picture in a page may load nothing from elsewhere; the reader's own monospaced font serves.
+_ELSEWHERE = re.compile(r"@font-face \{.*?\}\s*|<!--.*?-->\s*", re.DOTALL)
+
+
+def live_svg(view: View, now: float, width: int = 100, height: int = 30) -> str:
+    """The view at one moment as an SVG of `width` x `height` characters."""
+    console = Console(width=width, height=height, record=True, file=Path("/dev/null").open("w"), force_terminal=True)
+    with console.file:
+        console.print(Text("\n", end="").join(render(view, Screen(width, height, now))))
+        return _ELSEWHERE.sub("", console.export_svg(title="dapo run", unique_id="live"))
+
+
+def export(
+    run: Annotated[str, typer.Argument(help="A run's id, or a job's name for its newest run.")],
+    target: Annotated[Path, typer.Argument(help="The SVG file to write.")],
+    home: Annotated[Path | None, typer.Option(help="Folder of all runs. Default: DAPO_HOME, else ./runs.")] = None,
+    step: Annotated[int | None, typer.Option(help="Show the run as it was after this step.")] = None,
+) -> None:
+    """Draw a run as its live view showed it."""
+    place = Home.find(home)
+    folder = place.find_run(run)
+    reader = open_reader(place.metadata_url)
+    began = min((attempt.started_at for attempt in reader.attempts(folder.run_id)), default=0.0)
+    view = with_history(first_view(folder.run_id, folder.read_job(), began), reader, until_step=step)
+    now = view.finished[-1][1] + 1.2 if view.finished else began
+    beat = Heartbeat("update", (view.step or 0) + 1, view.total_steps or 0, now - 1.2)
+    restarts = sum(bool(attempt.counted) for attempt in reader.attempts(folder.run_id))
+    view = replace(with_heartbeat(view, beat), restarts=restarts)
+    view = replace(view, events=tuple(note for note in view.events if note.at <= now))
+    target.write_text(live_svg(view, now))
+
+
+if __name__ == "__main__":
+    typer.run(export)

@@ -1,0 +1,78 @@
+"""The failure policy and the health rules of core, for one job on this machine."""
+
+from collections.abc import Sequence
+
+from dapo_core.db import Flag, MetadataReader, split_value
+from dapo_core.errors import StoreError
+from dapo_core.failure_policy import History, decide, failure_of
+from dapo_core.health import evaluate, metrics_of
+from dapo_core.spec import DAPOJobSpec
+from dapo_trainer.local.ports import Alarm, Ended, Next, NextAction, Step
+
+_ACTIONS: dict[str, NextAction] = {"restart": "restart", "ignore": "restart", "suspend": "suspend", "stop": "stop"}
+
+
+class JobPolicy:
+    """`dapo_core.failure_policy` for the one process that `dapo run` supervises."""
+
+    def __init__(self, spec: DAPOJobSpec, started_at: float) -> None:
+        self._spec = spec
+        self._started_at = started_at
+
+    def after(self, attempts: Sequence[Ended], counted: int) -> Next:
+        """What follows the last of `attempts`."""
+        last = attempts[-1]
+        failure = failure_of(self._spec, last.exit_code, last.reason, last.message)
+        history = History(counted, _fruitless(attempts[:-1]), self._started_at)
+        decision = decide(self._spec.run_policy, failure, history, last.ended_at)
+        action = _ACTIONS.get(decision.action, "fail")
+        return Next(action, decision.counted, decision.delay_seconds, decision.reason, decision.message)
+
+
+def _fruitless(attempts: Sequence[Ended]) -> int:
+    """How many of the last attempts in a row finished no step."""
+    count = 0
+    for attempt in reversed(attempts):
+        if attempt.step_to is not None:
+            break
+        count += 1
+    return count
+
+
+class JobGuard:
+    """`dapo_core.health` over the steps of a run, also those before it was resumed."""
+
+    def __init__(self, spec: DAPOJobSpec) -> None:
+        self._rules = spec.guards
+        self._curves: dict[str, dict[int, tuple[float | None, Flag | None]]] = {m: {} for m in metrics_of(self._rules)}
+        self._attempt = 0
+        self._holding: set[str] = set()
+
+    def remember(self, reader: MetadataReader, run_id: str) -> None:
+        """Start from what the metadata store has of the run; without it, baselines are of the steps from here on."""
+        try:
+            for metric, curve in self._curves.items():
+                curve.update({p.step: (p.value, p.flag) for p in reader.curve(run_id, metric)})
+        except StoreError:
+            return
+
+    def judge(self, step: Step) -> list[Alarm]:
+        """Rules that begin to hold with this step."""
+        if step.attempt > self._attempt:
+            self._forget(step.step)
+            self._attempt = step.attempt
+        for metric, curve in self._curves.items():
+            if metric in step.values:
+                curve[step.step] = split_value(step.values[metric])
+        history = {
+            metric: [(at, value, flag) for at, (value, flag) in sorted(curve.items())]
+            for metric, curve in self._curves.items()
+        }
+        alerts = evaluate(self._rules, history)
+        begun = [Alarm(alert.rule, alert.action, alert.message) for alert in alerts if alert.rule not in self._holding]
+        self._holding = {alert.rule for alert in alerts}
+        return begun
+
+    def _forget(self, since: int) -> None:
+        """A new attempt does its steps once more; what older ones made of them no longer counts."""
+        self._curves = {m: {at: seen for at, seen in curve.items() if at < since} for m, curve in self._curves.items()}
