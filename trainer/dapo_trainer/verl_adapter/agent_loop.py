@@ -18,6 +18,7 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from dapo_trainer.evaluation import Evaluated
 from dapo_trainer.rewards.scorer import Scored, Scorer
+from dapo_trainer.samples import Sample
 from dapo_trainer.sampling import GroupOutcome
 from dapo_trainer.verl_adapter.group_buffer import TRAIN, stored
 from dapo_trainer.verl_adapter.group_server import GroupClient, Response
@@ -54,6 +55,11 @@ class GroupAgentLoopManager:
         for row in rows:
             self._spawn(self._run(partition, row))
 
+    def close(self) -> None:
+        """End the loop and the reward processes; groups still in flight are given up."""
+        asyncio.run_coroutine_threadsafe(self._scorer.close(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
     def _spawn(self, work: Any) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop).add_done_callback(_report_crash)
 
@@ -70,7 +76,8 @@ class GroupAgentLoopManager:
         scored = await self._scorer.score(question, texts, [len(r.token_ids) for r in responses], truth)
         truncated = [not self._ended(r) for r in responses]
         if self._wants_samples(partition, row):
-            current().sample_rows += _samples(row, question, texts, truth, responses, scored, truncated)
+            rows = _samples(question, texts, truth, responses, scored, truncated)
+            current().samples += [(partition, sample) for sample in rows]
         if partition == VALIDATION:
             lengths = [len(r.token_ids) for r in responses]
             current().evaluated.append(Evaluated(row["data_source"], [s.verdict for s in scored], lengths))
@@ -185,26 +192,14 @@ def _member(row: Row, index: int, prompt: list[int], response: Response, reward:
 
 
 def _samples(
-    row: Row,
     question: str,
     texts: list[str],
     truth: str,
     responses: list[Response],
     scored: list[Scored],
     truncated: list[bool],
-) -> list[Row]:
+) -> list[Sample]:
     return [
-        {
-            "set": row.get("data_source"),
-            "prompt": question,
-            "response": text,
-            "truth": truth,
-            "reward": score.reward,
-            "correct": score.verdict.correct,
-            "predicted": score.verdict.predicted,
-            "failure": score.verdict.failure,
-            "tokens": len(response.token_ids),
-            "truncated": cut,
-        }
-        for text, response, score, cut in zip(texts, responses, scored, truncated, strict=True)
+        Sample(question, text, truth, s.reward, float(s.verdict.correct), len(response.token_ids), cut)
+        for text, response, s, cut in zip(texts, responses, scored, truncated, strict=True)
     ]

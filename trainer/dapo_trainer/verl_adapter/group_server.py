@@ -7,6 +7,7 @@ are only of use together, so the server takes the group, reports once at the end
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 from uuid import uuid4
 
@@ -15,6 +16,8 @@ from verl.workers.rollout.llm_server import FullyAsyncLLMServerClient
 from verl.workers.rollout.replica import RolloutReplicaRegistry
 from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica
 from vllm.sampling_params import RequestOutputKind
+
+from dapo_trainer.verl_adapter.group_router import ServerName
 
 RESUME_PAUSE_SECONDS = 0.05
 
@@ -54,6 +57,11 @@ class GroupReplica(vLLMReplica):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self.server_class = ray.remote(GroupServer)
 
+    async def launch_servers(self) -> None:
+        await super().launch_servers()
+        name = f"{self._get_server_name_prefix()}server_{self.replica_rank}_0{self.name_suffix}"
+        self._server_handle = ServerName(name)
+
 
 class GroupClient(FullyAsyncLLMServerClient):  # type: ignore[misc]
     """Finds the least busy server for a group and sees the group through weight updates that interrupt it."""
@@ -74,12 +82,17 @@ class GroupClient(FullyAsyncLLMServerClient):  # type: ignore[misc]
         request = uuid4().hex
         server_id, server = await self._acquire_server(request, prompt_ids=prompt, sampling_params=sampling)
         try:
-            answers: list[Response] = await server.generate_group.remote(
+            answers: list[Response] = await _actor(server).generate_group.remote(
                 [prompt + r.token_ids for r in responses], [budget - len(r.token_ids) for r in responses], sampling
             )
             return answers
         finally:
             self._release_server(server_id, request)
+
+
+@cache
+def _actor(server: ServerName) -> Any:
+    return ray.get_actor(server.actor)
 
 
 def _append(response: Response, more: Response, budget: int) -> None:

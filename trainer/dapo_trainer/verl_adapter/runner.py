@@ -3,50 +3,41 @@
 verl starts its driver as a Ray actor: one more process that imports torch and verl, and signals that end elsewhere.
 """
 
+from collections.abc import Callable
 from typing import Any
 
-import ray
-import transfer_queue as tq
 from omegaconf import DictConfig, OmegaConf
-from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 from verl.trainer.ppo.v1 import get_trainer_cls
 from verl.utils.import_utils import load_class_from_fqn
 
 from dapo_trainer.verl_adapter import group_server, trainers
+from dapo_trainer.verl_adapter.cluster import Cluster
 from dapo_trainer.verl_adapter.session import Session, Stopped, open_session
 
-
-def start_ray(config: DictConfig) -> None:
-    init = dict(OmegaConf.to_container(config.ray_kwargs.ray_init, resolve=True))  # type: ignore[arg-type]
-    env = get_ppo_ray_runtime_env(config) | (init.pop("runtime_env", None) or {})
-    env["env_vars"]["TRANSFER_QUEUE_ENABLE"] = "1"
-    ray.init(**init, runtime_env=env)
+assert trainers  # imported for its registrations
 
 
-def run(config: DictConfig, session: Session) -> None:
-    """Train to the end. Raises Stopped after a clean stop, with the open step's state saved."""
+def run(config: DictConfig, session: Session, cluster: Cluster, on_ready: Callable[[], None]) -> None:
+    """Train to the end. Raises Stopped after a clean stop, with the last whole step saved.
+
+    `on_ready` is called when all engines are up: from then on a stop is clean, and asked for by `session.stop`.
+    """
     open_session(session)
     group_server.register()
-    start_ray(config)
-    config.transfer_queue.enable = True
     OmegaConf.resolve(config)
-    tq.init(config.transfer_queue)
-    try:
-        trainer = get_trainer_cls(config.trainer.v1.trainer_mode)(config=config)
-        trainer.init()
-        _fit(config, session, trainer)
-    finally:
-        tq.close()
-
-
-def _fit(config: DictConfig, session: Session, trainer: Any) -> None:
+    cluster.ready()
+    trainer = get_trainer_cls(config.trainer.v1.trainer_mode)(config=config)
+    trainer.init()
     manager = load_class_from_fqn(config.actor_rollout_ref.rollout.agent.agent_loop_manager_class)
     agent_loop = manager.create(config=config, llm_client=trainer.get_llm_client())
+    on_ready()
     try:
         trainer.fit(agent_loop)
     except Stopped:
         _save_where_it_stands(trainer, session)
         raise
+    finally:
+        agent_loop.close()
 
 
 def _save_where_it_stands(trainer: Any, session: Session) -> None:
@@ -56,6 +47,3 @@ def _save_where_it_stands(trainer: Any, session: Session) -> None:
         trainer.global_steps = step
         trainer._save_checkpoint()
         session.recorded(step, {})
-
-
-assert trainers  # registers ours with verl

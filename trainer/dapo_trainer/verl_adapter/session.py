@@ -4,25 +4,28 @@
 """
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from dapo_core.db import EventType
+
 from dapo_trainer.evaluation import Evaluated
+from dapo_trainer.samples import Sample
 from dapo_trainer.verl_adapter.ledger import Ledger
 
 
 class Report(Protocol):
     """Where a run's news go. No method may raise or block: reporting never stops training."""
 
-    def phase(self, phase: str, step: int, detail: str = "") -> None: ...
+    def phase(self, phase: str, step: int, total_steps: int, detail: str = "") -> None: ...
 
     def step(self, step: int, values: Mapping[str, float]) -> None: ...
 
-    def event(self, kind: str, reason: str, message: str, step: int | None = None) -> None: ...
+    def event(self, type: EventType, reason: str, message: str, step: int | None = None) -> None: ...
 
-    def samples(self, step: int, rows: list[dict[str, Any]]) -> None: ...
+    def samples(self, step: int, rows: Sequence[Sample]) -> None: ...
 
     def checkpoint(self, step: int, folder: Path, metrics: Mapping[str, float]) -> None: ...
 
@@ -35,7 +38,7 @@ class Session:
     stop: threading.Event = field(default_factory=threading.Event)
     # Filled by the agent loop's thread, emptied by the trainer's; list.append is atomic.
     evaluated: list[Evaluated] = field(default_factory=list)
-    sample_rows: list[dict[str, Any]] = field(default_factory=list)
+    samples: list[tuple[str, Sample]] = field(default_factory=list)
     # The last whole steps on record and on disk; a resumed run starts with the step it resumes from.
     last_recorded: int = 0
     last_saved: int = 0

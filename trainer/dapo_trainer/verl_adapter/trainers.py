@@ -17,6 +17,7 @@ from verl.utils import tensordict_utils as tu
 from verl.workers.rollout.llm_server import LLMServerClient
 
 from dapo_trainer.evaluation import validation_metrics
+from dapo_trainer.samples import Sample
 from dapo_trainer.sampling import Kind, Tally
 from dapo_trainer.verl_adapter.agent_loop import VALIDATION
 from dapo_trainer.verl_adapter.group_buffer import WAKE_SECONDS, GroupBuffer
@@ -31,12 +32,13 @@ class _Hooks:
     """Mixed in before a verl trainer."""
 
     global_steps: int
+    total_training_steps: int
     replay_buffer: GroupBuffer
     timing_raw: dict[str, float]
     config: Any
 
     def _phase(self, phase: str, detail: str = "") -> None:
-        current().report.phase(phase, self.global_steps, detail)
+        current().report.phase(phase, self.global_steps, self.total_training_steps, detail)
 
     # ---- what a step asks for -------------------------------------------------------------------------------------
 
@@ -54,7 +56,7 @@ class _Hooks:
     # ---- phases ---------------------------------------------------------------------------------------------------
 
     def _setup(self) -> None:
-        current().report.phase("start", 0, "starting the trainer")
+        current().report.phase("start", 0, 0, "starting trainer and rollout engines")
         super()._setup()  # type: ignore[misc]
 
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
@@ -115,9 +117,9 @@ class _Hooks:
     def _record(self, metrics: dict[str, Any]) -> None:
         report, session = current().report, current()
         report.step(self.global_steps, _scalars(metrics))
-        if session.sample_rows:
-            rows, session.sample_rows = session.sample_rows, []
-            report.samples(self.global_steps, rows)
+        logged, session.samples = session.samples, []
+        if logged:
+            report.samples(self.global_steps, _worth_reading(logged))
 
 
 @register_trainer("dapo_colocated")  # type: ignore[untyped-decorator]
@@ -155,6 +157,12 @@ def _mean_probability(batch: KVBatchMeta) -> dict[str, float]:
     )
     kept = data["response_mask"].values().bool()
     return {"dapo/mean_probability": torch.exp(data["old_log_probs"].values()[kept]).mean().item()}
+
+
+def _worth_reading(logged: list[tuple[str, Sample]]) -> list[Sample]:
+    """Validation responses where there are any: they answer the same prompts at every step, and so compare."""
+    validation = [sample for partition, sample in logged if partition == VALIDATION]
+    return sorted(validation or [sample for _, sample in logged], key=lambda sample: sample.prompt)
 
 
 def _sampling_metrics(tally: Tally, carried: int) -> dict[str, float]:

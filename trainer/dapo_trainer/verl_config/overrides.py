@@ -3,6 +3,7 @@
 Sources are verl 0.9.1's `trainer/config/*.yaml`. `tests/trainer/test_verl_contract.py` fails when a key is gone.
 """
 
+from pathlib import Path
 from typing import Any
 
 from dapo_core.spec import DAPOJobSpec
@@ -12,6 +13,7 @@ from dapo_trainer.verl_config.placement import Paths, Placement
 Overrides = dict[str, Any]
 
 ADAPTER = "dapo_trainer.verl_adapter"
+ROUTER = Path(__file__).parent.parent / "verl_adapter" / "group_router.yaml"
 # The whole batch of the demo fits; a larger one on processors would only trade memory for nothing.
 CPU_MICRO_BATCH = 128
 LOSS_AGGREGATION = {"TokenMean": "token-mean", "SequenceMean": "seq-mean-token-mean"}
@@ -128,6 +130,7 @@ def _rollout(spec: DAPOJobSpec, placement: Placement) -> Overrides:
         f"{rollout}tensor_model_parallel_size": spec.topology.rollout.tensor_parallel,
         f"{rollout}calculate_log_probs": True,
         f"{rollout}agent.agent_loop_manager_class": f"{ADAPTER}.agent_loop.GroupAgentLoopManager",
+        f"{rollout}router_config_path": str(ROUTER),
         # Our agent loop scores whole groups itself.
         "reward.num_workers": 0,
     }

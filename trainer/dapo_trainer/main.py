@@ -1,0 +1,237 @@
+"""A trainer process: `python -m dapo_trainer.main`, the same in a pod and below `dapo run`.
+
+Reads the job and its places from the environment, restores the newest committed checkpoint, trains, and ends with an
+exit code of `dapo_core.exit_codes` and last words that say why.
+"""
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from dapo_core.db import MetadataWriter, open_writer
+from dapo_core.errors import DapoError, StoreError
+from dapo_core.exit_codes import ExitCode
+from dapo_core.last_words import LastWords
+from dapo_core.objectstore import open_store
+from dapo_core.retention import Retention
+from dapo_core.spec import DAPOJob, load_job
+
+from dapo_trainer.checkpoints import CheckpointStore
+from dapo_trainer.report import RunReport
+from dapo_trainer.samples import SampleLog
+from dapo_trainer.sender import Sender
+from dapo_trainer.spool import Spool
+from dapo_trainer.uploads import CheckpointUploader
+
+log = logging.getLogger("dapo_trainer")
+
+# How long a trainer that is done, or was asked to stop, may take to bring its last metrics and checkpoint home.
+FLUSH_SECONDS = 60.0
+UPLOAD_SECONDS = 240.0
+
+
+class StopRequested(BaseException):
+    """SIGTERM before the first step: there is nothing to save."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """The environment of a trainer process (docs/architecture.md)."""
+
+    job_file: Path
+    run_id: str
+    attempt: int
+    metadata_url: str
+    store_url: str
+    work: Path
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> "Places":
+        return cls(
+            job_file=Path(environment["DAPO_JOB"]),
+            run_id=environment["DAPO_RUN_ID"],
+            attempt=int(environment["DAPO_ATTEMPT"]),
+            metadata_url=environment["DAPO_METADATA_URL"],
+            store_url=environment["DAPO_STORE_URL"],
+            work=Path(environment["DAPO_WORK_DIR"]),
+        )
+
+
+class Trainer:
+    """One attempt: its stores, opened in order and closed in reverse, around the training itself."""
+
+    def __init__(self, places: Places, job: DAPOJob) -> None:
+        self.places, self.job = places, job
+        self.stop = threading.Event()
+        self.training = False
+        self.last_step: int | None = None
+        self._writer: MetadataWriter = open_writer(places.metadata_url)
+        self._spool = Spool(places.work / "spool", places.attempt)
+        earlier = sorted(places.work.parent.glob("attempt-*/spool")) if places.work.name.startswith("attempt-") else []
+        others = [folder for folder in earlier if folder != self._spool.folder]
+        self._sender = Sender(self._spool.folder, self._writer, places.run_id, earlier=others, tell=self._tell)
+        store = open_store(places.store_url)
+        self._checkpoints = CheckpointStore(store, places.run_id, self._spool)
+        kept = job.spec.checkpoints
+        retention = Retention(kept.keep_last, kept.keep_best, kept.best_metric)
+        self._uploads = CheckpointUploader(self._checkpoints, retention)
+        self._samples = SampleLog(store, places.run_id, places.attempt, self._spool)
+        self.report = RunReport(
+            places.work / "heartbeat.json", self._spool, self._samples, self._uploads, job.spec.digest()
+        )
+
+    def _tell(self, reason: str, message: str) -> None:
+        self._spool.event(reason, message, type="Warning")
+
+    def train(self) -> None:
+        """Raises DapoError, the adapter's Stopped and SamplingExhausted, or whatever verl and Ray raise."""
+        self.report.phase("start", 0, 0, "checking model and data")
+        resumed = self._restore()
+        config = self._compose(resumed)
+        from omegaconf import OmegaConf
+
+        from dapo_trainer.verl_adapter.cluster import Cluster
+
+        self.report.phase("start", 0, 0, "starting Ray")
+        cluster = Cluster(config)
+        self.report.phase("start", 0, 0, "loading verl and vLLM")
+        from dapo_trainer.verl_adapter import runner
+        from dapo_trainer.verl_adapter.session import Session
+
+        settings = OmegaConf.to_container(config.dapo)
+        assert isinstance(settings, dict)
+        step = 0 if resumed is None else int(resumed.name.rpartition("_")[2])
+        session = Session(self.report, settings, stop=self.stop, last_recorded=step, last_saved=step)
+        self._session: Any = session
+        runner.run(config, session, cluster, on_ready=self._ready)
+        cluster.close()
+
+    def _ready(self) -> None:
+        self.training = True
+
+    def _restore(self) -> Path | None:
+        """The newest checkpoint that is whole, in a folder as verl names it; None to start from the first step."""
+        folder = self.places.work / "resume"
+        self._checkpoints.sweep()
+        manifest = self._checkpoints.restore_newest(folder, self.job.spec.digest())
+        if manifest is None:
+            return None
+        named = folder.with_name(f"global_step_{manifest.step}")
+        folder.rename(named)
+        self._remember(lambda: self._writer.attempt_resumed(self.places.run_id, self.places.attempt, manifest.step))
+        message = f"Going on from the checkpoint of step {manifest.step}."
+        self.report.event("Normal", "Resumed", message, manifest.step)
+        return named
+
+    def _compose(self, resumed: Path | None) -> Any:
+        from omegaconf import OmegaConf
+
+        from dapo_trainer.preflight import fetch
+        from dapo_trainer.verl_adapter import environment
+        from dapo_trainer.verl_config import Placement, compose
+        from dapo_trainer.verl_config.device import detect
+
+        placement = Placement(detect(), os.environ.get("RAY_ADDRESS"))
+        os.environ.update(environment(placement.device))
+        config = compose(self.job.spec, placement, fetch(self.job, self.places.work, resumed))
+        plain = OmegaConf.to_container(config, resolve=False)
+        self._remember(lambda: self._writer.update_run(self.places.run_id, config=plain))
+        return config
+
+    @staticmethod
+    def _remember(write: Any) -> None:
+        """A note for people that is not worth waiting for: the database may be down, and training does not need it."""
+        try:
+            write()
+        except StoreError as error:
+            log.warning("%s", error)
+
+    def request_stop(self, number: int, _frame: FrameType | None) -> None:
+        """SIGTERM: end at the next point that loses nothing; before the first step, at once."""
+        self.stop.set()
+        if not self.training:
+            raise StopRequested
+
+    def close(self) -> bool:
+        """Bring home what is still on its way; whether all of it arrived."""
+        uploaded = self._uploads.close(UPLOAD_SECONDS)
+        self._samples.close()
+        written = self._spool.close(FLUSH_SECONDS)
+        return self._sender.close(FLUSH_SECONDS) and written and uploaded
+
+    @property
+    def step(self) -> int | None:
+        session = getattr(self, "_session", None)
+        return None if session is None else session.last_recorded
+
+
+def ending(error: BaseException) -> tuple[ExitCode | int, str, str]:
+    """Exit code, reason and sentence of what ended the training."""
+    name, message = type(error).__name__, str(error).strip() or type(error).__name__
+    if isinstance(error, DapoError):
+        return ExitCode(error.exit_code) if error.exit_code in set(ExitCode) else 1, name.removesuffix("Error"), message
+    if name in ("Stopped", "StopRequested"):
+        return ExitCode.TERMINATED, "Stopped", "Stopped as asked."
+    if name == "SamplingExhausted":
+        return ExitCode.SAMPLING_EXHAUSTED, name, message
+    if type(error).__module__.startswith("ray."):
+        return ExitCode.DISTRIBUTED, "DistributedFault", _cause(message)
+    return 1, name, _cause(message)
+
+
+def _cause(message: str) -> str:
+    """The last line that says something: Ray's messages are tracebacks of the other process."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    return lines[-1] if lines else message
+
+
+def _run(places: Places, job: DAPOJob) -> tuple[int, LastWords]:
+    trainer = Trainer(places, job)
+    signal.signal(signal.SIGTERM, trainer.request_stop)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's; the supervisor decides what it means
+    code: int = ExitCode.DONE
+    words = LastWords("Completed", "All steps are done.")
+    try:
+        trainer.train()
+    except BaseException as error:
+        code, reason, message = ending(error)
+        words = LastWords(reason, message)
+        if code not in (ExitCode.TERMINATED,):
+            traceback.print_exc()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    trainer.report.phase("stop", trainer.step or 0, 0, "bringing home the last metrics and checkpoint")
+    if not trainer.close() and code == ExitCode.DONE:
+        code, words = ExitCode.STORES, LastWords("StoresUnreachable", "The last metrics or checkpoint did not arrive.")
+    return code, LastWords(words.reason, words.message, trainer.step)
+
+
+def main() -> None:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    begun = time.monotonic()
+    places = Places.of(os.environ)
+    try:
+        code, words = _run(places, load_job(places.job_file))
+    except DapoError as error:
+        code, reason, message = ending(error)
+        words = LastWords(reason, message)
+    log.info("%s: %s (exit code %d after %.0f s)", words.reason, words.message, code, time.monotonic() - begun)
+    try:
+        words.write()
+    except OSError as error:
+        log.warning("The last words cannot be written: %s", error)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # threads of Ray and vLLM outlive a failed run, and would keep this process for ever
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""A run's news on their way out: heartbeat file, spool, samples and checkpoints. Nothing here raises or blocks."""
+
+import json
+import logging
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from dapo_core.db import EventType
+
+from dapo_trainer.samples import Sample, SampleLog
+from dapo_trainer.spool import Spool
+from dapo_trainer.uploads import CheckpointUploader
+
+log = logging.getLogger(__name__)
+
+
+class RunReport:
+    """Implements `verl_adapter.session.Report` on the stores of one attempt."""
+
+    def __init__(
+        self, heartbeat: Path, spool: Spool, samples: SampleLog, uploads: CheckpointUploader, spec_digest: str
+    ) -> None:
+        self._heartbeat, self._spool = heartbeat, spool
+        self._samples, self._uploads, self._spec_digest = samples, uploads, spec_digest
+
+    def phase(self, phase: str, step: int, total_steps: int, detail: str = "") -> None:
+        """What the trainer does from now on, for whoever watches the run."""
+        beat = {"phase": phase, "step": step, "totalSteps": total_steps, "ts": time.time(), "detail": detail}
+        temporary = self._heartbeat.with_suffix(".part")
+        try:
+            temporary.write_text(json.dumps(beat))
+            os.replace(temporary, self._heartbeat)
+        except OSError as error:
+            log.warning("The heartbeat cannot be written: %s", error)
+
+    def step(self, step: int, values: Mapping[str, float]) -> None:
+        self._spool.step(step, values)
+
+    def event(self, type: EventType, reason: str, message: str, step: int | None = None) -> None:
+        self._spool.event(reason, message, type=type, step=step)
+
+    def samples(self, step: int, rows: Sequence[Sample]) -> None:
+        self._samples.write(step, rows)
+
+    def checkpoint(self, step: int, folder: Path, metrics: Mapping[str, float]) -> None:
+        self._uploads.upload(
+            step, folder, attempt=self._spool.attempt, spec_digest=self._spec_digest, metrics=metrics
+        )
