@@ -1,16 +1,23 @@
 """Limits of an attempt, signs of kinship, and signals: the pure parts of supervision."""
 
 import signal
+from typing import Any, ClassVar
 
 import pytest
+from builders import job
 
 from dapo_core.last_words import LastWords
 from dapo_core.spec import RunPolicy
 from dapo_trainer.local.deadlines import Pulse, overdue
 from dapo_trainer.local.endings import why
+from dapo_trainer.local.feed import news_of
 from dapo_trainer.local.kinship import ancestry, family, in_session, still_there
+from dapo_trainer.local.ports import Ended, Step
 from dapo_trainer.local.proctable import Identity, Process, Table, parse_stat
+from dapo_trainer.local.rules import JobGuard, JobPolicy
 from dapo_trainer.local.signals import StopRequest
+from dapo_trainer.local.view_model import Note
+from dapo_trainer.records import Kind, Record
 
 POLICY = RunPolicy(startTimeoutSeconds=100, stallTimeoutSeconds=50, activeDeadlineSeconds=1000)
 
@@ -116,3 +123,77 @@ def test_a_name_may_hold_anything() -> None:
 )
 def test_why(code: int, words: LastWords | None, reason: str) -> None:
     assert why(code, words)[0] == reason
+
+
+def ended(attempt: int, code: int, reason: str = "", step_to: int | None = 3) -> Ended:
+    return Ended(attempt, 0.0, 100.0, code, reason, "It ended.", 0, step_to)
+
+
+class TestPolicy:
+    """That core's policy is asked the right question; its own rules are tested in core."""
+
+    @pytest.mark.parametrize(
+        ("attempts", "counted", "action", "delay"),
+        [
+            pytest.param([ended(1, 30)], 0, "restart", 10.0, id="a fault"),
+            pytest.param([ended(1, 30)], 3, "restart", 80.0, id="backoff doubles"),
+            pytest.param([ended(1, 30)], 5, "fail", 0.0, id="too many"),
+            pytest.param([ended(1, 11)], 0, "fail", 0.0, id="bad data"),
+            pytest.param([ended(1, 137, "Stalled")], 0, "restart", 10.0, id="stalled"),
+            pytest.param([ended(1, 143)], 0, "restart", 0.0, id="terminated by somebody"),
+            pytest.param([ended(n, 143, step_to=None) for n in (1, 2)], 0, "restart", 10.0, id="in vain again"),
+            pytest.param([ended(1, 20)], 0, "suspend", 0.0, id="the spec suspends"),
+        ],
+    )
+    def test_what_follows(self, attempts: list[Ended], counted: int, action: str, delay: float) -> None:
+        spec = job(algorithm={"dynamicSampling": {"onExhausted": "Suspend"}}).spec
+        then = JobPolicy(spec, started_at=0.0).after(attempts, counted)
+        assert (then.action, then.delay_seconds) == (action, delay)
+
+
+class TestGuard:
+    GUARDS: ClassVar = [{"rule": "EntropyCollapse", "action": "Fail", "threshold": 0.05, "forSteps": 2}]
+
+    def told(self, steps: list[tuple[int, int, float]]) -> list[int]:
+        guard = JobGuard(job(guards=self.GUARDS).spec)
+        return [s for a, s, v in steps if guard.judge(Step(a, s, 0.0, {"actor/entropy": v}))]
+
+    @pytest.mark.parametrize(
+        ("steps", "told"),
+        [
+            pytest.param([(1, 1, 0.01), (1, 2, 0.01), (1, 3, 0.01)], [2], id="told once"),
+            pytest.param([(1, 1, 0.01), (1, 2, 0.3), (1, 3, 0.01)], [], id="one odd step"),
+            pytest.param([(1, 1, 0.01), (1, 2, 0.3), (2, 2, 0.01)], [2], id="a step done again counts as new"),
+        ],
+    )
+    def test_alarms(self, steps: list[tuple[int, int, float]], told: list[int]) -> None:
+        assert self.told(steps) == told
+
+    def test_values_that_are_not_finite_are_seen(self) -> None:
+        guard = JobGuard(job(guards=[{"rule": "NonFinite", "action": "Fail"}]).spec)
+        alarms = guard.judge(Step(1, 1, 0.0, {"actor/grad_norm": float("nan")}))
+        assert [alarm.action for alarm in alarms] == ["Fail"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "news"),
+    [
+        pytest.param("step", {"values": {"m": 1.0}}, Step(2, 7, 5.0, {"m": 1.0}), id="step"),
+        pytest.param(
+            "event",
+            {"type": "Warning", "reason": "SpoolLost", "message": "lost", "dedup_key": "k"},
+            Note(5.0, "SpoolLost", "lost", warning=True),
+            id="event",
+        ),
+        pytest.param(
+            "checkpoint",
+            {"state": "committed", "size_bytes": 2_000_000},
+            Note(5.0, "Checkpoint", "step 7 committed, 2.0 MB"),
+            id="checkpoint",
+        ),
+        pytest.param("checkpoint", {"state": "uploading"}, None, id="an upload is no news"),
+        pytest.param("samples", {"key": "k", "rows": 1, "size_bytes": 1}, None, id="samples are no news"),
+    ],
+)
+def test_news(kind: Kind, body: dict[str, Any], news: Step | Note | None) -> None:
+    assert news_of(Record(1, kind, 5.0, 2, 7, body)) == news

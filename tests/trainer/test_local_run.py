@@ -1,12 +1,16 @@
 """`dapo run` from outside: real processes, a fake trainer, and everything that can happen to them."""
 
+import fcntl
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
+import termios
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,9 +40,9 @@ class Bench:
     def run(self) -> RunFolder:
         return self.home.run(RUN_ID)
 
-    def job(self, **policy: Any) -> None:
+    def job(self, guards: Sequence[Plan] = (), **policy: Any) -> None:
         policy = {"backoffSeconds": 1, "backoffMaxSeconds": 1} | policy
-        spec = {"spec": {"runPolicy": policy, "schedule": {"steps": 4}, "guards": []}}
+        spec = {"spec": {"runPolicy": policy, "schedule": {"steps": 4}, "guards": list(guards)}}
         (self.home.path / f"{RUN_ID}.yaml").write_text(yaml.safe_dump(merged(MINIMAL, spec)))
 
     def start(self, plan: Plan | None = None, mode: str = "plain") -> "subprocess.Popen[str]":
@@ -205,6 +209,20 @@ class TestHangs:
         assert bench.rows()[1][0][1] == "StartTimeout"
 
 
+class TestGuards:
+    @pytest.mark.parametrize(
+        ("action", "code", "state"),
+        [("Warn", 0, "Succeeded"), ("Suspend", 21, "Suspended"), ("Fail", 21, "Failed")],
+    )
+    def test_an_entropy_that_collapses(self, bench: Bench, action: str, code: int, state: str) -> None:
+        bench.job(guards=[{"rule": "EntropyCollapse", "action": action, "threshold": 0.05, "forSteps": 3}])
+        ended, out = bench.all_of({"steps": 12, "seconds": 0.3, "values": {"actor/entropy": 0.01}})
+        assert (ended, bench.rows()[0]) == (code, state), out
+        assert out.count("warning: EntropyCollapse: Entropy (actor/entropy) is 0.01 nats per token") == 1
+        reached = bench.steps()[-1]
+        assert reached == 12 if action == "Warn" else 3 <= reached < 12
+
+
 class TestProcesses:
     def test_orphans_of_an_attempt_are_gone_before_the_next(self, bench: Bench) -> None:
         """They left parent, session and environment; the log of attempt 2 says how many it still saw."""
@@ -248,6 +266,30 @@ class TestProcesses:
         assert code == 0, out
         assert "of an earlier attempt" in out
         assert bench.left() == []
+
+
+@pytest.mark.parametrize("mode", ["live", "plain"])
+def test_a_terminal_that_closes_saves_and_stops(bench: Bench, mode: str) -> None:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, str(SUPERVISE), str(bench.home.path), RUN_ID, mode],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        # The terminal becomes the controlling one of the new session, as a shell's is.
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0) and None,
+        env={**os.environ, "FAKE_PLAN": json.dumps({"steps": 1000}), "TERM": "xterm-256color"},
+    )
+    os.close(theirs)
+    reader = threading.Thread(target=lambda: until(at_step(bench, 3)), daemon=True)
+    reader.start()
+    while reader.is_alive():
+        os.read(ours, 65536)
+    os.close(ours)
+    assert process.wait(30) == 143
+    assert bench.rows()[0] == "Stopped"
+    assert bench.left() == []
 
 
 def test_quiet_says_only_how_it_ended(bench: Bench) -> None:
