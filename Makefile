@@ -1,0 +1,60 @@
+# Everything sets itself up first, into .dapo (ignored by git); the second time that takes no time.
+
+SHELL := /bin/bash
+BIN := .dapo/venv/bin
+SEED ?= 0
+# Each seed has a model and data of its own; examples/arithmetic.yaml names those of seed 0.
+DEMO := .dapo/demo$(if $(filter-out 0,$(SEED)),-$(SEED))
+SEEDED := $(if $(filter-out 0,$(SEED)),--set data.seed=$(SEED) --set model.source=../$(DEMO)/model \
+	--set 'data.train=[{source: ../$(DEMO)/train.parquet}]')
+UPGRADE ?=
+COMPILE = "$$(scripts/setup.sh uv)" pip compile pyproject.toml --quiet --universal --python-version 3.11 \
+	--generate-hashes --no-emit-index-url --custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade)
+CPU := --override requirements/cpu-overrides.txt
+
+export RUFF_CACHE_DIR := $(CURDIR)/.dapo/ruff
+export HYPOTHESIS_STORAGE_DIRECTORY := $(CURDIR)/.dapo/hypothesis
+
+.PHONY: all help setup demo test lint format verify generate lock clean
+.DEFAULT_GOAL := all
+
+all: lint test ## lint and test; what bare `make` does
+
+help: ## what can be made
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1	\2/' | expand -t 18
+
+setup: ## the environment .dapo/venv; every other target does this by itself
+	@scripts/setup.sh
+
+demo: setup ## train a small model on arithmetic with DAPO and watch it learn; SEED=1 for another seed
+	$(BIN)/python -m dapo_trainer.demo.prepare $(DEMO) --seed $(SEED)
+	$(BIN)/dapo run examples/arithmetic.yaml $(SEEDED)
+
+test: setup ## all tests; ARGS="-k spec" passes arguments to pytest
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: setup ## ruff, mypy --strict and the import rules
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --cache-dir .dapo/import-linter --no-logo
+
+format: setup ## write the sources the way lint wants them
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+verify: setup ## prove that generated files (CRD, docs/reference.md) are what the models make
+	$(BIN)/python -m dapo_core.generate --check
+
+generate: setup ## write the generated files
+	$(BIN)/python -m dapo_core.generate --write
+
+lock: ## the locked requirement files; UPGRADE=1 moves to the newest versions
+	$(COMPILE) $(CPU) --extra cpu --extra dev --extra operator --extra dashboard -o requirements/dev.txt
+	$(COMPILE) $(CPU) --extra cpu --constraint requirements/dev.txt -o requirements/cpu.txt
+	$(COMPILE) --extra operator --constraint requirements/dev.txt -o requirements/operator.txt
+	$(COMPILE) --extra dashboard --constraint requirements/dev.txt -o requirements/dashboard.txt
+	$(COMPILE) --extra gpu -o requirements/gpu.txt
+
+clean: ## remove what was installed and made; runs/ stays
+	rm -rf .dapo build *.egg-info .hypothesis .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
