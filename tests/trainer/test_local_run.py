@@ -258,6 +258,7 @@ class TestProcesses:
         assert [row[0] for row in bench.rows()[1]] == [1, 2]
 
     def test_a_killed_supervisor_with_a_deaf_trainer(self, bench: Bench) -> None:
+        bench.job(gracePeriodSeconds=1)
         process = bench.start({"attempts": {"1": dying("deaf", "print deaf", "hang")}})
         until(logged(bench, 1, "deaf"))
         process.kill()

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from html import escape, unescape
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +19,11 @@ from dapo_trainer.local.render import Screen, render
 from dapo_trainer.local.view_model import View, with_heartbeat
 
 # A picture in a page may load nothing from elsewhere; the reader's own monospaced font serves.
+_TEXT = re.compile(
+    r'(?P<head><text class="[^"]*")'
+    r' x="(?P<x>[^"]*)" y="(?P<y>[^"]*)" textLength="(?P<length>[^"]*)"(?P<rest>[^>]*)>(?P<text>[^<]*)</text>'
+)
+_PART = re.compile(r"[!-~]+|\S")
 _ELSEWHERE = re.compile(r"@font-face \{.*?\}\s*|<!--.*?-->\s*", re.DOTALL)
 
 
@@ -26,7 +32,17 @@ def live_svg(view: View, now: float, width: int = 100, height: int = 30) -> str:
     console = Console(width=width, height=height, record=True, file=Path("/dev/null").open("w"), force_terminal=True)
     with console.file:
         console.print(Text("\n", end="").join(render(view, Screen(width, height, now))))
-        return _ELSEWHERE.sub("", console.export_svg(title="dapo run", unique_id="live"))
+        return _TEXT.sub(_placed, _ELSEWHERE.sub("", console.export_svg(title="dapo run", unique_id="live")))
+
+
+def _placed(found: re.Match[str]) -> str:
+    """A piece of text, its words and its dots and marks each at their place: fonts differ in how wide these are."""
+    text = unescape(found["text"]).replace("\N{NO-BREAK SPACE}", " ")
+    left, step = float(found["x"]), float(found["length"]) / max(1, len(text))
+    return "".join(
+        f'{found["head"]} x="{left + part.start() * step:.1f}" y="{found["y"]}"{found["rest"]}>{escape(part[0])}</text>'
+        for part in _PART.finditer(text)
+    )
 
 
 def export(

@@ -1,6 +1,7 @@
 """The life of a run on one machine: attempt after attempt, by the same failure policy as on Kubernetes."""
 
 import os
+import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,10 +17,11 @@ from dapo_trainer.local.kernel import become_subreaper
 from dapo_trainer.local.layout import AttemptFolder, RunFolder
 from dapo_trainer.local.ports import Ended, Feed, Guard, Next, NextAction, Policy, Record
 from dapo_trainer.local.process import TRAINER, Places, TrainerProcess, trainer_environment
+from dapo_trainer.local.proctable import send
 from dapo_trainer.local.signals import StopRequest
 from dapo_trainer.local.tree import ProcessTree
 from dapo_trainer.local.view_model import Mood, Note
-from dapo_trainer.local.words import sentence, shown_path, span
+from dapo_trainer.local.words import count, sentence, shown_path, span
 
 ENDS: dict[NextAction, RunState] = {"fail": "Failed", "stop": "Stopped", "suspend": "Suspended"}
 MOODS: dict[RunState, Mood] = {"Succeeded": "done", "Failed": "failed", "Stopped": "stopped", "Suspended": "stopped"}
@@ -80,7 +82,9 @@ class Supervisor:
         tree = ProcessTree.of(self.run)
         left = tree.alive()
         if left:
-            self._tell(Note(time.time(), "Leftovers", f"Ending {len(left)} processes of an earlier attempt."))
+            what = count(len(left), "process", "processes")
+            self._tell(Note(time.time(), "Leftovers", f"Ending {what} of an earlier attempt."))
+            self._let_leader_finish(tree)
         if stuck := tree.end():
             ids = ", ".join(str(row.pid) for row in stuck)
             raise RunBusyError(f"Processes {ids} of an earlier attempt of {self.run.run_id} can not be ended.")
@@ -88,6 +92,15 @@ class Supervisor:
             self.record.deliver(folder.spool)
         tree.adopt_orphans()
         return tree
+
+    def _let_leader_finish(self, tree: ProcessTree) -> None:
+        """A trainer that outlived its supervisor may be writing a checkpoint: it gets the grace period for that."""
+        if tree.leader is None or not send(tree.leader, signal.SIGTERM):
+            return
+        until = time.monotonic() + self.job.spec.run_policy.grace_period_seconds
+        while tree.leads() and time.monotonic() < until and not self.stop.asked:
+            self.board.look(None)
+            time.sleep(WAIT_SECONDS)
 
     def _attempt(self, number: int, tree: ProcessTree) -> Ended:
         folder = self.run.attempt(number)

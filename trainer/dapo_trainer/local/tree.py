@@ -61,6 +61,11 @@ class ProcessTree:
         """Every living process of the run, by all signs."""
         return [row for row in self._members(thorough=True) if row.state != "Z"]
 
+    def leads(self) -> bool:
+        """Whether the attempt's first process still runs."""
+        row = read(self.leader.pid) if self.leader else None
+        return row is not None and row.identity == self.leader and row.state != "Z"
+
     def end(self, patience_seconds: float = 0.0, limit_seconds: float = 30.0) -> list[Process]:
         """Wait `patience_seconds` for the processes to go, then SIGKILL them until none is left.
 
