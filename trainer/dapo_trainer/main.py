@@ -123,13 +123,14 @@ class Trainer:
         folder = self.places.work / "resume"
         self._checkpoints.sweep()
         manifest = self._checkpoints.restore_newest(folder, self.job.spec.digest())
+        step = 0 if manifest is None else manifest.step
+        self._remember(lambda: self._writer.attempt_resumed(self.places.run_id, self.places.attempt, step))
         if manifest is None:
             return None
-        named = folder.with_name(f"global_step_{manifest.step}")
+        named = folder.with_name(f"global_step_{step}")
         folder.rename(named)
-        self._remember(lambda: self._writer.attempt_resumed(self.places.run_id, self.places.attempt, manifest.step))
-        message = f"Going on from the checkpoint of step {manifest.step}."
-        self.report.event("Normal", "Resumed", message, manifest.step)
+        message = f"Going on from the checkpoint of step {step}."
+        self.report.event("Normal", "Resumed", message, step)
         return named
 
     def _compose(self, resumed: Path | None) -> Any:

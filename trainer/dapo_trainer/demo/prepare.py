@@ -28,7 +28,8 @@ def rows(name: str, count: int, random: Random, without: set[tuple[int, int]]) -
     ]
 
 
-def prepare(folder: Path, seed: int) -> None:
+def prepare(folder: Path, seed: int, seconds: float = WARM_START_SECONDS) -> None:
+    """Data and a model warm-started for `seconds`, in `folder`; done when its last file is there."""
     import pyarrow
     from pyarrow import parquet
 
@@ -41,9 +42,9 @@ def prepare(folder: Path, seed: int) -> None:
     training = rows("arithmetic", TRAIN_PROMPTS, Random(seed), set(held_out))
     parquet.write_table(pyarrow.Table.from_pylist(validation), folder / "validation.parquet")
     parquet.write_table(pyarrow.Table.from_pylist(training), folder / "train.parquet")
-    warm_start(folder / "model", seed, WARM_START_SECONDS)
+    warm_start(folder / "model", seed, seconds)
     temporary = folder / f".{DONE}"
-    temporary.write_text(json.dumps({"seed": seed, "warmStartSeconds": WARM_START_SECONDS}))
+    temporary.write_text(json.dumps({"seed": seed, "warmStartSeconds": seconds}))
     os.replace(temporary, folder / DONE)
 
 

@@ -1,0 +1,90 @@
+"""A real run started as a user starts it, watched from outside, for tests that kill parts of it."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+
+@dataclass
+class DapoRun:
+    """A `dapo run` or `dapo resume` in a process of its own, and what it left in its home folder."""
+
+    home: Path
+    process: subprocess.Popen[str]
+    output: Path
+
+    @property
+    def folder(self) -> Path:
+        return next(path for path in self.home.iterdir() if path.name.startswith("real"))
+
+    def query(self, sql: str, *arguments: Any) -> list[tuple[Any, ...]]:
+        """Rows of the metadata database; none while there is none."""
+        database = self.home / "dapo.db"
+        if not database.exists():
+            return []
+        with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as connection:
+            try:
+                return connection.execute(sql, arguments).fetchall()
+            except sqlite3.OperationalError:
+                return []
+
+    def steps(self, metric: str = "actor/entropy") -> list[tuple[int, int]]:
+        """(step, attempt) of every point of a metric."""
+        return self.query(
+            "select step, attempt from points join metric_names using (metric_id) where name = ? order by step, attempt",
+            metric,
+        )
+
+    def trainer(self) -> psutil.Process:
+        """The trainer's driver process."""
+        return next(p for p in psutil.Process(self.process.pid).children() if "dapo_trainer.main" in p.cmdline())
+
+    def below(self, title: str) -> list[psutil.Process]:
+        """Processes of the running attempt whose title or command says `title`."""
+        return [p for p in self.trainer().children(recursive=True) if title in " ".join(p.cmdline())]
+
+    def wait_until(self, holds: Callable[[], bool], seconds: float, what: str) -> None:
+        deadline = time.monotonic() + seconds
+        while not holds():
+            assert self.process.poll() is None, f"ended with {self.process.returncode} before {what}:\n{self.tail()}"
+            assert time.monotonic() < deadline, f"no {what} within {seconds:g} s:\n{self.tail()}"
+            time.sleep(0.2)
+
+    def wait_for_step(self, step: int, attempt: int, seconds: float = 240) -> None:
+        self.wait_until(lambda: (step, attempt) in self.steps(), seconds, f"step {step} of attempt {attempt}")
+
+    def tail(self) -> str:
+        logs = sorted(self.home.glob("real*/attempt-*/trainer.log"))
+        text = self.output.read_text()[-3000:]
+        return text + (f"\n--- {logs[-1]}\n" + logs[-1].read_text(errors="replace")[-4000:] if logs else "")
+
+    def end(self, seconds: float) -> int:
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"still running after {seconds:g} s:\n{self.tail()}")
+
+
+def leftovers(home: Path) -> list[str]:
+    """Processes that still carry a run of `home` in their environment."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("DAPO_WORK_DIR", "").startswith(str(home)):
+                found.append(f"{process.pid} {' '.join(process.cmdline())[:80]}")
+        except psutil.Error:
+            continue
+    return found
+
+
+def kill(process: psutil.Process) -> None:
+    os.kill(process.pid, signal.SIGKILL)
