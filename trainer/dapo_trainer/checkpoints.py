@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 # Two files at a time: enough to hide a store's latency, and one core is left to training on a small machine.
 WORKERS: Final = 2
+_CHUNK: Final = 1024 * 1024  # bytes; hashing one lets other threads run
 SYNC_SECONDS: Final = 10.0
 GRACE_SECONDS: Final = 3600.0
 
@@ -302,15 +303,14 @@ def _files(folder: Path) -> list[Path]:
 def _entry(folder: Path, path: Path) -> FileEntry:
     try:
         with path.open("rb") as stream:
-            digest = hashlib.file_digest(stream, "sha256").hexdigest()
-            return FileEntry(path.relative_to(folder).as_posix(), stream.tell(), digest)
+            size, digest = _measure(stream)
+            return FileEntry(path.relative_to(folder).as_posix(), size, digest)
     except OSError as error:
         raise CheckpointError(f"The checkpoint file {path} can not be read: {error.strerror}.") from error
 
 
 def _compare(manifest: Manifest, entry: FileEntry, stream: BinaryIO) -> None:
-    digest = hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]
-    size = stream.tell()
+    size, digest = _measure(stream)
     if size != entry.size:
         raise CheckpointError(
             f"The checkpoint of step {manifest.step} is damaged: {entry.path} has {size} bytes instead of {entry.size}."
@@ -319,6 +319,15 @@ def _compare(manifest: Manifest, entry: FileEntry, stream: BinaryIO) -> None:
         raise CheckpointError(
             f"The checkpoint of step {manifest.step} is damaged: the content of {entry.path} has changed."
         )
+
+
+def _measure(stream: BinaryIO) -> tuple[int, str]:
+    """Size and SHA-256. Not `hashlib.file_digest`: a stream of an object store may not know its position."""
+    size, digest = 0, hashlib.sha256()
+    while chunk := stream.read(_CHUNK):
+        size += len(chunk)
+        digest.update(chunk)
+    return size, digest.hexdigest()
 
 
 def _missing(manifest: Manifest, entry: FileEntry) -> CheckpointError:

@@ -179,11 +179,14 @@ class Spool:
     def _tell_lost(self) -> None:
         with self._changed:
             count, self._untold = self._untold, 0
-            closing = self._closing
-        if count and not closing:
-            message = f"{count} records were lost: the spool is full or its disk refuses writes. {self.folder}"
-            log.warning("%s", message)
-            self.event("SpoolLost", message, type="Warning")
+            if not count:
+                return
+            message = f"{count} records were lost: the spool {self.folder} is full, or its disk refuses writes."
+            body = {"type": "Warning", "reason": "SpoolLost", "message": message, "dedup_key": uuid.uuid4().hex}
+            # Not by `append`, whose bound would let the news of a loss push out one more record.
+            self._waiting.append(Record(0, "event", time.time(), self.attempt, None, body))
+            self._appended += 1
+        log.warning("%s", message)
 
     def _note_failure(self, error: Exception, failures: int) -> None:
         with self._changed:

@@ -1,0 +1,185 @@
+"""The contract of an object store, for each there is."""
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from store_fakes import MemoryStore
+
+from dapo_core.errors import StoreError
+from dapo_core.objectstore import FolderStore, ObjectNotFoundError, ObjectStore, open_store
+
+STORES: dict[str, Callable[[Path], ObjectStore]] = {
+    "folder": lambda folder: FolderStore(folder / "store"),
+    "memory": lambda _folder: MemoryStore(),
+}
+
+
+@pytest.fixture(params=STORES.values(), ids=STORES.keys())
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+    made: ObjectStore = request.param(tmp_path)
+    return made
+
+
+def keys(store: ObjectStore, prefix: str) -> list[str]:
+    return [info.key for info in store.list(prefix)]
+
+
+def test_what_is_put_is_got(store: ObjectStore, tmp_path: Path) -> None:
+    (tmp_path / "in").write_bytes(b"file")
+    store.put_bytes("a/b/bytes", b"bytes")
+    store.put_file("a/b/file", tmp_path / "in")
+    store.put_bytes("a/empty", b"")
+    assert store.get_bytes("a/b/bytes") == b"bytes"
+    store.get_file("a/b/file", tmp_path / "out")
+    assert (tmp_path / "out").read_bytes() == b"file"
+    with store.open("a/b/file") as stream:
+        assert stream.read() == b"file"
+    assert store.get_bytes("a/empty") == b""
+    assert [(info.key, info.size) for info in store.list("a/")] == [("a/b/bytes", 5), ("a/b/file", 4), ("a/empty", 0)]
+
+
+def test_a_put_replaces(store: ObjectStore) -> None:
+    store.put_bytes("key", b"old")
+    store.put_bytes("key", b"new and longer")
+    assert store.get_bytes("key") == b"new and longer"
+    assert keys(store, "") == ["key"]
+
+
+def test_the_file_that_was_put_stays_its_owners(store: ObjectStore, tmp_path: Path) -> None:
+    path = tmp_path / "in"
+    path.write_bytes(b"one")
+    store.put_file("key", path)
+    with path.open("r+b") as file:
+        file.write(b"two")
+    assert store.get_bytes("key") == b"one"
+
+
+def test_absence(store: ObjectStore, tmp_path: Path) -> None:
+    assert not store.exists("none") and keys(store, "none/") == []
+    store.delete("none")
+    for get in (
+        lambda: store.get_bytes("none"),
+        lambda: store.get_file("none", tmp_path / "out"),
+        lambda: store.open("none").__enter__(),
+    ):
+        with pytest.raises(ObjectNotFoundError, match="none"):
+            get()
+    with pytest.raises(StoreError, match="absent"):
+        store.put_file("key", tmp_path / "absent")
+    assert not store.exists("key")
+
+
+def test_deleting(store: ObjectStore) -> None:
+    for key in ("a/x", "a/y/z"):
+        store.put_bytes(key, b"")
+    store.delete("a/y/z")
+    assert keys(store, "") == ["a/x"] and not store.exists("a/y/z")
+
+
+PREFIXES = {
+    "a folder": ("run/", ["run/1", "run/10", "run/deep/x"]),
+    "a part of a name": ("run/1", ["run/1", "run/10"]),
+    "not its sibling": ("run", ["run/1", "run/10", "run/deep/x", "running"]),
+    "all": ("", ["run/1", "run/10", "run/deep/x", "running"]),
+    "none": ("other/", []),
+}
+
+
+@pytest.mark.parametrize(("prefix", "expected"), PREFIXES.values(), ids=PREFIXES.keys())
+def test_listing_is_by_prefix_and_in_order(prefix: str, expected: list[str], store: ObjectStore) -> None:
+    for key in ("running", "run/10", "run/1", "run/deep/x"):
+        store.put_bytes(key, b"")
+    assert keys(store, prefix) == expected
+
+
+@pytest.mark.parametrize("key", ["", "/etc/passwd", "../outside", "a/../../b"], ids=repr)
+def test_keys_stay_inside(key: str, store: ObjectStore) -> None:
+    with pytest.raises(StoreError, match="not a relative path"):
+        store.put_bytes(key, b"")
+
+
+def test_readers_see_the_old_object_or_the_new(store: ObjectStore) -> None:
+    contents = [bytes([letter]) * 200_000 for letter in b"ab"]
+    store.put_bytes("key", contents[0])
+    done = threading.Event()
+
+    def write() -> None:
+        for turn in range(60):
+            store.put_bytes("key", contents[turn % 2])
+        done.set()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    while not done.is_set():
+        assert store.get_bytes("key") in contents
+    thread.join()
+
+
+# The folder's own
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> FolderStore:
+    return FolderStore(tmp_path / "store")
+
+
+def test_a_file_that_is_given_away_is_linked(folder: FolderStore, tmp_path: Path) -> None:
+    (tmp_path / "in").write_bytes(b"weights")
+    folder.put_file("key", tmp_path / "in", give=True)
+    assert os.path.samefile(tmp_path / "in", folder.root / "key")
+
+
+def test_a_given_file_of_another_file_system_is_copied(folder: FolderStore) -> None:
+    folder.put_file("key", Path("/proc/version"), give=True)
+    assert folder.get_bytes("key") == Path("/proc/version").read_bytes()
+
+
+def test_a_torn_upload_is_not_listed_and_is_swept(folder: FolderStore) -> None:
+    folder.put_bytes("run/whole", b"")
+    torn = folder.root / "run" / ".model.0123456789ab.dapo-part"
+    torn.write_bytes(b"half")
+    assert keys(folder, "run/") == ["run/whole"]
+    assert folder.sweep_incomplete("run/", older_than_seconds=60) == 0
+    os.utime(torn, (1, 1))
+    assert folder.sweep_incomplete("run/", older_than_seconds=60) == 1
+    assert not torn.exists() and folder.exists("run/whole")
+
+
+def test_empty_folders_go_with_their_last_object(folder: FolderStore) -> None:
+    folder.put_bytes("run/deep/x", b"")
+    folder.delete("run/deep/x")
+    assert list(folder.root.iterdir()) == []
+
+
+def test_a_full_disk_leaves_nothing_and_is_told(folder: FolderStore) -> None:
+    with pytest.raises(StoreError, match=r"key can not be written to .*: no space left on device; free some space\."):
+        folder._put("key", _no_space)
+    assert [path for path in folder.root.rglob("*") if path.is_file()] == []
+
+
+def _no_space(part: Path) -> None:
+    part.write_bytes(b"half")
+    Path("/dev/full").write_bytes(b"x")
+
+
+URLS = {
+    "S3 is not there yet": ("s3://bucket/prefix", "of a kind that this version can not open"),
+    "a plain path": ("runs/store", "of a kind that this version can not open"),
+    "a relative file": ("file:runs/store", "is not an absolute folder"),
+    "another host's file": ("file://host/store", "is not an absolute folder"),
+}
+
+
+@pytest.mark.parametrize(("url", "sentence"), URLS.values(), ids=URLS.keys())
+def test_stores_that_can_not_be_opened(url: str, sentence: str) -> None:
+    with pytest.raises(StoreError, match=sentence):
+        open_store(url)
+
+
+def test_a_folder_store_is_opened_by_its_url(tmp_path: Path) -> None:
+    made = FolderStore(tmp_path / "a folder")
+    made.put_bytes("key", b"x")
+    assert open_store(made.url).get_bytes("key") == b"x"

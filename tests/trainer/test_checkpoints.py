@@ -1,0 +1,317 @@
+"""Checkpoints: whole or absent, never resumed from when damaged, kept and removed by rule."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from store_fakes import MemoryStore, Notebook
+
+from dapo_core.errors import CheckpointError, StoreError
+from dapo_core.manifest import parse
+from dapo_core.naming import checkpoint_prefix, manifest_key
+from dapo_core.objectstore import FolderStore, ObjectStore
+from dapo_core.resume import pick
+from dapo_core.retention import Retention
+from dapo_trainer.checkpoints import CheckpointStore
+
+COMMITTING = Path(__file__).parent / "fakes" / "committing.py"
+STORES: dict[str, Callable[[Path], ObjectStore]] = {
+    "folder": lambda folder: FolderStore(folder / "store"),
+    "memory": lambda _folder: MemoryStore(),
+}
+
+
+@pytest.fixture(params=STORES.values(), ids=STORES.keys())
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+    made: ObjectStore = request.param(tmp_path)
+    return made
+
+
+@pytest.fixture
+def notes() -> Notebook:
+    return Notebook()
+
+
+@pytest.fixture
+def checkpoints(store: ObjectStore, notes: Notebook) -> CheckpointStore:
+    return CheckpointStore(store, "r", notes)
+
+
+def local(folder: Path, step: int, size: int = 1000) -> Path:
+    """What training leaves: a few files, one of them in a folder."""
+    made = folder / f"global_step_{step}"
+    (made / "actor").mkdir(parents=True)
+    (made / "actor" / "model.pt").write_bytes(bytes([step]) * size)
+    (made / "data.pt").write_bytes(b"position %d" % step)
+    return made
+
+
+def save(checkpoints: CheckpointStore, folder: Path, *steps: int, **metrics: float) -> None:
+    for step in steps:
+        checkpoints.commit(step, local(folder, step), attempt=1, spec_digest="d", metrics=metrics)
+
+
+def harm(store: ObjectStore, step: int, name: str, change: Callable[[bytes], bytes]) -> None:
+    key = checkpoint_prefix("r", step) + name
+    store.put_bytes(key, change(store.get_bytes(key)))
+
+
+def test_what_is_committed_is_restored(checkpoints: CheckpointStore, notes: Notebook, tmp_path: Path) -> None:
+    manifest = checkpoints.commit(
+        5, local(tmp_path, 5), attempt=2, spec_digest="d", metrics={"acc": 0.5, "loss": float("nan")}
+    )
+    assert (manifest.step, manifest.attempt, manifest.size_bytes) == (5, 2, 1010)
+    assert [entry.path for entry in manifest.files] == ["actor/model.pt", "data.pt"]
+    found = checkpoints.pick()
+    assert found == replace(manifest, metrics={"acc": 0.5}) and pick(checkpoints.list()) == found
+    checkpoints.restore(manifest, tmp_path / "restored")
+    assert (tmp_path / "restored" / "actor" / "model.pt").read_bytes() == b"\5" * 1000
+    assert (tmp_path / "restored" / "data.pt").read_bytes() == b"position 5"
+    row = notes.rows[-1]
+    assert (row.state, row.size_bytes, row.files, row.spec_digest) == ("committed", 1010, 2, "d")
+    assert row.uri.endswith("r/checkpoints/step-000005") and row.metrics == {"acc": 0.5}
+
+
+def test_the_manifest_is_written_last_and_after_the_metrics_are_safe(tmp_path: Path, notes: Notebook) -> None:
+    store = MemoryStore()
+    save(CheckpointStore(store, "r", notes), tmp_path, 5)
+    puts = [key for operation, key in store.log if operation == "put"]
+    assert puts[-1] == manifest_key("r", 5) and len(puts) == 3 and notes.syncs == 1
+
+
+def test_without_checkpoints_a_run_starts_from_the_model(checkpoints: CheckpointStore, tmp_path: Path) -> None:
+    assert checkpoints.pick() is None and checkpoints.restore_newest(tmp_path / "x") is None
+    assert checkpoints.steps() == [] and not (tmp_path / "x").exists()
+
+
+DAMAGES: dict[str, tuple[str, Callable[[bytes], bytes] | None, str]] = {
+    "a changed byte": ("actor/model.pt", lambda data: data[:-1] + b"x", "the content of actor/model.pt has changed"),
+    "a truncated file": ("data.pt", lambda data: data[:-3], r"data.pt has 8 bytes instead of 11"),
+    "an emptied file": ("data.pt", lambda data: b"", r"data.pt has 0 bytes instead of 11"),
+    "a missing file": ("data.pt", None, "data.pt is missing"),
+    "half a manifest": ("manifest.json", lambda data: data[: len(data) // 2], "manifest.json is damaged"),
+    "a manifest of another step": (
+        "manifest.json",
+        lambda data: data.replace(b'"step": 10', b'"step": 11'),
+        "is of step 11",
+    ),
+    "a manifest of a later program": (
+        "manifest.json",
+        lambda data: data.replace(b'"version": 1', b'"version": 2'),
+        "of version 2, which this program does not know",
+    ),
+    "a manifest that points outside": (
+        "manifest.json",
+        lambda data: data.replace(b"data.pt", b"../../x"),
+        "outside of the checkpoint",
+    ),
+    "a manifest that is a list": ("manifest.json", lambda data: b"[]", "manifest.json is damaged"),
+}
+
+
+@pytest.mark.parametrize(("name", "change", "sentence"), DAMAGES.values(), ids=DAMAGES.keys())
+def test_a_damaged_newest_checkpoint_is_passed_over_aloud(
+    name: str,
+    change: Callable[[bytes], bytes] | None,
+    sentence: str,
+    checkpoints: CheckpointStore,
+    notes: Notebook,
+    tmp_path: Path,
+) -> None:
+    save(checkpoints, tmp_path, 5, 10)
+    if change is None:
+        checkpoints.store.delete(checkpoint_prefix("r", 10) + name)
+    else:
+        harm(checkpoints.store, 10, name, change)
+    for found in (checkpoints.pick(), checkpoints.restore_newest(tmp_path / "restored")):
+        assert found is not None and found.step == 5
+    assert (tmp_path / "restored" / "data.pt").read_bytes() == b"position 5"
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+    reason, message = notes.events[-1]
+    assert reason == "CheckpointDamaged" and message.endswith("The one before is tried.")
+    assert sentence.replace("\\", "") in message and notes.states()[10] == "failed"
+
+
+def test_a_run_whose_checkpoints_are_all_damaged_does_not_begin_anew(
+    checkpoints: CheckpointStore, tmp_path: Path
+) -> None:
+    save(checkpoints, tmp_path, 5, 10)
+    for step in (5, 10):
+        harm(checkpoints.store, step, "data.pt", lambda data: b"")
+    with pytest.raises(CheckpointError, match=r"No checkpoint of this run is whole: .*step 10.*step 5"):
+        checkpoints.restore_newest(tmp_path / "restored")
+    assert not (tmp_path / "restored").exists()
+
+
+def test_a_checkpoint_of_another_job_is_refused(checkpoints: CheckpointStore, tmp_path: Path) -> None:
+    save(checkpoints, tmp_path, 5)
+    with pytest.raises(CheckpointError, match=r"step 5 was written by another job .*or start a new run"):
+        checkpoints.restore_newest(tmp_path / "restored", spec_digest="other")
+    assert not (tmp_path / "restored").exists()
+    assert checkpoints.restore_newest(tmp_path / "restored", spec_digest="d") is not None
+
+
+def test_a_store_that_fails_is_no_damage(tmp_path: Path, notes: Notebook) -> None:
+    store = MemoryStore()
+    checkpoints = CheckpointStore(store, "r", notes)
+    save(checkpoints, tmp_path, 5, 10)
+
+    def down(operation: str, key: str) -> None:
+        if operation == "get" and key.endswith(".pt"):
+            raise StoreError("The store is down.")
+
+    store.fault = down
+    with pytest.raises(StoreError, match="down") as caught:
+        checkpoints.restore_newest(tmp_path / "restored")
+    assert not isinstance(caught.value, CheckpointError) and notes.reasons() == []
+
+
+def test_restoring_replaces_what_is_there(checkpoints: CheckpointStore, tmp_path: Path) -> None:
+    save(checkpoints, tmp_path, 5)
+    (tmp_path / "restored").mkdir()
+    (tmp_path / "restored" / "old").write_text("")
+    checkpoints.restore_newest(tmp_path / "restored")
+    assert sorted(path.name for path in (tmp_path / "restored").iterdir()) == ["actor", "data.pt"]
+
+
+def test_restoring_to_a_place_that_is_none_is_told(checkpoints: CheckpointStore, tmp_path: Path) -> None:
+    save(checkpoints, tmp_path, 5)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match=r"can not be written to .*: Not a directory"):
+        checkpoints.restore_newest(tmp_path / "file" / "restored")
+
+
+def test_a_step_done_again_replaces_the_torn_and_the_committed(checkpoints: CheckpointStore, tmp_path: Path) -> None:
+    save(checkpoints, tmp_path / "first", 5)
+    checkpoints.store.put_bytes(checkpoint_prefix("r", 5) + "of-another-rank.pt", b"x")
+    again = local(tmp_path / "second", 5, size=7)
+    checkpoints.commit(5, again, attempt=2, spec_digest="d")
+    found = checkpoints.pick()
+    assert found is not None and (found.attempt, found.size_bytes) == (2, 17)
+    keys = [info.key for info in checkpoints.store.list("r/")]
+    assert keys == [checkpoint_prefix("r", 5) + name for name in ("actor/model.pt", "data.pt", "manifest.json")]
+
+
+def cut_after(count: int) -> Callable[[str, str], None]:
+    """A store that goes away after `count` operations."""
+    left = iter(range(count))
+
+    def fault(_operation: str, _key: str) -> None:
+        if next(left, None) is None:
+            raise StoreError("gone")
+
+    return fault
+
+
+@pytest.mark.parametrize("count", range(12))
+def test_wherever_an_upload_is_cut_the_one_before_stays(count: int, tmp_path: Path) -> None:
+    store = MemoryStore()
+    checkpoints = CheckpointStore(store, "r")
+    save(checkpoints, tmp_path, 5)
+    store.fault = cut_after(count)
+    try:
+        save(checkpoints, tmp_path, 10)
+        checkpoints.retain(Retention(keep_last=1))
+    except StoreError:
+        pass
+    store.fault = cut_after(1000)
+    found = checkpoints.pick()
+    assert found is not None and found.step in (5, 10)
+    checkpoints.restore(found, tmp_path / "restored")
+
+
+def test_killed_while_committing(tmp_path: Path) -> None:
+    store, delays = FolderStore(tmp_path / "store"), [0.0, 0.02, 0.05, 0.1, 0.15, 0.2]
+    for turn, delay in enumerate(delays):
+        arguments = [store.url, str(tmp_path / f"local-{turn}"), str(turn * 1000 + 1)]
+        process = subprocess.Popen([sys.executable, str(COMMITTING), *arguments], stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(delay)
+        os.kill(process.pid, signal.SIGKILL)
+        told = [int(line) for line in process.stdout.read().splitlines(keepends=True) if line.endswith(b"\n")]
+        process.wait()
+        process.stdout.close()
+        notes = Notebook()
+        found = CheckpointStore(store, "r", notes).restore_newest(tmp_path / "restored")
+        assert (found.step if found else 0) >= max(told, default=0) and notes.events == []
+    checkpoints = CheckpointStore(store, "r")
+    checkpoints.sweep(grace_seconds=0)
+    left = {path.parent.name for path in store.root.rglob("*") if path.is_file()}
+    assert left == {f"step-{step:06d}" for step in checkpoints.steps()}
+
+
+# Keeping
+
+
+def test_retention_removes_and_says_why(checkpoints: CheckpointStore, notes: Notebook, tmp_path: Path) -> None:
+    for step, value in ((5, 0.9), (10, 0.2), (15, 0.3), (20, 0.1)):
+        save(checkpoints, tmp_path, step, **{"val": value})
+    assert checkpoints.retain(Retention(keep_last=1, keep_best=1, best_metric="val")) == [15, 10]
+    assert checkpoints.steps() == [20, 5]
+    assert notes.states() == {5: "committed", 10: "deleted", 15: "deleted", 20: "committed"}
+    why = {row.step: row.decision for row in notes.rows}
+    assert why[5] == "Kept as number 1 of the best 1 by val (0.9)."
+    assert why[20] == "Kept as number 1 of the newest 1."
+    assert why[10] == "Removed: neither of the newest 1 nor the best 1 by val (0.2)."
+    assert not [info for info in checkpoints.store.list("r/") if "step-000010" in info.key]
+
+
+def test_the_manifest_goes_first(tmp_path: Path) -> None:
+    store = MemoryStore()
+    checkpoints = CheckpointStore(store, "r")
+    save(checkpoints, tmp_path, 5, 10)
+    store.log.clear()
+    checkpoints.retain(Retention(keep_last=1))
+    deleted = [key for operation, key in store.log if operation == "delete"]
+    assert deleted[0] == manifest_key("r", 5) and len(deleted) == 3
+
+
+@pytest.fixture
+def aged(store: ObjectStore, tmp_path: Path) -> Iterator[ObjectStore]:
+    """Step 5 committed, step 10 torn long ago, step 15 torn just now."""
+    save(CheckpointStore(store, "r"), tmp_path, 5)
+    for step in (10, 15):
+        store.put_bytes(checkpoint_prefix("r", step) + "data.pt", b"x")
+    old = checkpoint_prefix("r", 10) + "data.pt"
+    if isinstance(store, MemoryStore):
+        store.objects[old] = (b"x", 1.0)
+    else:
+        os.utime(tmp_path / "store" / old, (1, 1))
+    yield store
+
+
+def test_torn_uploads_are_swept_after_a_grace(aged: ObjectStore, notes: Notebook) -> None:
+    checkpoints = CheckpointStore(aged, "r", notes)
+    assert checkpoints.sweep(busy=[10]) == []
+    assert checkpoints.sweep() == [10]
+    assert checkpoints.sweep(grace_seconds=0) == [15]
+    assert checkpoints.steps() == [5] and notes.reasons() == ["CheckpointSwept"] * 2
+    assert notes.states() == {10: "deleted", 15: "deleted"}
+
+
+def test_what_was_committed_but_not_told_is_told(checkpoints: CheckpointStore, notes: Notebook, tmp_path: Path) -> None:
+    save(CheckpointStore(checkpoints.store, "r"), tmp_path, 5, 10)
+    checkpoints.record()
+    assert notes.states() == {5: "committed", 10: "committed"}
+
+
+@pytest.mark.parametrize("made", [False, True], ids=["absent", "empty"])
+def test_a_local_folder_without_files_is_refused(made: bool, checkpoints: CheckpointStore, tmp_path: Path) -> None:
+    if made:
+        (tmp_path / "none").mkdir()
+    with pytest.raises(CheckpointError, match="is empty or absent"):
+        checkpoints.commit(5, tmp_path / "none", attempt=1, spec_digest="d")
+    assert checkpoints.steps() == []
+
+
+def test_a_manifest_reads_as_it_was_written(checkpoints: CheckpointStore, tmp_path: Path) -> None:
+    save(checkpoints, tmp_path, 5, acc=0.5)
+    manifest = checkpoints.manifest(5)
+    assert parse(manifest.to_bytes(), "key") == manifest
