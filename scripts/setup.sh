@@ -56,7 +56,10 @@ make_venv() {
 
 install() {
     say "installing $(grep -c '^[A-Za-z].*==' "$LOCK") packages of $LOCK; the first time downloads about 3 GB"
-    UV_COMPILE_BYTECODE=1 "$UV" pip sync --python "$VENV/bin/python" --require-hashes "$LOCK"
+    local quiet=--quiet
+    [ ! -t 2 ] || quiet= # a person sees the downloads
+    # Bytecode now, or the first run of Ray, vLLM and verl waits minutes for it.
+    UV_COMPILE_BYTECODE=1 "$UV" pip sync $quiet --python "$VENV/bin/python" --require-hashes "$LOCK"
     # With the lock's setuptools: nothing is fetched that the lock does not name.
     "$UV" pip install --quiet --python "$VENV/bin/python" --no-deps --no-build-isolation --offline --editable .
 }
