@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dapo_core.db import EventType
-
 from dapo_trainer.samples import Sample, SampleLog
 from dapo_trainer.spool import Spool
 from dapo_trainer.uploads import CheckpointUploader
@@ -45,6 +44,4 @@ class RunReport:
         self._samples.write(step, rows)
 
     def checkpoint(self, step: int, folder: Path, metrics: Mapping[str, float]) -> None:
-        self._uploads.upload(
-            step, folder, attempt=self._spool.attempt, spec_digest=self._spec_digest, metrics=metrics
-        )
+        self._uploads.upload(step, folder, attempt=self._spool.attempt, spec_digest=self._spec_digest, metrics=metrics)

@@ -1,4 +1,4 @@
-"""Dynamic sampling (paper section 3.2) as pure decisions: which groups teach, how many prompts to ask for, when to give up."""
+"""Dynamic sampling (paper section 3.2) as pure decisions: what teaches, how much to ask for, when to give up."""
 
 import math
 from dataclasses import dataclass, field
@@ -69,7 +69,8 @@ class Policy:
 
     `max_generated`: prompts a step may generate before it is called starved, None for no cap.
     `ahead`: ask for as many prompts as the acceptance rate suggests (the engine then runs one full wave); without
-    it every rejected group is replaced by one, because a window of prompts is already in flight.
+    it every rejected group is replaced by one, because a window of prompts is already in flight (and by more where
+    that window has become too small for the batch: nobody else would ever fill it).
     """
 
     keep_uniform: bool
@@ -80,9 +81,9 @@ class Policy:
         return outcome.kind is Kind.MIXED or (self.keep_uniform and outcome.kind is not Kind.LOST)
 
     def wanted(self, needed: int, ready: int, in_flight: int, rejected: int, acceptance: float, generated: int) -> int:
-        """How many prompts to submit now; `rejected` since the last ask, `acceptance` in (0, 1]."""
+        """How many prompts to submit now; `rejected`: groups not replaced yet, `acceptance` in (0, 1]."""
         if not self.ahead:
-            count = rejected
+            count = max(rejected, needed - ready - in_flight)
         elif ready < needed:
             count = math.ceil((needed - ready) / acceptance) - in_flight
         else:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from dapo_core.errors import DataError
-
 from dapo_trainer.rewards.answers import as_integer
 
 SHOWN_PROBLEMS = 5
@@ -34,12 +33,16 @@ def read(file: PromptFile) -> list[Row]:
 
             table = parquet.read_table(file.path)
     except Exception as error:  # pyarrow raises OSError, ArrowInvalid and UnicodeDecodeError alike
-        raise DataError(f"{file.field}: {file.path} cannot be read: {error}") from error
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise DataError(
+            f"{file.field}: {file.path} cannot be read ({reason}): name a whole parquet or JSON-lines file."
+        ) from error
     missing = [column for column in ("prompt", "reward_model") if column not in table.column_names]
     if missing:
         raise DataError(
-            f"{file.field}: {file.path} has no column {' and '.join(missing)} (it has {', '.join(table.column_names)}): "
-            "use verl's chat schema, a `prompt` of messages and `reward_model.ground_truth`."
+            f"{file.field}: {file.path} has no column {' and '.join(missing)} "
+            f"(it has {', '.join(table.column_names)}): use verl's chat schema, "
+            "a `prompt` of messages and `reward_model.ground_truth`."
         )
     if table.num_rows == 0:
         raise DataError(f"{file.field}: {file.path} has no rows.")
@@ -53,13 +56,14 @@ def _messages(prompt: Any) -> list[dict[str, str]] | None:
     if not isinstance(messages, list) or not messages or not all(isinstance(m, dict) for m in messages):
         return None
     said = all(isinstance(m.get("content"), str) and m["content"].strip() for m in messages)
-    return messages if said else None
+    return messages if said and all(isinstance(m.get("role"), str) and m["role"] for m in messages) else None
 
 
 def _problem(row: Row, reward_type: str) -> str | None:
     if _messages(row["prompt"]) is None:
         return "column prompt: it is empty or no list of {role, content} messages"
-    label = (row["reward_model"] or {}).get("ground_truth")
+    holder = row["reward_model"]
+    label = holder.get("ground_truth") if isinstance(holder, dict) else None
     if label is None or not str(label).strip():
         return "column reward_model.ground_truth: it is empty"
     if reward_type == "math" and as_integer(str(label)) is None:

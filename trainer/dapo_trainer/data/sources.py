@@ -5,6 +5,8 @@ from urllib.parse import unquote, urlsplit
 
 from dapo_core.errors import DataError, ModelError
 
+READABLE = "name a file:/// or hf:// source."
+
 
 def local_path(uri: str) -> Path:
     """The path of a file:// URI."""
@@ -23,7 +25,9 @@ def model_folder(uri: str, revision: str | None = None) -> Path:
         try:
             return Path(snapshot_download(rest, revision=revision))
         except Exception as error:  # the hub's client raises OSError, HTTP and validation errors alike
-            raise ModelError(f"spec.model.source {uri} could not be downloaded: {error}") from error
+            raise ModelError(f"spec.model.source {uri} could not be downloaded: {_first_line(error)}") from error
+    if scheme != "file":
+        raise ModelError(f"spec.model.source {uri} is not on this machine: {READABLE}")
     folder = local_path(uri)
     if not (folder / "config.json").is_file():
         what = "has no config.json" if folder.is_dir() else "does not exist"
@@ -38,14 +42,26 @@ def data_file(uri: str, field: str) -> Path:
     """
     scheme, _, rest = uri.partition("://")
     if scheme == "hf":
-        from huggingface_hub import hf_hub_download
-
-        kind, organisation, name, *path = rest.split("/")
-        try:
-            return Path(hf_hub_download(f"{organisation}/{name}", "/".join(path), repo_type=kind.removesuffix("s")))
-        except Exception as error:
-            raise DataError(f"{field} {uri} could not be downloaded: {error}") from error
-    path_ = local_path(uri)
-    if not path_.is_file():
+        return _hub_file(uri, rest, field)
+    if scheme != "file":
+        raise DataError(f"{field} {uri} is not on this machine: {READABLE}")
+    path = local_path(uri)
+    if not path.is_file():
         raise DataError(f"{field} {uri} does not exist: name a parquet or JSON-lines file.")
-    return path_
+    return path
+
+
+def _hub_file(uri: str, place: str, field: str) -> Path:
+    from huggingface_hub import hf_hub_download
+
+    kind, *names = place.split("/")
+    if kind != "datasets" or len(names) < 3 or not all(names):
+        raise DataError(f"{field} {uri} names no file of a data set: write hf://datasets/ORGANISATION/NAME/FILE.")
+    try:
+        return Path(hf_hub_download("/".join(names[:2]), "/".join(names[2:]), repo_type="dataset"))
+    except Exception as error:  # the hub's client raises OSError, HTTP and validation errors alike
+        raise DataError(f"{field} {uri} could not be downloaded: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

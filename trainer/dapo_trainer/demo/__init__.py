@@ -1,1 +1,1 @@
-"""The demo's task and model, made on the spot: integer arithmetic with its working, and a small Qwen2 warm-started on it."""
+"""The demo's task and model, made on the spot: two-digit addition, and a small Qwen2 that has begun to learn it."""

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from dapo_core.spec import DAPOJob, field_sources, parse_job, read_mapping
-from dapo_core.spec.parse import absolute_paths
 from omegaconf import OmegaConf
 from rich.console import Console
 from rich.table import Table
 
+from dapo_core.spec import DAPOJob, field_sources, parse_job, read_mapping
+from dapo_core.spec.parse import absolute_paths
 from dapo_trainer.plan.figures import pods, step
 from dapo_trainer.verl_config import Paths, Placement, compose, overrides
 from dapo_trainer.verl_config.device import detect
@@ -28,7 +28,9 @@ def _paths(job: DAPOJob) -> Paths:
 
 
 def _pods_table(job: DAPOJob) -> Table:
-    table = Table("role", "pods", "runs", job.spec.topology.gpu_resource, "cpu", "memory", title="Pods", title_justify="left")
+    table = Table(
+        "role", "pods", "runs", job.spec.topology.gpu_resource, "cpu", "memory", title="Pods", title_justify="left"
+    )
     for pod in pods(job.spec):
         table.add_row(pod.role, str(pod.count), pod.runs, str(pod.accelerators), pod.cpu, pod.memory)
     return table
@@ -56,14 +58,26 @@ def _leaves(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
+def _items(tree: Any, path: str) -> dict[str, Any]:
+    """Every value of a YAML tree by its dotted path, list members by index, as `field_sources` names them."""
+    below: dict[str, Any] = {}
+    if isinstance(tree, Mapping):
+        below = {f"{path}.{name}": value for name, value in tree.items()}
+    elif isinstance(tree, list):
+        below = {f"{path}[{index}]": value for index, value in enumerate(tree)}
+    if not below:
+        return {path: tree}
+    return {leaf: value for place, inside in below.items() for leaf, value in _items(inside, place).items()}
+
+
 def _sources_table(raw: dict[str, Any], job: DAPOJob) -> Table:
     """Every field of the job that has a value, and who gave it."""
     sources = field_sources(raw)
-    values = _leaves(job.spec.model_dump(by_alias=True, mode="json", exclude_none=True))
+    values = _items(job.spec.model_dump(by_alias=True, mode="json", exclude_none=True), "spec")
     table = Table("field", "value", "from", title="The job", title_justify="left")
     for field, value in values.items():
-        origin = sources.get(f"spec.{field}", sources.get(field, "default"))
-        table.add_row(field, str(value), origin, style=None if origin == "file" else "dim")
+        origin = sources.get(field, "default")
+        table.add_row(field.removeprefix("spec."), str(value), origin, style=None if origin == "file" else "dim")
     return table
 
 
@@ -72,7 +86,9 @@ def _verl_table(job: DAPOJob, placement: Placement) -> Table:
     paths = _paths(job)
     config = compose(job.spec, placement, paths)
     mine, theirs = overrides(job.spec, placement, paths), _leaves(job.spec.verl_overrides)
-    table = Table("verl key", "value", "from", title="verl's configuration, where it is not its default", title_justify="left")
+    table = Table(
+        "verl key", "value", "from", title="verl's configuration, where it is not its default", title_justify="left"
+    )
     for key in sorted({*mine, *theirs}):
         value = OmegaConf.select(config, key)
         table.add_row(key, str(value), "verlOverrides" if key in theirs else "the job")

@@ -37,10 +37,10 @@ def pods(spec: DAPOJobSpec) -> Iterator[Pod]:
     separated = topology.mode == "Separated"
     engines = topology.vllm_replicas
     yield Pod("head", 1, "Ray head and the driver", 0, head.resources.cpu, head.resources.memory)
-    work = f"{trainer.gpus_per_pod} FSDP rank(s)" + ("" if separated else f", {engines} vLLM engine(s) in all, taking turns")
-    yield Pod(
-        "trainer", trainer.replicas, work, trainer.gpus_per_pod, trainer.resources.cpu, trainer.resources.memory
+    work = f"{trainer.gpus_per_pod} FSDP rank(s)" + (
+        "" if separated else f", {engines} vLLM engine(s) in all, taking turns"
     )
+    yield Pod("trainer", trainer.replicas, work, trainer.gpus_per_pod, trainer.resources.cpu, trainer.resources.memory)
     if separated:
         each = f"{engines} vLLM engine(s) in all, {rollout.tensor_parallel} wide"
         yield Pod(

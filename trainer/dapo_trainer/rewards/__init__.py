@@ -1,1 +1,1 @@
-"""From a response's text to what it is worth: the rule, the length penalty, and the killable process for a user's code."""
+"""From a response's text to its worth: the rule, the length penalty, and killable processes for a user's code."""

@@ -6,23 +6,34 @@ from dapo_trainer.rewards.verdict import Verdict, right_or_wrong
 
 # The published rule reads the end of a response only; it also bounds the time a hostile response can take.
 TAIL_CHARACTERS = 300
-_STATED = re.compile(r"answer\s*:\s*([^\n]+)", re.IGNORECASE)
-_INTEGER = re.compile(r"[+-]?\d+(?:\.0*)?$")
-_DRESSING = str.maketrans({"$": None, ",": None, " ": None, "\\": None, "*": None})
+_STATEMENT = re.compile(r"answer\s*:", re.IGNORECASE)
+# Groups of three digits may be set apart; a comma or space anywhere else separates two answers.
+_INTEGER = re.compile(r"([+-]?)(\d+|\d{1,3}(?:[, ]\d{3})+)(?:\.0*)?", re.ASCII)
+_BOXED = re.compile(r"\\?boxed\{(.*)\}")
+_DRESSING = str.maketrans({"$": None, "*": None, "\N{MINUS SIGN}": "-", "\N{NO-BREAK SPACE}": " "})
+_LATEX = {"{,}": ",", "\\,": ",", "\\!": "", "\\(": "", "\\)": "", "\\[": "", "\\]": "", "\\ ": " "}
 
 
 def stated_answer(response: str) -> str | None:
-    """The last `Answer: ...` of the response's tail, as written; None when nothing is stated."""
-    found = _STATED.findall(response[-TAIL_CHARACTERS:])
-    return found[-1].strip() if found else None
+    """What follows the last `Answer:` of the response's tail on its line, as written; None when nothing is stated."""
+    tail = response[-TAIL_CHARACTERS:]
+    for found in reversed(list(_STATEMENT.finditer(tail))):
+        rest = tail[found.end() :].strip()
+        if rest:
+            return _STATEMENT.split(rest.splitlines()[0])[0].strip()
+    return None
 
 
 def as_integer(text: str) -> int | None:
-    """`text` as an integer, tolerant of thousands separators, `$`, `boxed{}` and a final point; None if it is none."""
-    plain = text.translate(_DRESSING).rstrip(".")
-    if plain.startswith("boxed{") and plain.endswith("}"):
-        plain = plain[len("boxed{") : -1]
-    return int(plain.split(".")[0]) if _INTEGER.match(plain) and plain.isascii() else None
+    """`text` as an integer, whatever its dressing (`$`, `boxed{}`, thousands separators, a final point), or None."""
+    plain = text[: TAIL_CHARACTERS + 1].translate(_DRESSING)
+    for written, meant in _LATEX.items():
+        plain = plain.replace(written, meant)
+    plain = plain.strip()
+    if boxed := _BOXED.fullmatch(plain.rstrip(". ")):
+        plain = boxed[1].strip()
+    found = _INTEGER.fullmatch(plain.replace("- ", "-")) if len(plain) <= TAIL_CHARACTERS else None
+    return int(found[1] + re.sub("[, ]", "", found[2])) if found else None
 
 
 def exact(response: str, truth: str) -> Verdict:

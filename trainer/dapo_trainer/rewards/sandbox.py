@@ -1,23 +1,30 @@
 """The other side of the verifier: a small process that imports the user's function and answers one check at a time.
 
-Protocol: one JSON line in ({prompt, response, truth}), one out ({score, correct, predicted} or {failure}).
-Run as `python -m dapo_trainer.rewards.sandbox module:name memory_mib`.
+Protocol: one JSON line in ({prompt, response, truth}), one out ({score, correct, predicted} or {failure}; with `spent`
+when this process should not be asked again). Run as `python -m dapo_trainer.rewards.sandbox module:name memory_mib`.
 """
 
 import json
 import math
 import os
 import resource
+import signal
 import sys
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+from dapo_trainer.local.kernel import signal_at_death_of
+
+PREDICTED_CHARACTERS = 300
+
 
 def load(module_and_name: str) -> Callable[..., Any]:
-    """The function a job names as `module:name`; raises ImportError or AttributeError."""
+    """The function a job names as `module:name`. Raises what the module raises, AttributeError or TypeError."""
     module, _, name = module_and_name.partition(":")
     function: Callable[..., Any] = getattr(import_module(module), name)
+    if not callable(function):
+        raise TypeError(f"{name} is {type(function).__name__}, no function")
     return function
 
 
@@ -26,28 +33,37 @@ def answer(function: Callable[..., Any], request: dict[str, str]) -> dict[str, A
     try:
         returned = function(request["response"], request["truth"], prompt=request["prompt"])
         fields = returned if isinstance(returned, dict) else {"score": returned}
-        score = float(fields["score"])
+        score, predicted = float(fields["score"]), fields.get("predicted")
+        correct = bool(fields.get("correct", score > 0))
+        said = None if predicted is None else str(predicted)[:PREDICTED_CHARACTERS]
     except MemoryError:
-        raise
+        # Whatever holds the memory may hold it for ever, and the next response is not to pay for it.
+        return {"failure": "MemoryError: over the memory limit of the reward process", "spent": True}
     except BaseException as error:
         return {"failure": f"{type(error).__name__}: {error}"}
     if not math.isfinite(score):
         return {"failure": f"the score is {score}"}
-    predicted = fields.get("predicted")
-    return {
-        "score": score,
-        "correct": bool(fields.get("correct", score > 0)),
-        "predicted": None if predicted is None else str(predicted),
-    }
+    return {"score": score, "correct": correct, "predicted": said}
+
+
+def _limit_memory(mebibytes: int) -> None:
+    """Bound what a check may add to what the imports hold already; a library's reserved address space is free."""
+    with open("/proc/self/statm") as counts:
+        held = int(counts.read().split()[5]) * os.sysconf("SC_PAGE_SIZE")
+    limit = held + (mebibytes << 20)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
 def main() -> None:
-    function, memory = load(sys.argv[1]), int(sys.argv[2]) << 20
-    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    replies = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # what the user's code prints must not end up between the replies
+    signal_at_death_of(os.getppid(), signal.SIGKILL)  # a function that hangs would outlive a killed trainer
+    requests, replies = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w", buffering=1)
+    # What the user's code prints or reads must not meet the requests and replies.
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
+    function = load(sys.argv[1])
+    _limit_memory(int(sys.argv[2]))
     print("ready", file=replies)
-    for line in sys.stdin:
+    for line in requests:
         print(json.dumps(answer(function, json.loads(line))), file=replies)
 
 

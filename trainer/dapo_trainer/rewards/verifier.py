@@ -3,44 +3,76 @@
 import asyncio
 import contextlib
 import json
+import os
+import signal
 import sys
 from asyncio.subprocess import PIPE, Process
+from collections.abc import Sequence
+from typing import Any
 
 from dapo_trainer.rewards.verdict import Verdict, failed
 
 START_SECONDS = 60.0
 MEMORY_MIB = 2048
 LINE_LIMIT = 16 << 20
+READY = b"ready\n"
+
+
+def sandbox_command(module: str, memory_mib: int = MEMORY_MIB) -> Sequence[str]:
+    return sys.executable, "-m", "dapo_trainer.rewards.sandbox", module, str(memory_mib)
+
+
+class SandboxDied(Exception):
+    """The process ended, or said something that is no reply, before its verdict."""
 
 
 class Verifier:
-    """Scores with `processes` sandboxes; each check may take `timeout_seconds` of wall time."""
+    """Scores with `processes` sandboxes; each check may take `timeout_seconds` of wall time, start-up not counted."""
 
-    def __init__(self, module: str, timeout_seconds: float, processes: int = 2) -> None:
-        self._module, self._timeout = module, timeout_seconds
+    def __init__(
+        self, module: str, timeout_seconds: float, processes: int = 2, start_seconds: float = START_SECONDS
+    ) -> None:
+        self._module, self._timeout, self._start_seconds = module, timeout_seconds, start_seconds
         self._processes = processes
         self._idle: asyncio.Queue[Process | None] | None = None
+        self._alive: set[Process] = set()
 
     async def check(self, prompt: str, response: str, truth: str) -> Verdict:
+        """Never raises for what the user's function does; waits for a free process first."""
         idle = self._pool()
-        process = await idle.get()
+        process, kept = await idle.get(), None
         try:
-            if process is None or process.returncode is not None:
-                process = await self._start()
-            async with asyncio.timeout(self._timeout):
-                return await self._ask(process, {"prompt": prompt, "response": response, "truth": truth})
-        except TimeoutError:
-            await _end(process)
-            return failed(f"no verdict within {self._timeout:g} s")
-        except (OSError, ValueError, asyncio.IncompleteReadError) as error:
-            await _end(process)
-            return failed(f"the reward process died: {error or type(error).__name__}")
+            kept, verdict = await self._verdict(process, {"prompt": prompt, "response": response, "truth": truth})
+            return verdict
         finally:
-            idle.put_nowait(process if process is not None and process.returncode is None else None)
+            idle.put_nowait(kept)
 
     async def close(self) -> None:
-        while self._idle is not None and not self._idle.empty():
-            await _end(self._idle.get_nowait())
+        """End every process, also those in the middle of a check."""
+        for process in list(self._alive):
+            await self._end(process)
+
+    async def _verdict(self, process: Process | None, request: dict[str, str]) -> tuple[Process | None, Verdict]:
+        """The verdict, and the process when it can go on."""
+        used = process is not None
+        try:
+            process = process or await self._start()
+            reply = await self._ask(process, request)
+        except TimeoutError:
+            await self._end(process)
+            return None, failed(f"no verdict within {self._timeout:g} s")
+        except SandboxDied as error:
+            await self._end(process)
+            if used:  # it may have died of an earlier response: this one gets a process of its own
+                return await self._verdict(None, request)
+            return None, failed(str(error))
+        except BaseException:
+            await self._end(process)  # a reply still under way must not be read as the next response's
+            raise
+        if reply.pop("spent", False):
+            await self._end(process)
+            process = None
+        return process, failed(reply["failure"]) if "failure" in reply else Verdict(**reply)
 
     def _pool(self) -> asyncio.Queue[Process | None]:
         # Made on first use: the queue belongs to the loop it is used on.
@@ -51,25 +83,54 @@ class Verifier:
         return self._idle
 
     async def _start(self) -> Process:
-        command = [sys.executable, "-m", "dapo_trainer.rewards.sandbox", self._module, str(MEMORY_MIB)]
-        process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, limit=LINE_LIMIT)
+        """A process whose function is imported. Raises SandboxDied, also after START_SECONDS."""
+        # A session of its own: what the user's code starts is ended with it.
+        process = await asyncio.create_subprocess_exec(
+            *sandbox_command(self._module), stdin=PIPE, stdout=PIPE, limit=LINE_LIMIT, start_new_session=True
+        )
+        self._alive.add(process)
         assert process.stdout is not None
-        async with asyncio.timeout(START_SECONDS):
-            if await process.stdout.readline() != b"ready\n":
-                raise OSError(f"{self._module} could not be loaded")
+        try:
+            async with asyncio.timeout(self._start_seconds):
+                line = await process.stdout.readline()
+        except TimeoutError:
+            await self._end(process)
+            raise SandboxDied(f"{self._module} was not imported within {self._start_seconds:g} s") from None
+        except BaseException:
+            await self._end(process)
+            raise
+        if line != READY:
+            await self._end(process)
+            raise SandboxDied(f"{self._module} can not be imported (its error is in the trainer's log)")
         return process
 
-    @staticmethod
-    async def _ask(process: Process, request: dict[str, str]) -> Verdict:
+    async def _ask(self, process: Process, request: dict[str, str]) -> dict[str, Any]:
+        """One reply. Raises TimeoutError and SandboxDied."""
         assert process.stdin is not None and process.stdout is not None
-        process.stdin.write(json.dumps(request).encode() + b"\n")
-        await process.stdin.drain()
-        reply = json.loads(await process.stdout.readuntil())
-        return failed(reply["failure"]) if "failure" in reply else Verdict(**reply)
+        try:
+            async with asyncio.timeout(self._timeout):
+                process.stdin.write(json.dumps(request).encode() + b"\n")
+                await process.stdin.drain()
+                reply: dict[str, Any] = json.loads(await process.stdout.readuntil())
+                return reply
+        except TimeoutError:
+            raise
+        except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+            raise SandboxDied(await self._last_words(process)) from error
 
+    async def _last_words(self, process: Process) -> str:
+        await self._end(process)
+        code = process.returncode
+        how = f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
+        return f"the reward process died ({how})"
 
-async def _end(process: Process | None) -> None:
-    if process is not None and process.returncode is None:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
+    async def _end(self, process: Process | None) -> None:
+        if process is None or process not in self._alive:
+            return
+        with contextlib.suppress(TimeoutError):
+            # One that is dying on its own says how; its children may outlive it either way.
+            await asyncio.wait_for(process.wait(), 0.05)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
+        self._alive.discard(process)

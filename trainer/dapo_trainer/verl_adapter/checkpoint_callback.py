@@ -8,7 +8,7 @@ from verl.trainer.ppo.checkpoint_callback import CheckpointCallback
 from dapo_trainer.verl_adapter.session import current
 
 
-class Committed(CheckpointCallback):  # type: ignore[misc]
+class Committed(CheckpointCallback):
     """Loaded by verl as `trainer.checkpoint_callback_class`.
 
     verl validates and computes a step's metrics after it saves. A checkpoint committed before that, followed by a

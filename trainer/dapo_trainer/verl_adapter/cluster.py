@@ -1,6 +1,7 @@
-"""The run's Ray cluster and data queue, started before verl is imported: their processes begin while this one imports."""
+"""The run's Ray cluster and data queue, started before verl is imported: they begin while this process imports."""
 
 import threading
+
 import ray
 import transfer_queue as tq
 from omegaconf import DictConfig, OmegaConf

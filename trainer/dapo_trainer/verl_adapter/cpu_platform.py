@@ -46,7 +46,7 @@ def _device_module() -> types.ModuleType:
 
 
 @PlatformRegistry.register(platform="cpu")
-class PlatformCPU(PlatformBase):  # type: ignore[misc]
+class PlatformCPU(PlatformBase):
     """Logical accelerators: Ray hands out `GPU` slots that stand for a share of the processor."""
 
     device_name = "cpu"

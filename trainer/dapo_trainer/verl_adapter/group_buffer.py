@@ -25,7 +25,8 @@ class GroupBuffer:
         sampling = current().settings["dynamic_sampling"]
         self._refill = refill_fn
         self._enabled = bool(sampling["enabled"])
-        self._cap = int(sampling["max_generation_batches"]) if self._enabled else 0
+        # Also without dynamic sampling: lost groups are replaced, and a reward that always fails loses all of them.
+        self._cap = int(sampling["max_generation_batches"])
         self._on_exhausted = sampling["on_exhausted"]
         self._ahead = trainer_mode == "dapo_colocated"
         self._acceptance = Acceptance()
@@ -53,11 +54,16 @@ class GroupBuffer:
                 self._starve(batch_size)
                 break
             count = policy.wanted(
-                batch_size, len(self._ready), self._in_flight(), self._owed, self._acceptance.value, self.tally.generated
+                batch_size,
+                len(self._ready),
+                self._in_flight(),
+                self._owed,
+                self._acceptance.value,
+                self.tally.generated,
             )
             if count:
                 self._refill(count)
-                self._owed = 0
+                self._owed = max(0, self._owed - count)
             self._owed += self._sort(policy, current().ledger.take(TRAIN, WAKE_SECONDS))
         return self._hand_over(batch_size), {}
 
@@ -68,11 +74,18 @@ class GroupBuffer:
         strays = [key for key in items if key not in prompts and key.split("_")[0] not in prompts]
         if strays:
             tq.kv_clear(keys=strays, partition_id=TRAIN)
-        for uid, tag in prompts.items():
-            if tag.get("status") == "finished":
-                members = sorted(key for key in items if key.startswith(f"{uid}_"))
-                tags = tuple(items[key] for key in members)
-                self._ready.append(GroupOutcome(uid=uid, keys=tuple(members), tags=tags, **tag["outcome"]))
+        # verl has sent out the unfinished ones again by now: such a one comes back through the ledger.
+        underway = current().ledger.known(TRAIN)
+        finished = [
+            _restored(uid, tag["outcome"], items)
+            for uid, tag in prompts.items()
+            if tag.get("status") == "finished" and uid not in underway
+        ]
+        kept = [outcome for outcome in finished if self._policy().keeps(outcome)]
+        rejected = [outcome for outcome in finished if not self._policy().keeps(outcome)]
+        self._ready += kept
+        self._owed += len(rejected)
+        self._clear(rejected)
 
     def _policy(self) -> Policy:
         # Separate pools split a step into several samples; the cap is one for the step.
@@ -84,7 +97,7 @@ class GroupBuffer:
 
     def _sort(self, policy: Policy, outcomes: list[GroupOutcome]) -> int:
         """Keep what teaches, clear the rest; how many were rejected."""
-        rejected = []
+        rejected: list[GroupOutcome] = []
         for outcome in outcomes:
             self.tally.add(outcome)
             kept = policy.keeps(outcome)
@@ -115,15 +128,28 @@ class GroupBuffer:
 
     def _starve(self, needed: int) -> None:
         groups = self.tally.groups
+        what = "have both right and wrong answers" if self._enabled else "could be scored"
         message = (
             f"After {self.tally.generated} prompts ({self._cap:g} batches) only {len(self._ready)} of {needed} groups "
-            f"have both right and wrong answers ({groups[Kind.ALL_WRONG]} all wrong, {groups[Kind.ALL_RIGHT]} all "
-            f"right, {groups[Kind.LOST]} lost)"
+            f"{what} ({groups[Kind.ALL_WRONG]} all wrong, {groups[Kind.ALL_RIGHT]} all right, {groups[Kind.LOST]} lost)"
         )
         if self._on_exhausted == "TrainPartial" and self._ready:
+            # The batch does without them: owed further, they would widen the window of every later step.
+            self._owed = max(0, self._owed - (needed - len(self._ready)))
             current().report.event("Warning", "SamplingExhausted", f"{message}; training on those.", self.tally.step)
             return
-        raise SamplingExhausted(f"{message}. Use easier or harder prompts, or raise maxGenerationBatches.")
+        remedy = (
+            "Use easier or harder prompts, or raise maxGenerationBatches."
+            if self._enabled
+            else "See the trainer's log for why responses are lost."
+        )
+        raise SamplingExhausted(f"{message}. {remedy}")
+
+
+def _restored(uid: str, outcome: dict[str, Any], items: dict[str, dict[str, Any]]) -> GroupOutcome:
+    members = tuple(sorted(key for key in items if key.startswith(f"{uid}_")))
+    fields = {**outcome, "rewards": tuple(outcome["rewards"]), "lengths": tuple(outcome["lengths"])}
+    return GroupOutcome(uid=uid, keys=members, tags=tuple(items[key] for key in members), **fields)
 
 
 def stored(outcome: GroupOutcome) -> dict[str, Any]:

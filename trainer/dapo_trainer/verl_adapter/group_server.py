@@ -32,7 +32,7 @@ class Response:
     versions: tuple[int, int]
 
 
-class GroupServer(vLLMHttpServer):  # type: ignore[misc]
+class GroupServer(vLLMHttpServer):
     async def generate_group(
         self, prompts: Sequence[list[int]], budgets: Sequence[int], sampling: dict[str, Any]
     ) -> list[Response]:
@@ -52,7 +52,7 @@ class GroupServer(vLLMHttpServer):  # type: ignore[misc]
 _FINAL_ONLY = {"output_kind": RequestOutputKind.FINAL_ONLY, "detokenize": False}
 
 
-class GroupReplica(vLLMReplica):  # type: ignore[misc]
+class GroupReplica(vLLMReplica):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.server_class = ray.remote(GroupServer)
@@ -63,10 +63,12 @@ class GroupReplica(vLLMReplica):  # type: ignore[misc]
         self._server_handle = ServerName(name)
 
 
-class GroupClient(FullyAsyncLLMServerClient):  # type: ignore[misc]
+class GroupClient(FullyAsyncLLMServerClient):
     """Finds the least busy server for a group and sees the group through weight updates that interrupt it."""
 
-    async def generate_group(self, prompt: list[int], count: int, budget: int, sampling: dict[str, Any]) -> list[Response]:
+    async def generate_group(
+        self, prompt: list[int], count: int, budget: int, sampling: dict[str, Any]
+    ) -> list[Response]:
         """`count` finished responses of at most `budget` tokens."""
         responses = [Response([], [], False, (1 << 31, -1)) for _ in range(count)]
         while open_ := [r for r in responses if not r.finished]:

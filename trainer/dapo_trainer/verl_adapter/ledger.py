@@ -40,6 +40,11 @@ class Ledger:
         with self._changed:
             return len(self._in_flight[partition])
 
+    def known(self, partition: str) -> set[str]:
+        """Prompts in flight, or come back and not yet taken."""
+        with self._changed:
+            return self._in_flight[partition] | {outcome.uid for outcome in self._finished[partition]}
+
     def take(self, partition: str, timeout_seconds: float) -> list[GroupOutcome]:
         """All groups finished since the last call; waits up to `timeout_seconds` for the first."""
         with self._changed:

@@ -14,7 +14,7 @@ CLIP_FRACTION_HIGH = "actor/clip_fraction_high"
 CLIP_FRACTION_LOW = "actor/clip_fraction_low"
 
 
-@register_policy_loss("dapo")  # type: ignore[untyped-decorator]
+@register_policy_loss("dapo")
 def dapo_policy_loss(
     old_log_prob: torch.Tensor,
     log_prob: torch.Tensor,

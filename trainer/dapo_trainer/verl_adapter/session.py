@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dapo_core.db import EventType
-
 from dapo_trainer.evaluation import Evaluated
 from dapo_trainer.samples import Sample
 from dapo_trainer.verl_adapter.ledger import Ledger
@@ -75,4 +74,3 @@ def open_session(session: Session) -> None:
 def current() -> Session:
     assert _current is not None, "runner opens the session before it builds verl's trainer"
     return _current
-

@@ -44,7 +44,7 @@ def _tensors(frames: list[Any]) -> list[Named]:
 
 
 @CheckpointEngineRegistry.register("dapo_tcp")
-class TcpTransport(CheckpointEngine):  # type: ignore[misc]
+class TcpTransport(CheckpointEngine):
     """Trainer ranks count from 0, rollout workers from -1 downwards (verl's convention for its engines)."""
 
     def __init__(self, bucket_size: int, is_master: bool = False, **_: Any) -> None:

@@ -7,12 +7,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from dapo_core.errors import Problem, SpecError
-from dapo_core.spec import DAPOJobSpec
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
+from dapo_core.errors import Problem, SpecError
+from dapo_core.spec import DAPOJobSpec
 from dapo_trainer.verl_config.overrides import overrides
 from dapo_trainer.verl_config.placement import Paths, Placement
 
@@ -21,7 +21,9 @@ def _config_folder() -> Path:
     """verl's own YAML folder, found without importing verl (and torch with it)."""
     found = find_spec("verl")
     if found is None or not found.submodule_search_locations:
-        raise SpecError([Problem("spec", "verl is not installed: install dapo-platform with the extra `cpu` or `gpu`.")])
+        raise SpecError(
+            [Problem("spec", "verl is not installed: install dapo-platform with the extra `cpu` or `gpu`.")]
+        )
     return Path(found.submodule_search_locations[0]) / "trainer" / "config"
 
 

@@ -4,7 +4,6 @@ import os
 from pathlib import Path
 
 from dapo_core.errors import Problem, SpecError
-
 from dapo_trainer.verl_config.placement import Device
 
 

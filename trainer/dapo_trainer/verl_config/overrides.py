@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from dapo_core.spec import DAPOJobSpec
-
 from dapo_trainer.verl_config.placement import Paths, Placement
 
 Overrides = dict[str, Any]
@@ -76,6 +75,19 @@ def _algorithm(spec: DAPOJobSpec) -> Overrides:
         f"{actor}entropy_coeff": algorithm.entropy_coefficient,
         f"{actor}use_kl_loss": algorithm.kl_coefficient > 0,
         f"{actor}kl_loss_coef": algorithm.kl_coefficient,
+    }
+
+
+def _importance(spec: DAPOJobSpec) -> Overrides:
+    """Weights against vLLM's probabilities differing from the trainer's; without them verl only measures."""
+    correction, verl = spec.algorithm.importance_correction, "algorithm.rollout_correction."
+    if correction is None:
+        return {}
+    return {
+        f"{verl}rollout_is": correction.level.lower(),
+        f"{verl}rollout_is_threshold": correction.cap,
+        # The old policy's probabilities are computed by the trainer: the clip is around them, the weights are apart.
+        f"{verl}bypass_mode": False,
     }
 
 
@@ -233,6 +245,7 @@ def overrides(spec: DAPOJobSpec, placement: Placement, paths: Paths) -> Override
         _data(spec, paths)
         | _model(spec, placement, paths)
         | _algorithm(spec)
+        | _importance(spec)
         | _optimizer(spec)
         | _trainer_engine(spec, placement)
         | _rollout(spec, placement)
