@@ -24,7 +24,6 @@ from dapo_core.last_words import LastWords
 from dapo_core.objectstore import open_store
 from dapo_core.retention import Retention
 from dapo_core.spec import DAPOJob, load_job
-
 from dapo_trainer.checkpoints import CheckpointStore
 from dapo_trainer.report import RunReport
 from dapo_trainer.samples import SampleLog
@@ -103,6 +102,7 @@ class Trainer:
 
         self.report.phase("start", 0, 0, "starting Ray")
         cluster = Cluster(config)
+        self.watch_for_stop()  # Ray has put a handler of its own in this one's place
         self.report.phase("start", 0, 0, "loading verl and vLLM")
         from dapo_trainer.verl_adapter import runner
         from dapo_trainer.verl_adapter.session import Session
@@ -156,6 +156,11 @@ class Trainer:
         except StoreError as error:
             log.warning("%s", error)
 
+    def watch_for_stop(self) -> None:
+        """Let SIGTERM ask for a clean stop. SIGINT is the terminal's; the supervisor decides what it means."""
+        signal.signal(signal.SIGTERM, self.request_stop)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
     def request_stop(self, number: int, _frame: FrameType | None) -> None:
         """SIGTERM: end at the next point that loses nothing; before the first step, at once."""
         self.stop.set()
@@ -197,8 +202,7 @@ def _cause(message: str) -> str:
 
 def _run(places: Places, job: DAPOJob) -> tuple[int, LastWords]:
     trainer = Trainer(places, job)
-    signal.signal(signal.SIGTERM, trainer.request_stop)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's; the supervisor decides what it means
+    trainer.watch_for_stop()
     code: int = ExitCode.DONE
     words = LastWords("Completed", "All steps are done.")
     try:

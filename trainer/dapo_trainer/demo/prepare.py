@@ -8,7 +8,7 @@ from random import Random
 
 from dapo_trainer.demo.task import problems, question
 
-WARM_START_SECONDS = 60.0
+WARM_START_STEPS = 450
 TRAIN_PROMPTS, VALIDATION_PROMPTS = 4096, 64
 DONE = "made.json"  # written last: a folder without it is made again
 
@@ -28,8 +28,8 @@ def rows(name: str, count: int, random: Random, without: set[tuple[int, int]]) -
     ]
 
 
-def prepare(folder: Path, seed: int, seconds: float = WARM_START_SECONDS) -> None:
-    """Data and a model warm-started for `seconds`, in `folder`; done when its last file is there."""
+def prepare(folder: Path, seed: int, steps: int = WARM_START_STEPS) -> None:
+    """Data and a model warm-started for `steps` batches, in `folder`; done when its last file is there."""
     import pyarrow
     from pyarrow import parquet
 
@@ -42,9 +42,9 @@ def prepare(folder: Path, seed: int, seconds: float = WARM_START_SECONDS) -> Non
     training = rows("arithmetic", TRAIN_PROMPTS, Random(seed), set(held_out))
     parquet.write_table(pyarrow.Table.from_pylist(validation), folder / "validation.parquet")
     parquet.write_table(pyarrow.Table.from_pylist(training), folder / "train.parquet")
-    warm_start(folder / "model", seed, seconds)
+    warm_start(folder / "model", seed, steps)
     temporary = folder / f".{DONE}"
-    temporary.write_text(json.dumps({"seed": seed, "warmStartSeconds": seconds}))
+    temporary.write_text(json.dumps({"seed": seed, "warmStartSteps": steps}))
     os.replace(temporary, folder / DONE)
 
 
@@ -54,7 +54,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     if not (arguments.folder / DONE).exists():
-        print(f"Making a small model and its data in {arguments.folder} (about {WARM_START_SECONDS:g} s, once).")
+        print(f"Making a small model and its data in {arguments.folder} (about a minute, once).")
         prepare(arguments.folder, arguments.seed)
 
 

@@ -1,6 +1,5 @@
-"""A small Qwen2 policy that answers the demo's questions about one time in three: built and trained here, in seconds."""
+"""A small Qwen2 policy that answers the demo's questions about one time in three: built and trained here."""
 
-import time
 from pathlib import Path
 from random import Random
 
@@ -69,24 +68,22 @@ def _batch(size: int, text: Qwen2Tokenizer, habits: Habits, random: Random) -> t
     return ids, labels
 
 
-def warm_start(folder: Path, seed: int, seconds: float, habits: Habits | None = None) -> Qwen2ForCausalLM:
-    """Train for `seconds` of wall time on demonstrations and save model and tokenizer to `folder`."""
+def warm_start(folder: Path, seed: int, steps: int, habits: Habits | None = None) -> Qwen2ForCausalLM:
+    """Train for `steps` batches of demonstrations and save model and tokenizer to `folder`."""
     torch.manual_seed(seed)
     random, text = Random(seed), tokenizer()
     policy = model(text)
     optimizer = torch.optim.AdamW(policy.parameters(), 3e-3)
-    begun, step = time.monotonic(), 0
-    while (elapsed := time.monotonic() - begun) < seconds:
-        # Linear decay by time: the slips are noise, and a small last step is what averages them out.
+    for step in range(steps):
+        # Linear decay: the slips are noise, and small last steps are what averages them out.
         for group in optimizer.param_groups:
-            group["lr"] = 3e-3 * min(1.0, step / 20) * max(0.03, 1 - elapsed / seconds)
+            group["lr"] = 3e-3 * min(1.0, step / 20) * max(0.03, 1 - step / steps)
         ids, labels = _batch(BATCH, text, habits or Habits(), random)
         loss = policy(ids, labels=labels).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        step += 1
     policy.save_pretrained(folder)
     text.save_pretrained(folder)
     return policy

@@ -122,7 +122,7 @@ class GroupAgentLoopManager:
         """Queue rows of the responses that count; a truncated one carries no loss when the overlong filter is on."""
         masks = self._settings["overlong"]["filter"]
         return [
-            _member(row, index, prompt, response, score.reward, masked=masks and cut)
+            _member(row, index, prompt, response, score, cut, masked=masks and cut)
             for index, (response, score, cut) in enumerate(zip(responses, scored, truncated, strict=True))
             if score.counted and response.token_ids
         ]
@@ -159,11 +159,13 @@ def _report_crash(future: Any) -> None:
         current().ledger.fail(error)
 
 
-def _member(row: Row, index: int, prompt: list[int], response: Response, reward: float, masked: bool) -> Row:
+def _member(
+    row: Row, index: int, prompt: list[int], response: Response, score: Scored, truncated: bool, masked: bool
+) -> Row:
     """One response as the trainer's queue keeps it: verl's field names, its tags, its key `{uid}_{session}_{index}`."""
     prompts, responses = torch.tensor(prompt), torch.tensor(response.token_ids)
     rewards = torch.zeros(len(responses))
-    rewards[-1] = reward
+    rewards[-1] = score.reward
     mask = torch.zeros_like(responses) if masked else torch.ones_like(responses)
     total = len(prompts) + len(responses)
     fields = {
@@ -184,6 +186,8 @@ def _member(row: Row, index: int, prompt: list[int], response: Response, reward:
         "prompt_len": len(prompts),
         "response_len": len(responses),
         "seq_len": total,
+        "correct": score.verdict.correct,
+        "truncated": truncated,
         "global_steps": row["global_steps"],
         "min_global_steps": response.versions[0],
         "max_global_steps": response.versions[1],

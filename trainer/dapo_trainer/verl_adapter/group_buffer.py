@@ -75,7 +75,7 @@ class GroupBuffer:
         if strays:
             tq.kv_clear(keys=strays, partition_id=TRAIN)
         # verl has sent out the unfinished ones again by now: such a one comes back through the ledger.
-        underway = current().ledger.known(TRAIN)
+        underway = current().ledger.underway(TRAIN)
         finished = [
             _restored(uid, tag["outcome"], items)
             for uid, tag in prompts.items()

@@ -25,9 +25,7 @@ class Ledger:
 
     def finish(self, partition: str, outcomes: Iterable[GroupOutcome]) -> None:
         with self._changed:
-            for outcome in outcomes:
-                self._in_flight[partition].discard(outcome.uid)
-                self._finished[partition].append(outcome)
+            self._finished[partition] += outcomes
             self._changed.notify_all()
 
     def fail(self, error: BaseException) -> None:
@@ -37,13 +35,14 @@ class Ledger:
             self._changed.notify_all()
 
     def in_flight(self, partition: str) -> int:
+        """Prompts submitted whose groups were not taken yet: one that is back but untaken is not asked for again."""
         with self._changed:
             return len(self._in_flight[partition])
 
-    def known(self, partition: str) -> set[str]:
-        """Prompts in flight, or come back and not yet taken."""
+    def underway(self, partition: str) -> set[str]:
+        """Which prompts `in_flight` counts."""
         with self._changed:
-            return self._in_flight[partition] | {outcome.uid for outcome in self._finished[partition]}
+            return set(self._in_flight[partition])
 
     def take(self, partition: str, timeout_seconds: float) -> list[GroupOutcome]:
         """All groups finished since the last call; waits up to `timeout_seconds` for the first."""
@@ -53,4 +52,5 @@ class Ledger:
             if self._error is not None:
                 raise self._error
             taken, self._finished[partition] = self._finished[partition], []
+            self._in_flight[partition].difference_update(outcome.uid for outcome in taken)
             return taken

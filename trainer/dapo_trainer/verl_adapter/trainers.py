@@ -105,6 +105,7 @@ class _Hooks:
     ) -> None:
         super()._compute_metrics(batch, metrics, timing_raw, global_steps=global_steps, epoch=epoch)  # type: ignore[misc]
         metrics |= _sampling_metrics(self.replay_buffer.tally, self.replay_buffer.carried)
+        metrics |= _trained_metrics(batch)
         self._record(metrics)
         current().recorded(global_steps, _scalars(metrics))
         if current().stop.is_set():
@@ -122,16 +123,16 @@ class _Hooks:
             report.samples(self.global_steps, _worth_reading(logged))
 
 
-@register_trainer("dapo_colocated")  # type: ignore[untyped-decorator]
-class Colocated(_Hooks, PPOTrainerSync):  # type: ignore[misc]
+@register_trainer("dapo_colocated")
+class Colocated(_Hooks, PPOTrainerSync):
     """Trainer and rollout take turns on the same accelerators."""
 
     def get_llm_client(self) -> LLMServerClient:
         return self.llm_server_manager.get_client(client_cls=GroupClient)
 
 
-@register_trainer("dapo_separated")  # type: ignore[untyped-decorator]
-class Separated(_Hooks, PPOTrainerSeparateAsync):  # type: ignore[misc]
+@register_trainer("dapo_separated")
+class Separated(_Hooks, PPOTrainerSeparateAsync):
     """Trainer and rollout in pools of their own; generation runs one batch ahead of training."""
 
     def _build_replay_buffer(self) -> GroupBuffer:
@@ -179,6 +180,15 @@ def _sampling_metrics(tally: Tally, carried: int) -> dict[str, float]:
     }
 
 
+def _trained_metrics(batch: KVBatchMeta) -> dict[str, float]:
+    """Of the responses trained on; verl's own clip_ratio takes the longest of the batch for the limit."""
+    tags = [tag for tag in batch.tags if not tag.get("is_padding", False)]
+    return {
+        "dapo/accuracy/trained": float(np.mean([tag["correct"] for tag in tags])),
+        "response_length/clip_ratio": float(np.mean([tag["truncated"] for tag in tags])),
+    }
+
+
 def _scalars(metrics: dict[str, Any]) -> dict[str, float]:
     plain = {}
     for name, value in metrics.items():
@@ -187,4 +197,3 @@ def _scalars(metrics: dict[str, Any]) -> dict[str, float]:
         if isinstance(value, int | float) and not isinstance(value, bool):
             plain[name] = float(value)
     return plain
-
