@@ -8,11 +8,10 @@ import hashlib
 import logging
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO, Final, Protocol, TypeVar
+from typing import BinaryIO, Final, Protocol
 
 from dapo_core.db import CheckpointRow, CheckpointState, EventType
 from dapo_core.errors import CheckpointError, StoreError
@@ -21,6 +20,7 @@ from dapo_core.naming import checkpoint_prefix, checkpoints_prefix, manifest_key
 from dapo_core.objectstore import ObjectNotFoundError, ObjectStore
 from dapo_core.resume import committed
 from dapo_core.retention import Retention, judge
+from dapo_trainer.parallel import parallel
 
 log = logging.getLogger(__name__)
 
@@ -30,8 +30,6 @@ _CHUNK: Final = 1024 * 1024  # bytes; hashing one lets other threads run
 SYNC_SECONDS: Final = 10.0
 GRACE_SECONDS: Final = 3600.0
 
-T = TypeVar("T")
-R = TypeVar("R")
 Put = Callable[[], None]
 
 
@@ -123,7 +121,7 @@ class CheckpointStore:
             put(lambda: self.store.put_file(prefix + entry.path, path, give=give))
             return entry
 
-        files = tuple(_parallel(store_file, _files(folder)))
+        files = tuple(parallel(store_file, _files(folder), WORKERS))
         # A resume begins after this step: its metrics have to be safe before it may be resumed from.
         self.journal.sync(SYNC_SECONDS)
         manifest = Manifest(self.run_id, step, attempt, spec_digest, time.time(), files, dict(metrics or {}))
@@ -153,8 +151,7 @@ class CheckpointStore:
             except ObjectNotFoundError as error:
                 raise _missing(manifest, entry) from error
 
-        for _ in _parallel(check, manifest.files):
-            pass
+        parallel(check, manifest.files, WORKERS)
 
     def pick(self) -> Manifest | None:
         """The newest committed checkpoint that is whole; None when the run has none at all.
@@ -185,8 +182,7 @@ class CheckpointStore:
         try:
             shutil.rmtree(part, ignore_errors=True)
             part.mkdir(parents=True)
-            for _ in _parallel(fetch, manifest.files):
-                pass
+            parallel(fetch, manifest.files, WORKERS)
             if into.exists():
                 shutil.rmtree(into)
             part.rename(into)
@@ -332,8 +328,3 @@ def _measure(stream: BinaryIO) -> tuple[int, str]:
 
 def _missing(manifest: Manifest, entry: FileEntry) -> CheckpointError:
     return CheckpointError(f"The checkpoint of step {manifest.step} is damaged: {entry.path} is missing.")
-
-
-def _parallel(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-    with ThreadPoolExecutor(WORKERS, thread_name_prefix="dapo-checkpoint") as pool:
-        yield from pool.map(work, items)

@@ -1,0 +1,69 @@
+"""Samples: Parquet that any reader understands, bounded, written beside training."""
+
+import io
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from store_fakes import MemoryStore, Notebook
+
+from dapo_core.errors import StoreError
+from dapo_core.objectstore import FolderStore
+from dapo_trainer.samples import MAX_CHARACTERS, MAX_ROWS, Sample, SampleLog, read_samples, to_parquet
+
+SAMPLE = Sample("2+2=", "4 \u2713\n", "4", 1.0, 1.0, 3, False)
+
+
+def test_samples_come_back(tmp_path: Path) -> None:
+    store, notes = FolderStore(tmp_path), Notebook()
+    log = SampleLog(store, "r", 2, notes)
+    log.write(5, [SAMPLE, Sample("", "", "", float("nan"), 0.0, 0, True)])
+    log.close()
+    assert notes.indexed == [(5, "r/samples/step-000005-attempt-2.parquet", 2)]
+    found = read_samples(store, notes.indexed[0][1])
+    assert found[0] == SAMPLE and found[1].truncated and log.failures == 0
+
+
+def test_the_columns() -> None:
+    table = pq.read_table(io.BytesIO(to_parquet([SAMPLE])))
+    assert [f"{field.name} {field.type}" for field in table.schema] == [
+        "prompt string",
+        "response string",
+        "ground_truth string",
+        "reward double",
+        "accuracy double",
+        "length int64",
+        "truncated bool",
+    ]
+    assert to_parquet([]) != b""
+
+
+def test_samples_are_bounded() -> None:
+    store, notes = MemoryStore(), Notebook()
+    log = SampleLog(store, "r", 1, notes)
+    log.write(5, [Sample("x" * 3 * MAX_CHARACTERS, "", "", 0.0, 0.0, 0, False)] * (MAX_ROWS + 7))
+    log.close()
+    found = read_samples(store, notes.indexed[0][1])
+    assert len(found) == MAX_ROWS and len(found[0].prompt) < MAX_CHARACTERS + 10 and found[0].prompt.endswith("[...]")
+
+
+def test_a_bad_store_costs_the_samples_alone() -> None:
+    faults = iter([StoreError("The store is down.")])
+
+    def fault(_operation: str, _key: str) -> None:
+        if (error := next(faults, None)) is not None:
+            raise error
+
+    notes = Notebook()
+    log = SampleLog(MemoryStore(fault), "r", 1, notes)
+    log.write(5, [SAMPLE])
+    log.write(10, [SAMPLE])
+    log.close()
+    assert [step for step, _, _ in notes.indexed] == [10] and notes.reasons() == ["SamplesFailed"]
+
+
+def test_what_is_no_sample_costs_the_samples_alone() -> None:
+    notes = Notebook()
+    log = SampleLog(MemoryStore(), "r", 1, notes)
+    log.write(5, [Sample("", "", "", "high", 0.0, 0, False)])  # type: ignore[arg-type]
+    log.close()
+    assert notes.reasons() == ["SamplesFailed"] and log.failures == 1
