@@ -11,17 +11,18 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
+from dapo_core import metrics
 from dapo_core.spec.guards import Guard, GuardAction, GuardRule
 
 History = Mapping[str, Sequence[tuple[int, float | None, str | None]]]
 """Curves by metric: (step, value, flag) by step; the value is None where the flag says nan, inf or -inf."""
 Measures = Iterator[tuple[int, float]]
 
-ENTROPY: Final = ("actor/entropy",)
-TRUNCATED: Final = ("response_length/clip_ratio",)
-REWARD: Final = ("dapo/reward/generated", "critic/score/mean")
-KEPT_GROUPS: Final = ("dapo/groups/mixed",)
-FINITE: Final = ("actor/pg_loss", "actor/grad_norm", "dapo/reward/generated", "critic/score/mean", "actor/entropy")
+ENTROPY: Final = (metrics.ENTROPY,)
+TRUNCATED: Final = (metrics.TRUNCATED,)
+REWARD: Final = (metrics.REWARD_GENERATED, metrics.REWARD_TRAINED)
+KEPT_GROUPS: Final = (metrics.GROUPS_MIXED,)
+FINITE: Final = (metrics.POLICY_LOSS, metrics.GRADIENT_NORM, metrics.REWARD_GENERATED, metrics.REWARD_TRAINED, metrics.ENTROPY)
 BASELINE_STEPS: Final = 20
 MEAN_STEPS: Final = 10
 

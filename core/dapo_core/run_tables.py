@@ -6,13 +6,14 @@ from typing import Final
 from rich.table import Table
 from rich.text import Text
 
+from dapo_core import metrics
 from dapo_core.db import CurvePoint, RunSummary
 from dapo_core.run_words import ago, number, state_style
 
-REWARD: Final = ("dapo/reward/generated", "critic/score/mean")
-ACCURACY: Final = ("dapo/accuracy/generated", "dapo/accuracy/trained")
-LENGTH: Final = ("response_length/mean",)
-ENTROPY: Final = ("actor/entropy",)
+REWARD: Final = (metrics.REWARD_GENERATED, metrics.REWARD_TRAINED)
+ACCURACY: Final = (metrics.ACCURACY_GENERATED, metrics.ACCURACY_TRAINED)
+LENGTH: Final = (metrics.LENGTH_MEAN,)
+ENTROPY: Final = (metrics.ENTROPY,)
 SUMMARY_METRICS: Final = (*REWARD, *ACCURACY, *LENGTH, *ENTROPY)
 
 

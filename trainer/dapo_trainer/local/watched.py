@@ -4,26 +4,27 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from dapo_core import metrics
 from dapo_trainer.local.view_model import View
 
 Unit = Literal["plain", "share", "tokens", "nats"]
 
-REWARD: Final = ("dapo/reward/generated", "critic/score/mean")
-ACCURACY: Final = ("dapo/accuracy/generated", "dapo/accuracy/trained")
-LENGTH: Final = ("response_length/mean",)
-ENTROPY: Final = ("actor/entropy",)
-ACCURACY_TRAINED: Final = "dapo/accuracy/trained"
-LENGTH_MAX: Final = "response_length/max"
-LENGTH_CLIPPED: Final = "response_length/clip_ratio"
-MEAN_PROBABILITY: Final = "dapo/mean_probability"
-GROUPS: Final = ("dapo/groups/all_wrong", "dapo/groups/mixed", "dapo/groups/all_right")
-GENERATION_BATCHES: Final = "dapo/generation_batches"
-CLIP_HIGH: Final = "dapo/clip_fraction/high"
-CLIP_LOW: Final = "dapo/clip_fraction/low"
-GRAD_NORM: Final = "actor/grad_norm"
-LEARNING_RATE: Final = "actor/lr"
-THROUGHPUT: Final = "perf/throughput"
-STEP_SECONDS: Final = "perf/time_per_step"
+REWARD: Final = (metrics.REWARD_GENERATED, metrics.REWARD_TRAINED)
+ACCURACY: Final = (metrics.ACCURACY_GENERATED, metrics.ACCURACY_TRAINED)
+LENGTH: Final = (metrics.LENGTH_MEAN,)
+ENTROPY: Final = (metrics.ENTROPY,)
+ACCURACY_TRAINED: Final = metrics.ACCURACY_TRAINED
+LENGTH_MAX: Final = metrics.LENGTH_MAX
+LENGTH_CLIPPED: Final = metrics.TRUNCATED
+MEAN_PROBABILITY: Final = metrics.MEAN_PROBABILITY
+GROUPS: Final = (metrics.GROUPS_ALL_WRONG, metrics.GROUPS_MIXED, metrics.GROUPS_ALL_RIGHT)
+GENERATION_BATCHES: Final = metrics.GENERATION_BATCHES
+CLIP_HIGH: Final = metrics.CLIP_FRACTION_HIGH
+CLIP_LOW: Final = metrics.CLIP_FRACTION_LOW
+GRAD_NORM: Final = metrics.GRADIENT_NORM
+LEARNING_RATE: Final = metrics.LEARNING_RATE
+THROUGHPUT: Final = metrics.THROUGHPUT
+STEP_SECONDS: Final = metrics.STEP_SECONDS
 # What a phase is called and where its seconds are, in the order of a step.
 TIMINGS: Final = {
     "generate": ("timing_s/gen",),

@@ -10,8 +10,7 @@ import torch
 from verl.trainer.ppo.core_algos import compute_policy_loss_vanilla, register_policy_loss
 from verl.utils.torch_functional import masked_mean
 
-CLIP_FRACTION_HIGH = "actor/clip_fraction_high"
-CLIP_FRACTION_LOW = "actor/clip_fraction_low"
+from dapo_core.metrics import CLIP_FRACTION_HIGH, CLIP_FRACTION_LOW
 
 
 @register_policy_loss("dapo")

@@ -16,6 +16,7 @@ from verl.trainer.ppo.v1 import PPOTrainerSeparateAsync, PPOTrainerSync, registe
 from verl.utils import tensordict_utils as tu
 from verl.workers.rollout.llm_server import LLMServerClient
 
+from dapo_core import metrics
 from dapo_trainer.evaluation import validation_metrics
 from dapo_trainer.samples import Sample
 from dapo_trainer.sampling import Kind, Tally
@@ -157,7 +158,7 @@ def _mean_probability(batch: KVBatchMeta) -> dict[str, float]:
         keys=batch.keys, partition_id=batch.partition_id, select_fields=["old_log_probs", "response_mask"]
     )
     kept = data["response_mask"].values().bool()
-    return {"dapo/mean_probability": torch.exp(data["old_log_probs"].values()[kept]).mean().item()}
+    return {metrics.MEAN_PROBABILITY: torch.exp(data["old_log_probs"].values()[kept]).mean().item()}
 
 
 def _worth_reading(logged: list[tuple[str, Sample]]) -> list[Sample]:
@@ -170,13 +171,13 @@ def _sampling_metrics(tally: Tally, carried: int) -> dict[str, float]:
     generated, groups = max(tally.generated, 1), tally.groups
     scored = max(tally.responses, 1)
     return {f"dapo/groups/{kind}": groups[kind] / generated for kind in Kind} | {
-        "dapo/groups/generated": tally.generated,
-        "dapo/groups/carried": carried,
-        "dapo/groups/dropped": tally.dropped,
-        "dapo/generation_batches": tally.generated / max(tally.batch, 1),
-        "dapo/accuracy/generated": tally.correct / scored,
-        "dapo/reward/generated": tally.reward / scored,
-        "dapo/reward_failures": tally.failures,
+        metrics.GROUPS_GENERATED: tally.generated,
+        metrics.GROUPS_CARRIED: carried,
+        metrics.GROUPS_DROPPED: tally.dropped,
+        metrics.GENERATION_BATCHES: tally.generated / max(tally.batch, 1),
+        metrics.ACCURACY_GENERATED: tally.correct / scored,
+        metrics.REWARD_GENERATED: tally.reward / scored,
+        metrics.REWARD_FAILURES: tally.failures,
     }
 
 
@@ -184,8 +185,8 @@ def _trained_metrics(batch: KVBatchMeta) -> dict[str, float]:
     """Of the responses trained on; verl's own clip_ratio takes the longest of the batch for the limit."""
     tags = [tag for tag in batch.tags if not tag.get("is_padding", False)]
     return {
-        "dapo/accuracy/trained": float(np.mean([tag["correct"] for tag in tags])),
-        "response_length/clip_ratio": float(np.mean([tag["truncated"] for tag in tags])),
+        metrics.ACCURACY_TRAINED: float(np.mean([tag["correct"] for tag in tags])),
+        metrics.TRUNCATED: float(np.mean([tag["truncated"] for tag in tags])),
     }
 
 
