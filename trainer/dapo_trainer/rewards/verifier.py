@@ -36,6 +36,7 @@ class Verifier:
         self._processes = processes
         self._idle: asyncio.Queue[Process | None] | None = None
         self._alive: set[Process] = set()
+        self._closed = False
 
     async def check(self, prompt: str, response: str, truth: str) -> Verdict:
         """Never raises for what the user's function does; waits for a free process first."""
@@ -48,7 +49,8 @@ class Verifier:
             idle.put_nowait(kept)
 
     async def close(self) -> None:
-        """End every process, also those in the middle of a check."""
+        """End every process, also those in the middle of a check; later checks fail."""
+        self._closed = True
         for process in list(self._alive):
             await self._end(process)
 
@@ -84,6 +86,8 @@ class Verifier:
 
     async def _start(self) -> Process:
         """A process whose function is imported. Raises SandboxDied, also after START_SECONDS."""
+        if self._closed:
+            raise SandboxDied("the run is ending")
         # A session of its own: what the user's code starts is ended with it.
         process = await asyncio.create_subprocess_exec(
             *sandbox_command(self._module), stdin=PIPE, stdout=PIPE, limit=LINE_LIMIT, start_new_session=True
@@ -99,7 +103,7 @@ class Verifier:
         except BaseException:
             await self._end(process)
             raise
-        if line != READY:
+        if line != READY or self._closed:
             await self._end(process)
             raise SandboxDied(f"{self._module} can not be imported (its error is in the trainer's log)")
         return process

@@ -1,0 +1,99 @@
+"""Reward functions as people write them, and as they go wrong."""
+
+import math
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+hoard: list[bytearray] = []
+
+
+def right_when_equal(response: str, truth: str, prompt: str = "") -> float:
+    return 1.0 if response == truth else -1.0
+
+
+def details(response: str, truth: str, prompt: str = "") -> dict[str, Any]:
+    return {"score": 0.25, "correct": response == truth, "predicted": f"{prompt}{response}", "note": "ignored"}
+
+
+def flag(response: str, truth: str, prompt: str = "") -> bool:
+    return response == truth
+
+
+def raises(response: str, truth: str, prompt: str = "") -> float:
+    raise ValueError("no such\nproblem")
+
+
+def raises_for_odd(response: str, truth: str, prompt: str = "") -> float:
+    if int(response) % 2:
+        raise ValueError("odd")
+    return 1.0
+
+
+def not_a_number(response: str, truth: str, prompt: str = "") -> float:
+    return math.nan
+
+
+def infinite(response: str, truth: str, prompt: str = "") -> float:
+    return -math.inf
+
+
+def nothing(response: str, truth: str, prompt: str = "") -> None:
+    return None
+
+
+def no_score(response: str, truth: str, prompt: str = "") -> dict[str, Any]:
+    return {"correct": True}
+
+
+def exits(response: str, truth: str, prompt: str = "") -> float:
+    sys.exit(3)
+
+
+def dies(response: str, truth: str, prompt: str = "") -> float:
+    if response == "die":
+        os._exit(7)
+    return 1.0
+
+
+def dies_afterwards(response: str, truth: str, prompt: str = "") -> float:
+    if response == "die":
+        threading.Timer(0.1, os._exit, [7]).start()
+    return 1.0
+
+
+def hangs(response: str, truth: str, prompt: str = "") -> float:
+    if response == "hang":
+        time.sleep(3600)
+    return 1.0
+
+
+def hangs_with_a_child(response: str, truth: str, prompt: str = "") -> float:
+    child = subprocess.Popen(["sleep", "3600"])
+    Path(truth).write_text(str(child.pid))
+    return hangs(response, truth)
+
+
+def bomb(response: str, truth: str, prompt: str = "") -> float:
+    if response == "bomb":
+        while True:
+            hoard.append(bytearray(256 << 20))
+    return 1.0
+
+
+def says_a_lot(response: str, truth: str, prompt: str = "") -> dict[str, Any]:
+    return {"score": 1, "predicted": "x" * (20 << 20)}
+
+
+def chatty(response: str, truth: str, prompt: str = "") -> float:
+    print('{"score": 99}')
+    sys.stdout.flush()
+    os.write(1, b'{"score": 98}\n')
+    return float(bool(sys.stdin.read()))  # the requests are not to be read by anyone else
+
+
+number = 5

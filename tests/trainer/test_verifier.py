@@ -1,0 +1,184 @@
+"""A user's reward function in real processes: whatever it does costs one response, and nothing stays behind."""
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from dapo_trainer.rewards.verdict import Verdict
+from dapo_trainer.rewards.verifier import Verifier
+
+FAKES = Path(__file__).parent / "fakes"
+T = TypeVar("T")
+
+
+def children() -> set[int]:
+    return {int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()}
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("PYTHONPATH", str(FAKES))
+    before = children()
+    yield
+    assert children() <= before
+
+
+def with_verifier(
+    function: str,
+    work: Callable[[Verifier], Awaitable[T]],
+    timeout: float = 20.0,
+    processes: int = 1,
+    start: float = 60.0,
+) -> T:
+    async def run() -> T:
+        verifier = Verifier(function if ":" in function else f"reward_functions:{function}", timeout, processes, start)
+        try:
+            return await work(verifier)
+        finally:
+            await verifier.close()
+
+    return asyncio.run(run())
+
+
+def verdicts(function: str, responses: list[str], timeout: float = 20.0, start: float = 60.0) -> list[Verdict]:
+    async def work(verifier: Verifier) -> list[Verdict]:
+        return [await verifier.check("p:", response, "yes") for response in responses]
+
+    return with_verifier(function, work, timeout, start=start)
+
+
+@pytest.mark.parametrize(
+    ("function", "verdict"),
+    [
+        pytest.param("right_when_equal", Verdict(1.0, True), id="a number"),
+        pytest.param("details", Verdict(0.25, True, "p:yes"), id="a mapping"),
+        pytest.param("flag", Verdict(1.0, True), id="true"),
+        pytest.param("chatty", Verdict(0.0, False), id="prints and reads"),
+    ],
+)
+def test_what_a_function_may_return(function: str, verdict: Verdict) -> None:
+    assert verdicts(function, ["yes", "yes"]) == [verdict] * 2
+
+
+@pytest.mark.parametrize(
+    ("function", "failure"),
+    [
+        pytest.param("raises", "ValueError: no such\nproblem", id="raises"),
+        pytest.param("not_a_number", "the score is nan", id="NaN"),
+        pytest.param("infinite", "the score is -inf", id="infinite"),
+        pytest.param(
+            "nothing", "TypeError: float() argument must be a string or a real number, not 'NoneType'", id="None"
+        ),
+        pytest.param("no_score", "KeyError: 'score'", id="mapping without a score"),
+        pytest.param("exits", "SystemExit: 3", id="sys.exit"),
+    ],
+)
+def test_a_failed_check_says_why_and_leaves_the_process(function: str, failure: str) -> None:
+    first, second = verdicts(function, ["yes", "yes"])
+    assert first == second == Verdict(-1.0, False, None, failure)
+
+
+def test_a_long_answer_is_cut() -> None:
+    [verdict] = verdicts("says_a_lot", ["yes"])
+    assert verdict.failure is None and verdict.predicted == "x" * 300
+
+
+def test_a_hang_costs_one_response() -> None:
+    begun = time.monotonic()
+    hung, fine = verdicts("hangs", ["hang", "yes"], timeout=0.5)
+    assert hung.failure == "no verdict within 0.5 s" and fine == Verdict(1.0, True)
+    assert time.monotonic() - begun < 20
+
+
+def test_a_death_costs_one_response() -> None:
+    first, died, after = verdicts("dies", ["yes", "die", "yes"])
+    assert died.failure == "the reward process died (exit code 7)"
+    assert first == after == Verdict(1.0, True)
+
+
+def test_a_death_between_two_checks_costs_none() -> None:
+    async def work(verifier: Verifier) -> list[Verdict]:
+        first = await verifier.check("", "die", "")
+        await asyncio.sleep(0.5)
+        return [first, await verifier.check("", "yes", "")]
+
+    assert with_verifier("dies_afterwards", work) == [Verdict(1.0, True)] * 2
+
+
+def test_a_memory_bomb_costs_one_response() -> None:
+    first, bombed, after = verdicts("bomb", ["yes", "bomb", "yes"])
+    assert bombed.failure == "MemoryError: over the memory limit of the reward process"
+    assert first == after == Verdict(1.0, True), "the hoard must not be the next response's burden"
+
+
+@pytest.mark.parametrize(
+    ("function", "failure"),
+    [
+        pytest.param("reward_broken:one", "reward_broken:one can not be imported", id="raises"),
+        pytest.param("no_such_module:one", "no_such_module:one can not be imported", id="no such module"),
+        pytest.param("reward_functions:missing", "reward_functions:missing can not be imported", id="no such function"),
+        pytest.param("reward_functions:number", "reward_functions:number can not be imported", id="no function"),
+        pytest.param("reward_exiting:one", "reward_exiting:one can not be imported", id="exits"),
+    ],
+)
+def test_a_module_that_cannot_be_imported(function: str, failure: str) -> None:
+    for verdict in verdicts(function, ["yes", "yes"]):
+        assert verdict.failure is not None and verdict.failure.startswith(failure)
+
+
+def test_start_up_does_not_count_against_the_response() -> None:
+    assert verdicts("reward_slow:one", ["yes"], timeout=0.5) == [Verdict(1.0, True)]
+
+
+def test_a_start_that_hangs_is_given_up() -> None:
+    first, second = verdicts("reward_slow:one", ["yes", "yes"], start=0.3)
+    assert first.failure == second.failure == "reward_slow:one was not imported within 0.3 s"
+
+
+def test_checks_run_side_by_side_and_wait_their_turn() -> None:
+    async def work(verifier: Verifier) -> list[Verdict]:
+        hung = ["hang" if i < 2 else "yes" for i in range(12)]
+        return list(await asyncio.gather(*(verifier.check("", response, "") for response in hung)))
+
+    found = with_verifier("hangs", work, timeout=0.5, processes=2)
+    assert [v.failure is None for v in found] == [False] * 2 + [True] * 10
+
+
+def test_close_ends_a_check_in_the_middle() -> None:
+    async def work(verifier: Verifier) -> None:
+        await verifier.check("", "yes", "")
+        check = asyncio.create_task(verifier.check("", "hang", ""))
+        await asyncio.sleep(1.0)
+        await verifier.close()
+        assert (await asyncio.wait_for(check, 30)).failure is not None
+
+    with_verifier("hangs", work, timeout=60)
+
+
+def test_a_cancelled_check_is_not_read_as_the_next_ones_verdict() -> None:
+    async def work(verifier: Verifier) -> Verdict:
+        assert (await verifier.check("", "yes", "")).correct
+        check = asyncio.create_task(verifier.check("", "hang", ""))
+        await asyncio.sleep(0.2)
+        check.cancel()
+        await asyncio.wait([check])
+        return await verifier.check("", "yes", "yes")
+
+    assert with_verifier("hangs", work, timeout=60) == Verdict(1.0, True)
+
+
+def test_what_the_function_started_ends_with_it(tmp_path: Path) -> None:
+    async def work(verifier: Verifier) -> Verdict:
+        return await verifier.check("", "hang", str(tmp_path / "pid"))
+
+    assert with_verifier("hangs_with_a_child", work, timeout=1.0).failure == "no verdict within 1 s"
+    child = Path("/proc") / (tmp_path / "pid").read_text()
+    deadline = time.monotonic() + 10
+    while child.exists() and "\nState:\tZ" not in (child / "status").read_text() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not child.exists() or "\nState:\tZ" in (child / "status").read_text()
