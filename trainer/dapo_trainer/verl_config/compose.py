@@ -52,7 +52,8 @@ def _exists(config: DictConfig, key: str) -> bool:
     """Whether `key` names a place in verl's tree; below an open mapping (`engine_kwargs`) any key does."""
     parent, _, leaf = key.rpartition(".")
     node = OmegaConf.select(config, parent) if parent else config
-    return isinstance(node, DictConfig) and (leaf in node or len(node) == 0)
+    # `in` would say no to a key whose value is still to be given (`???`).
+    return isinstance(node, DictConfig) and (leaf in node.keys() or len(node) == 0)
 
 
 def _check_user_overrides(given: Mapping[str, Any]) -> None:

@@ -1,0 +1,324 @@
+"""The job as verl reads it: every example composes, and each field changes its own keys and no others."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import VALIDATION, job
+from omegaconf import OmegaConf
+
+from dapo_core.errors import SpecError
+from dapo_core.spec import DAPOJobSpec, load_job
+from dapo_trainer.verl_config import Paths, Placement, compose, overrides
+from dapo_trainer.verl_config.compose import _defaults, _exists
+from dapo_trainer.verl_config.device import detect
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").rglob("*.yaml"))
+PATHS = Paths(model="/m", train=("/t.parquet",), validation=("/v.parquet",), checkpoints="/c")
+CPU, CUDA = Placement("cpu"), Placement("cuda")
+ACTOR, ROLLOUT = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout."
+# Groups that take any key: ours, and those handed on to Ray, transformers and vLLM.
+OPEN = ("dapo.", "ray_kwargs.", "actor_rollout_ref.model.override_config.", f"{ROLLOUT}engine_kwargs.")
+# Fields of verl's dataclasses that its YAML files do not name (tests/trainer/test_verl_contract.py finds them there).
+UNDECLARED = {f"{ACTOR}fsdp_config.mixed_precision.{kind}_dtype" for kind in ("param", "reduce", "buffer")} | {
+    f"{ROLLOUT}agent.agent_loop_manager_class",
+    f"{ROLLOUT}enable_sleep_mode",
+}
+
+
+def spec(**groups: Any) -> DAPOJobSpec:
+    return job(**groups).spec
+
+
+def value(config: Any, key: str) -> Any:
+    found = OmegaConf.select(config, key)
+    return OmegaConf.to_container(found) if OmegaConf.is_config(found) else found
+
+
+def difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    missing = object()
+    return {key: after.get(key) for key in {*before, *after} if before.get(key, missing) != after.get(key, missing)}
+
+
+@pytest.mark.parametrize("placement", [CPU, CUDA], ids=["cpu", "cuda"])
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_every_example_composes(path: Path, placement: Placement) -> None:
+    given = load_job(path).spec
+    config = compose(given, placement, PATHS)
+    assert value(config, "data.train_batch_size") == given.batch.prompts
+    assert value(config, f"{ROLLOUT}n") == given.batch.responses_per_prompt
+    assert value(config, "trainer.device") == placement.device
+    OmegaConf.to_container(config, resolve=True, throw_on_missing=False)  # every reference leads somewhere
+
+
+def test_there_are_examples() -> None:
+    assert EXAMPLES
+
+
+@pytest.mark.parametrize("mode", ["Colocated", "Separated"])
+@pytest.mark.parametrize("placement", [CPU, CUDA], ids=["cpu", "cuda"])
+def test_every_key_we_set_is_verls(mode: str, placement: Placement) -> None:
+    """A key that verl renamed would be set beside the real one, and nobody would notice."""
+    everything = spec(
+        model={"lora": {}},
+        topology={"mode": mode},
+        algorithm={"importanceCorrection": {}},
+        data={"validation": VALIDATION},
+    )
+    keys = [key for key in overrides(everything, placement, PATHS) if not key.startswith(OPEN)]
+    assert [key for key in keys if key not in UNDECLARED and not _exists(_defaults(), key)] == []
+
+
+TABLE = [
+    pytest.param({"clipHigh": 0.2}, {f"{ACTOR}clip_ratio_high": 0.2}, id="clip-higher off"),
+    pytest.param({"clipLow": 0.1}, {f"{ACTOR}clip_ratio_low": 0.1}, id="clip low"),
+    pytest.param({"dualClip": 3.0}, {f"{ACTOR}clip_ratio_c": 3.0}, id="dual clip"),
+    pytest.param(
+        {"lossAggregation": "SequenceMean"}, {f"{ACTOR}loss_agg_mode": "seq-mean-token-mean"}, id="token-level loss off"
+    ),
+    pytest.param(
+        {"klCoefficient": 0.001},
+        {f"{ACTOR}use_kl_loss": True, f"{ACTOR}kl_loss_coef": 0.001},
+        id="KL on",
+    ),
+    pytest.param({"entropyCoefficient": 0.01}, {f"{ACTOR}entropy_coeff": 0.01}, id="entropy bonus on"),
+    pytest.param(
+        {"dynamicSampling": {"enabled": False}},
+        {
+            "algorithm.filter_groups.enable": False,
+            "dapo.dynamic_sampling": {
+                "enabled": False,
+                "max_generation_batches": 10,
+                "on_exhausted": "TrainPartial",
+            },
+        },
+        id="dynamic sampling off",
+    ),
+    pytest.param(
+        {"overlong": {"filter": False}},
+        {
+            "dapo.overlong": {
+                "filter": False,
+                "penalty": {"expected_tokens": 16384, "cache_tokens": 4096, "factor": 1.0},
+            }
+        },
+        id="overlong filter off",
+    ),
+    pytest.param(
+        {"overlong": {"penalty": {"enabled": False}}},
+        {"dapo.overlong": {"filter": True, "penalty": None}},
+        id="soft penalty off",
+    ),
+    pytest.param(
+        {"importanceCorrection": {"level": "Token", "cap": 3.0}},
+        {
+            "algorithm.rollout_correction.rollout_is": "token",
+            "algorithm.rollout_correction.rollout_is_threshold": 3.0,
+            "algorithm.rollout_correction.bypass_mode": False,
+        },
+        id="importance weights, token",
+    ),
+    pytest.param(
+        {"importanceCorrection": {"level": "Sequence"}},
+        {
+            "algorithm.rollout_correction.rollout_is": "sequence",
+            "algorithm.rollout_correction.rollout_is_threshold": 2.0,
+            "algorithm.rollout_correction.bypass_mode": False,
+        },
+        id="importance weights, sequence",
+    ),
+    pytest.param(
+        {"preset": "grpo"},
+        {
+            f"{ACTOR}clip_ratio_high": 0.2,
+            f"{ACTOR}loss_agg_mode": "seq-mean-token-mean",
+            "algorithm.filter_groups.enable": False,
+            "dapo.dynamic_sampling": {
+                "enabled": False,
+                "max_generation_batches": 10,
+                "on_exhausted": "TrainPartial",
+            },
+            "dapo.overlong": {"filter": False, "penalty": None},
+        },
+        id="the baseline",
+    ),
+]
+
+
+@pytest.mark.parametrize(("algorithm", "changed"), TABLE)
+def test_each_part_is_switched_alone(algorithm: dict[str, Any], changed: dict[str, Any]) -> None:
+    before, after = overrides(spec(), CPU, PATHS), overrides(spec(algorithm=algorithm), CPU, PATHS)
+    assert difference(before, after) == changed
+
+
+@pytest.mark.parametrize(("algorithm", "changed"), TABLE)
+def test_and_verl_sees_it(algorithm: dict[str, Any], changed: dict[str, Any]) -> None:
+    config = compose(spec(algorithm=algorithm), CPU, PATHS)
+    for key, wanted in changed.items():
+        assert value(config, key) == wanted
+
+
+def test_the_paper() -> None:
+    config = compose(spec(), CUDA, PATHS)
+    paper = {
+        f"{ACTOR}clip_ratio_low": 0.2,
+        f"{ACTOR}clip_ratio_high": 0.28,
+        f"{ACTOR}loss_agg_mode": "token-mean",
+        f"{ACTOR}use_kl_loss": False,
+        "algorithm.use_kl_in_reward": False,
+        "algorithm.adv_estimator": "grpo",
+        f"{ACTOR}entropy_coeff": 0,
+        f"{ACTOR}optim.lr": 1e-6,
+        f"{ACTOR}optim.lr_warmup_steps": 20,
+        "data.train_batch_size": 512,
+        f"{ROLLOUT}n": 16,
+        f"{ACTOR}ppo_mini_batch_size": 32,
+        "data.max_response_length": 20480,
+        "algorithm.rollout_correction.rollout_is": None,
+    }
+    assert {key: value(config, key) for key in paper} == paper
+
+
+class TestTopology:
+    def test_colocated(self) -> None:
+        config = compose(spec(), CPU, PATHS)
+        assert value(config, "actor_rollout_ref.hybrid_engine") is True
+        assert value(config, "trainer.v1.trainer_mode") == "dapo_colocated"
+
+    @pytest.mark.parametrize(("placement", "backend"), [(CPU, "dapo_tcp"), (CUDA, "nccl")], ids=["cpu", "cuda"])
+    def test_separated(self, placement: Placement, backend: str) -> None:
+        topology = {"mode": "Separated", "rollout": {"replicas": 3, "gpusPerPod": 4, "tensorParallel": 2}}
+        config = compose(spec(topology=topology), placement, PATHS)
+        expected = {
+            "actor_rollout_ref.hybrid_engine": False,
+            "trainer.v1.trainer_mode": "dapo_separated",
+            "trainer.v1.separate_async.parameter_sync_step": 16,
+            f"{ROLLOUT}nnodes": 3,
+            f"{ROLLOUT}n_gpus_per_node": 4,
+            f"{ROLLOUT}tensor_model_parallel_size": 2,
+            f"{ROLLOUT}checkpoint_engine.backend": backend,
+        }
+        assert {key: value(config, key) for key in expected} == expected
+
+    def test_pods_without_gpus_hold_one_rank_and_one_engine(self) -> None:
+        topology = {
+            "mode": "Separated",
+            "trainer": {"replicas": 2, "gpusPerPod": 0},
+            "rollout": {"replicas": 2, "gpusPerPod": 0},
+        }
+        config = compose(spec(topology=topology), CPU, PATHS)
+        keys = ("trainer.nnodes", "trainer.n_gpus_per_node", f"{ROLLOUT}nnodes", f"{ROLLOUT}n_gpus_per_node")
+        assert [value(config, key) for key in keys] == [2, 1, 2, 1]
+        assert value(config, "ray_kwargs.ray_init.num_gpus") == 4
+
+    def test_a_running_cluster_is_joined(self) -> None:
+        config = compose(spec(), Placement("cuda", "head:6379"), PATHS)
+        assert value(config, "ray_kwargs.ray_init.address") == "head:6379"
+        assert "ray_kwargs.ray_init.num_gpus" not in overrides(spec(), Placement("cuda", "head:6379"), PATHS)
+
+    def test_resuming(self) -> None:
+        paths = Paths("/m", ("/t",), (), "/c", resume_from="/r/global_step_7")
+        config = compose(spec(), CPU, paths)
+        assert value(config, "trainer.resume_mode") == "resume_path"
+        assert value(config, "trainer.resume_from_path") == "/r/global_step_7"
+        assert value(compose(spec(), CPU, PATHS), "trainer.resume_mode") == "disable"
+
+    def test_no_validation_set_means_no_validation(self) -> None:
+        config = compose(spec(), CPU, PATHS)
+        assert (value(config, "trainer.test_freq"), value(config, "trainer.val_before_train")) == (-1, False)
+
+
+class TestVerlOverrides:
+    @pytest.mark.parametrize(
+        ("given", "key", "wanted"),
+        [
+            pytest.param({"trainer.balance_batch": False}, "trainer.balance_batch", False, id="dotted"),
+            pytest.param({"trainer": {"balance_batch": False}}, "trainer.balance_batch", False, id="nested"),
+            pytest.param({f"{ACTOR}clip_ratio_high": 0.5}, f"{ACTOR}clip_ratio_high", 0.5, id="over the job"),
+            pytest.param(
+                {f"{ROLLOUT}engine_kwargs.vllm.swap_space": 2},
+                f"{ROLLOUT}engine_kwargs.vllm.swap_space",
+                2,
+                id="into an open mapping",
+            ),
+            pytest.param({"trainer.project_name": None}, "trainer.project_name", None, id="nothing"),
+            pytest.param({"trainer.logger": ["console"]}, "trainer.logger", ["console"], id="a list"),
+        ],
+    )
+    def test_a_known_key_wins(self, given: dict[str, Any], key: str, wanted: Any) -> None:
+        assert value(compose(spec(verlOverrides=given), CPU, PATHS), key) == wanted
+
+    @pytest.mark.parametrize(
+        ("given", "sentence"),
+        [
+            pytest.param(
+                {f"{ACTOR}clip_ratio_hi": 0.3},
+                f"spec.verlOverrides.{ACTOR}clip_ratio_hi is no key of verl's configuration: "
+                f"did you mean {ACTOR}clip_ratio_high?",
+                id="nearest",
+            ),
+            pytest.param(
+                {"trainer": {"total_epoch": 3}},
+                "spec.verlOverrides.trainer.total_epoch is no key of verl's configuration: "
+                "did you mean trainer.total_epochs?",
+                id="nested",
+            ),
+            pytest.param(
+                {"qqqqqq": 1},
+                "spec.verlOverrides.qqqqqq is no key of verl's configuration: see `dapo plan` for the keys there are.",
+                id="nothing near",
+            ),
+            pytest.param(
+                {"dapo.overlong.filter": False},
+                "spec.verlOverrides.dapo.overlong.filter is the platform's own group: set the job's field instead.",
+                id="the platform's own",
+            ),
+            pytest.param(
+                {"dapo": {"overlong": {"filter": False}}},
+                "spec.verlOverrides.dapo.overlong.filter is the platform's own group: set the job's field instead.",
+                id="the platform's own, nested",
+            ),
+        ],
+    )
+    def test_others_are_refused(self, given: dict[str, Any], sentence: str) -> None:
+        with pytest.raises(SpecError) as error:
+            compose(spec(verlOverrides=given), CPU, PATHS)
+        assert [problem.message for problem in error.value.problems] == [sentence]
+
+    def test_all_at_once(self) -> None:
+        with pytest.raises(SpecError) as error:
+            compose(spec(verlOverrides={"trainer.total_epoch": 1, "nothing.like": 2, "dapo.x": 3}), CPU, PATHS)
+        assert len(error.value.problems) == 3
+
+
+class TestPurity:
+    def test_composing_changes_nothing_it_was_given(self) -> None:
+        first = OmegaConf.to_yaml(compose(spec(), CPU, PATHS))
+        compose(spec(verlOverrides={"trainer.balance_batch": False}), CUDA, PATHS)
+        assert OmegaConf.to_yaml(compose(spec(), CPU, PATHS)) == first
+
+    def test_it_imports_no_engine(self) -> None:
+        code = (
+            "import sys\n"
+            "from dapo_core.spec import load_job\n"
+            "from dapo_trainer.verl_config import Paths, Placement, compose\n"
+            f"job = load_job(__import__('pathlib').Path({str(EXAMPLES[0])!r}))\n"
+            "compose(job.spec, Placement('cpu'), Paths('/m', ('/t',), (), '/c'))\n"
+            "print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+        )
+        loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+        assert not {"torch", "verl", "ray", "vllm", "transformers", "transfer_queue"} & set(loaded)
+
+
+@pytest.mark.parametrize("asked", ["cpu", "cuda"])
+def test_the_device_may_be_chosen(monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
+    monkeypatch.setenv("DAPO_DEVICE", asked)
+    assert detect() == asked
+
+
+def test_an_unknown_device_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DAPO_DEVICE", "tpu")
+    with pytest.raises(SpecError, match=r"DAPO_DEVICE is 'tpu': set it to cpu or cuda\."):
+        detect()
