@@ -7,7 +7,7 @@ export DEBIAN_FRONTEND=noninteractive
 
 readonly HOME_FOLDER=.dapo VENV=.dapo/venv LOCK=requirements/dev.txt STAMP=.dapo/venv/dapo-stamp
 readonly UV_VERSION=0.13.8
-readonly WANTED='>=3.11,<3.13'
+readonly RANGE='(3, 11) <= sys.version_info < (3, 13)'
 
 say() { printf 'set-up: %s\n' "$*" >&2; }
 fail() { say "$@"; exit 1; }
@@ -25,7 +25,7 @@ debian() {
 
 checksum() { cat "$LOCK" pyproject.toml scripts/setup.sh | sha256sum | cut -d' ' -f1; }
 
-works() { "$VENV/bin/python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' 2>/dev/null; }
+works() { "$VENV/bin/python" -c "import sys; sys.exit(not ($RANGE))" 2>/dev/null; }
 
 # The uv of the machine, else one of our own under .dapo/uv: nothing outside this folder is changed.
 find_uv() {
@@ -40,18 +40,28 @@ find_uv() {
         --target "$HOME_FOLDER/uv" "uv==$UV_VERSION"
 }
 
-libraries() {
-    ldconfig -p 2>/dev/null | grep -q 'libnuma\.so\.1' || debian libnuma1 "libnuma, which vLLM loads"
+# `python3` if it is one of the two, else any other of them that the machine or uv has.
+find_python() {
+    local candidate
+    for candidate in python3 python3.12 python3.11; do
+        "$candidate" -c "import sys; $RANGE or sys.exit(1); print(sys.executable)" 2>/dev/null && return
+    done
+    "$UV" python find --system --no-python-downloads '>=3.11,<3.13' 2>/dev/null
 }
 
 make_venv() {
     works && return
     local python
-    python=$("$UV" python find --system --no-python-downloads "$WANTED" 2>/dev/null) || fail \
-        "Python 3.11 or 3.12 is needed and neither is there: \`apt-get install python3.11\` (Debian 12), \`apt-get" \
-        "install python3.12\` (Ubuntu 24.04) or \`uv python install 3.12\`, then again"
+    python=$(find_python) || fail "Python 3.11 or 3.12 is needed and neither is there:" \
+        "\`apt-get install python3.11\` (Debian 12), \`apt-get install python3.12\` (Ubuntu 24.04) or" \
+        "\`uv python install 3.12\`, then again"
     say "making $VENV with $python"
     "$UV" venv --quiet --clear --python "$python" "$VENV"
+}
+
+libraries() {
+    "$VENV/bin/python" -c 'import ctypes; ctypes.CDLL("libnuma.so.1")' 2>/dev/null ||
+        debian libnuma1 "libnuma, which vLLM loads,"
 }
 
 install() {
@@ -74,8 +84,8 @@ exec 9>$HOME_FOLDER/setup.lock
 flock 9
 begun=$SECONDS
 find_uv
-libraries
 make_venv
+libraries
 rm -f $STAMP
 install
 checksum >$STAMP
