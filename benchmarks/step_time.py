@@ -24,21 +24,21 @@ from dapo_core.spec import DAPOJob, absolute_paths, parse_job, read_mapping
 
 ROOT = Path(__file__).parents[1]
 PHASES = ("step", "gen", "old_log_prob", "adv", "update_actor", "update_weights")
-REWARD = '''
+REWARD = """
 from dapo_trainer.rewards.answers import math
 
 def compute_score(data_source, solution_str, ground_truth, extra_info=None, **_):
     verdict = math(solution_str.replace("<|im_end|>", ""), ground_truth)
     return {"score": verdict.score, "acc": float(verdict.correct)}
-'''
-PLAIN = '''
+"""
+PLAIN = """
 import os, sys
 from omegaconf import OmegaConf
 from dapo_trainer.verl_adapter import environment
 os.environ.update(environment("cpu"))
 from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
 run_ppo(OmegaConf.load(sys.argv[1]), task_runner_class=TaskRunnerV1)
-'''
+"""
 
 
 def job_with(path: Path, steps: int) -> DAPOJob:
@@ -52,9 +52,10 @@ def job_with(path: Path, steps: int) -> DAPOJob:
 
 def plain_config(job: DAPOJob, folder: Path) -> Path:
     """verl's configuration of the job, with verl's own parts wherever the platform puts one of its own."""
+    from omegaconf import OmegaConf
+
     from dapo_trainer.preflight import fetch
     from dapo_trainer.verl_config import Placement, compose
-    from omegaconf import OmegaConf
 
     config = compose(job.spec, Placement("cpu"), fetch(job, folder, None))
     reward = folder / "reward.py"
@@ -96,7 +97,10 @@ def plain(job: DAPOJob, folder: Path) -> list[dict[str, float]]:
     log = folder / "plain.log"
     with log.open("w") as sink:
         subprocess.run(
-            [sys.executable, "-c", PLAIN, str(plain_config(job, folder))], stdout=sink, stderr=subprocess.STDOUT, check=True
+            [sys.executable, "-c", PLAIN, str(plain_config(job, folder))],
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            check=True,
         )
     lines = re.findall(r"^.*?step:(\d+) - (.*)$", log.read_text(), re.MULTILINE)
     steps = [dict(re.findall(r"timing_s/(\w+):([0-9.e+-]+)", rest)) for _, rest in lines]

@@ -40,7 +40,7 @@ class DapoRun:
     def steps(self, metric: str = "actor/entropy") -> list[tuple[int, int]]:
         """(step, attempt) of every point of a metric."""
         return self.query(
-            "select step, attempt from points join metric_names using (metric_id) where name = ? order by step, attempt",
+            "select step, attempt from points join metric_names using (metric_id) where name = ? order by 1, 2",
             metric,
         )
 

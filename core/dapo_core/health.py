@@ -22,7 +22,13 @@ ENTROPY: Final = (metrics.ENTROPY,)
 TRUNCATED: Final = (metrics.TRUNCATED,)
 REWARD: Final = (metrics.REWARD_GENERATED, metrics.REWARD_TRAINED)
 KEPT_GROUPS: Final = (metrics.GROUPS_MIXED,)
-FINITE: Final = (metrics.POLICY_LOSS, metrics.GRADIENT_NORM, metrics.REWARD_GENERATED, metrics.REWARD_TRAINED, metrics.ENTROPY)
+FINITE: Final = (
+    metrics.POLICY_LOSS,
+    metrics.GRADIENT_NORM,
+    metrics.REWARD_GENERATED,
+    metrics.REWARD_TRAINED,
+    metrics.ENTROPY,
+)
 BASELINE_STEPS: Final = 20
 MEAN_STEPS: Final = 10
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 import yaml
-from dapo_trainer.demo.prepare import DONE, prepare
 from real_run import DapoRun, leftovers
+
+from dapo_trainer.demo.prepare import DONE, prepare
 
 ROOT = Path(__file__).parents[2]
 JOB = ROOT / "examples" / "arithmetic.yaml"

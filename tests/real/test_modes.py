@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from real_run import DapoRun
 
+pytestmark = pytest.mark.timeout(900)
 SEPARATED = {"topology__mode": "Separated", "topology__trainer__gpusPerPod": 2, "topology__rollout__replicas": 2}
 GRPO = {"algorithm": {"preset": "grpo", "klCoefficient": 0.01}, "optimizer__warmupSteps": 0}
 

@@ -3,8 +3,12 @@
 import json
 from collections.abc import Callable
 
-from dapo_trainer.spool_files import SpoolReader
+import pytest
 from real_run import DapoRun, kill
+
+from dapo_trainer.spool_files import SpoolReader
+
+pytestmark = pytest.mark.timeout(900)
 
 
 def test_a_run_survives_the_death_of_driver_engine_and_worker(dapo: Callable[..., DapoRun]) -> None:
@@ -41,9 +45,7 @@ def _attempts_go_on_from_checkpoints(run: DapoRun) -> None:
 
 
 def _every_point_of_the_spools_is_stored_once(run: DapoRun) -> None:
-    stored = set(
-        run.query("select name, step, attempt, value, flag from points join metric_names using (metric_id)")
-    )
+    stored = set(run.query("select name, step, attempt, value, flag from points join metric_names using (metric_id)"))
     spooled = [
         (name, record.step, record.attempt, value, record.body.get("flags", {}).get(name))
         for spool in sorted(run.folder.glob("attempt-*/spool"))

@@ -4,8 +4,12 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-from dapo_core.exit_codes import ExitCode
+import pytest
 from real_run import DapoRun
+
+from dapo_core.exit_codes import ExitCode
+
+pytestmark = pytest.mark.timeout(900)
 
 
 def test_ctrl_c_saves_and_resume_goes_on_from_the_checkpoint_before_a_damaged_one(

@@ -89,7 +89,7 @@ class Trainer:
         )
 
     def _tell(self, reason: str, message: str) -> None:
-        self._spool.event(reason, message, type="Warning")
+        self._spool.event(reason, message, type="Normal" if reason == "StoreReachable" else "Warning")
 
     def train(self) -> None:
         """Raises DapoError, the adapter's Stopped and SamplingExhausted, or whatever verl and Ray raise."""
@@ -122,6 +122,7 @@ class Trainer:
         """The newest checkpoint that is whole, in a folder as verl names it; None to start from the first step."""
         folder = self.places.work / "resume"
         self._checkpoints.sweep()
+        self._checkpoints.record()  # whoever committed the newest one may have died before it said so
         manifest = self._checkpoints.restore_newest(folder, self.job.spec.digest())
         step = 0 if manifest is None else manifest.step
         self._remember(lambda: self._writer.attempt_resumed(self.places.run_id, self.places.attempt, step))
@@ -189,6 +190,9 @@ def ending(error: BaseException) -> tuple[ExitCode | int, str, str]:
         return ExitCode.TERMINATED, "Stopped", "Stopped as asked."
     if name == "SamplingExhausted":
         return ExitCode.SAMPLING_EXHAUSTED, name, message
+    cause = getattr(error, "cause", error)
+    if type(cause).__module__.partition(".")[0] in ("hydra", "omegaconf"):
+        return ExitCode.SPEC, "BadConfiguration", _cause(str(cause))
     if type(error).__module__.startswith("ray."):
         return ExitCode.DISTRIBUTED, "DistributedFault", _cause(message)
     return 1, name, _cause(message)

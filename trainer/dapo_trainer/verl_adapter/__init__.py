@@ -46,6 +46,8 @@ def environment(device: str) -> dict[str, str]:
         # reason for the extra process, threads bound one by one, does not hold where OMP_NUM_THREADS sets them.
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        # vLLM's sampler compiles itself even when told to run eagerly: that takes a C++ compiler, and seconds.
+        "TORCH_COMPILE_DISABLE": "1",
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     }

@@ -122,8 +122,21 @@ def _accept_repeated_backends() -> None:
     torch.distributed.init_process_group = init_process_group
 
 
+def _offload_without_pinning() -> None:
+    """verl keeps the reference model's shards in pinned memory, and torch pins for an accelerator that is not there."""
+    from torch.distributed import fsdp
+
+    class Unpinned(fsdp.CPUOffloadPolicy):
+        def __init__(self, pin_memory: bool = False) -> None:
+            super().__init__(pin_memory=False)
+
+    fsdp.CPUOffloadPolicy = Unpinned
+
+
 if os.environ.get("VERL_PLATFORM") == "cpu":
     from dapo_trainer.verl_adapter import cpu_vllm
+    from dapo_trainer.verl_adapter.import_hooks import before_import
 
     _accept_repeated_backends()
+    before_import("verl.utils.fsdp_utils", _offload_without_pinning)
     cpu_vllm.install()

@@ -1,11 +1,9 @@
 """What vLLM's processor build needs before verl can use it: its name, and weights that stay loadable."""
 
-import importlib.abc
 import importlib.metadata
-import sys
-from importlib.machinery import ModuleSpec
-from types import ModuleType
 from typing import Any
+
+from dapo_trainer.verl_adapter.import_hooks import before_import
 
 
 def _answer_to_the_name_vllm() -> None:
@@ -44,18 +42,7 @@ def keep_packed_weights() -> None:
     layers.dispatch_cpu_unquantized_gemm = dispatch
 
 
-class _WhenVllmWorkerLoads(importlib.abc.MetaPathFinder):
-    """Every engine process imports verl's worker extension before it loads a model: the moment to step in."""
-
-    MODULE = "verl.workers.rollout.vllm_rollout.utils"
-
-    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if name == self.MODULE:
-            sys.meta_path.remove(self)
-            keep_packed_weights()
-        return None
-
-
 def install() -> None:
     _answer_to_the_name_vllm()
-    sys.meta_path.insert(0, _WhenVllmWorkerLoads())
+    # Every engine process imports verl's worker extension before it loads a model: the moment to step in.
+    before_import("verl.workers.rollout.vllm_rollout.utils", keep_packed_weights)

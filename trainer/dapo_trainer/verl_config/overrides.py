@@ -114,6 +114,8 @@ def _trainer_engine(spec: DAPOJobSpec, placement: Placement) -> Overrides:
         f"{actor}fsdp_config.dtype": spec.model.dtype,
         "actor_rollout_ref.hybrid_engine": spec.topology.mode == "Colocated",
     }
+    if spec.algorithm.kl_coefficient > 0:
+        keys |= _reference_engine(spec, placement)
     if placement.device == "cuda":
         longest = spec.data.max_prompt_tokens + spec.batch.max_response_tokens
         return keys | {f"{actor}use_dynamic_bsz": True, f"{actor}ppo_max_token_len_per_gpu": max(longest, 16_384)}
@@ -125,6 +127,28 @@ def _trainer_engine(spec: DAPOJobSpec, placement: Placement) -> Overrides:
         f"{actor}use_torch_compile": False,
         f"{actor}fsdp_config.use_torch_compile": False,
         f"{actor}fsdp_config.model_dtype": "fp32",
+    }
+
+
+def _reference_engine(spec: DAPOJobSpec, placement: Placement) -> Overrides:
+    """The frozen copy of the model that the KL term compares with: it only ever computes log-probs."""
+    ref, dtype = "actor_rollout_ref.ref.", FSDP_DTYPE[spec.model.dtype]
+    keys: Overrides = {
+        f"{ref}strategy": "fsdp2",
+        f"{ref}fsdp_config.mixed_precision.param_dtype": dtype,
+        f"{ref}fsdp_config.mixed_precision.reduce_dtype": "fp32",
+        f"{ref}fsdp_config.mixed_precision.buffer_dtype": "fp32",
+        f"{ref}fsdp_config.dtype": spec.model.dtype,
+    }
+    if placement.device == "cuda":
+        return keys
+    return keys | {
+        f"{ref}log_prob_micro_batch_size_per_gpu": min(
+            CPU_MICRO_BATCH, spec.batch.mini_batch_responses // spec.topology.fsdp_ranks
+        ),
+        f"{ref}use_torch_compile": False,
+        f"{ref}fsdp_config.use_torch_compile": False,
+        f"{ref}fsdp_config.model_dtype": "fp32",
     }
 
 
