@@ -115,9 +115,8 @@ def test_the_end_does_not_wait_for_a_bad_store(bench: Bench) -> None:
 
 def test_uploading_does_not_wait(bench: Bench) -> None:
     bench.held.set()
-    began = time.monotonic()
     bench.upload(5, 10, 15)
-    assert time.monotonic() - began < 0.2
+    assert bench.uploader.busy, "the store is still held, and upload has returned all the same"
     bench.held.clear()
     assert bench.uploader.wait(5)
 
