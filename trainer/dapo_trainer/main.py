@@ -24,6 +24,7 @@ from dapo_core.last_words import LastWords
 from dapo_core.objectstore import open_store
 from dapo_core.retention import Retention
 from dapo_core.spec import DAPOJob, load_job
+from dapo_trainer import resume_from
 from dapo_trainer.checkpoints import CheckpointStore
 from dapo_trainer.report import RunReport
 from dapo_trainer.samples import SampleLog
@@ -124,13 +125,16 @@ class Trainer:
         self._checkpoints.sweep()
         self._checkpoints.record()  # whoever committed the newest one may have died before it said so
         manifest = self._checkpoints.restore_newest(folder, self.job.spec.digest())
+        origin = self.job.spec.checkpoints.resume_from
+        if manifest is None and origin is not None:
+            manifest = resume_from.restore(origin, self._checkpoints.store, folder)
         step = 0 if manifest is None else manifest.step
         self._remember(lambda: self._writer.attempt_resumed(self.places.run_id, self.places.attempt, step))
         if manifest is None:
             return None
         named = folder.with_name(f"global_step_{step}")
         folder.rename(named)
-        message = f"Going on from the checkpoint of step {step}."
+        message = f"Going on from the checkpoint of step {step} of {manifest.run_id}."
         self.report.event("Normal", "Resumed", message, step)
         return named
 

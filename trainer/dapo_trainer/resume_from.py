@@ -1,0 +1,49 @@
+"""`checkpoints.resumeFrom`: which checkpoint of which run a new run starts from."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from dapo_core.errors import CheckpointError
+from dapo_core.manifest import Manifest
+from dapo_core.objectstore import ObjectStore, open_store
+from dapo_trainer.checkpoints import CheckpointStore
+
+_URI = re.compile(r"^(?P<root>.+://.*)/(?P<run>[^/]+)/checkpoints/step-(?P<step>\d+)/?$")
+
+
+@dataclass(frozen=True)
+class Source:
+    """`root`: the store's URL, None for the run's own store; `step`: None for the newest."""
+
+    run_id: str
+    step: int | None
+    root: str | None = None
+
+
+def parse(reference: str) -> Source:
+    """A checkpoint's URI (as `dapo show` prints it), `run-id`, or `run-id@step`. Raises CheckpointError."""
+    if "://" not in reference:
+        run_id, _, step = reference.partition("@")
+        return Source(run_id, int(step) if step else None)
+    match = _URI.match(reference)
+    if match is None:
+        raise CheckpointError(
+            f"spec.checkpoints.resumeFrom is {reference}, which names no checkpoint: write .../RUN/checkpoints/step-N."
+        )
+    return Source(match["run"], int(match["step"]), match["root"])
+
+
+def restore(reference: str, own_store: ObjectStore, into: Path) -> Manifest:
+    """Bring the checkpoint that `reference` names to `into`, verified. Raises CheckpointError when there is none."""
+    source = parse(reference)
+    store = own_store if source.root is None else open_store(source.root)
+    checkpoints = CheckpointStore(store, source.run_id)
+    if source.step is not None:
+        manifest = checkpoints.manifest(source.step)
+        checkpoints.restore(manifest, into)
+        return manifest
+    newest = checkpoints.restore_newest(into)
+    if newest is None:
+        raise CheckpointError(f"spec.checkpoints.resumeFrom is {reference}, but that run has no checkpoint.")
+    return newest
