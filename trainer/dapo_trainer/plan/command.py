@@ -58,6 +58,15 @@ def _leaves(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
+def _wide(*columns: str, title: str) -> Table:
+    """A table whose cells are folded, never cut: a name of which a part is missing is of no use."""
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    table.add_column("from", no_wrap=True)
+    return table
+
+
 def _items(tree: Any, path: str) -> dict[str, Any]:
     """Every value of a YAML tree by its dotted path, list members by index, as `field_sources` names them."""
     below: dict[str, Any] = {}
@@ -74,7 +83,7 @@ def _sources_table(raw: dict[str, Any], job: DAPOJob) -> Table:
     """Every field of the job that has a value, and who gave it."""
     sources = field_sources(raw)
     values = _items(job.spec.model_dump(by_alias=True, mode="json", exclude_none=True), "spec")
-    table = Table("field", "value", "from", title="The job", title_justify="left")
+    table = _wide("field", "value", title="The job")
     for field, value in values.items():
         origin = sources.get(field, "default")
         table.add_row(field.removeprefix("spec."), str(value), origin, style=None if origin == "file" else "dim")
@@ -86,9 +95,7 @@ def _verl_table(job: DAPOJob, placement: Placement) -> Table:
     paths = _paths(job)
     config = compose(job.spec, placement, paths)
     mine, theirs = overrides(job.spec, placement, paths), _leaves(job.spec.verl_overrides)
-    table = Table(
-        "verl key", "value", "from", title="verl's configuration, where it is not its default", title_justify="left"
-    )
+    table = _wide("verl key", "value", title="verl's configuration, where it is not its default")
     for key in sorted({*mine, *theirs}):
         value = OmegaConf.select(config, key)
         table.add_row(key, str(value), "verlOverrides" if key in theirs else "the job")

@@ -32,7 +32,7 @@ def _buckets(weights: Iterator[Named], limit: int) -> Iterator[list[Named]]:
 
 def _frames(bucket: list[Named]) -> list[Any]:
     header = pickle.dumps([(name, weight.dtype, weight.shape) for name, weight in bucket])
-    return [header, *(weight.view(torch.uint8).reshape(-1).numpy().data for _, weight in bucket)]
+    return [header, *(weight.reshape(-1).view(torch.uint8).numpy().data for _, weight in bucket)]
 
 
 def _tensors(frames: list[Any]) -> list[Named]:
