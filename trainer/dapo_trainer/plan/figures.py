@@ -37,7 +37,7 @@ def pods(spec: DAPOJobSpec) -> Iterator[Pod]:
     separated = topology.mode == "Separated"
     engines = topology.vllm_replicas
     yield Pod("head", 1, "Ray head and the driver", 0, head.resources.cpu, head.resources.memory)
-    work = f"{trainer.gpus_per_pod} FSDP rank(s)" + (
+    work = f"{trainer.ranks // trainer.replicas} FSDP rank(s)" + (
         "" if separated else f", {engines} vLLM engine(s) in all, taking turns"
     )
     yield Pod("trainer", trainer.replicas, work, trainer.gpus_per_pod, trainer.resources.cpu, trainer.resources.memory)
