@@ -7,6 +7,7 @@ score its responses); generation is vLLM's, and a group's tensors go to Transfer
 import asyncio
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -26,6 +27,24 @@ from dapo_trainer.verl_adapter.session import current
 
 VALIDATION = "val"
 Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A response that has been judged; `truncated`: it ran into the limit of tokens."""
+
+    response: Response
+    text: str
+    scored: Scored
+    truncated: bool
+
+    @property
+    def tokens(self) -> int:
+        return len(self.response.token_ids)
+
+    def sample(self, question: str, truth: str) -> Sample:
+        verdict, reward = self.scored.verdict, self.scored.reward
+        return Sample(question, self.text, truth, reward, float(verdict.correct), self.tokens, self.truncated)
 
 
 class GroupAgentLoopManager:
@@ -68,23 +87,32 @@ class GroupAgentLoopManager:
             list(row["raw_prompt"]), add_generation_prompt=True, tokenize=True, return_dict=False
         )
         sampling, count = self._sampling(partition, row)
-        budget = self._config.response_length
-        responses = await self._client.generate_group(prompt, count, budget, sampling)
-        texts = [self._tokenizer.decode(r.token_ids, skip_special_tokens=True) for r in responses]
-        truth = str(row["reward_model"]["ground_truth"])
-        question = row["raw_prompt"][-1]["content"]
-        scored = await self._scorer.score(question, texts, [len(r.token_ids) for r in responses], truth)
-        truncated = [not self._ended(r) for r in responses]
+        responses = await self._client.generate_group(prompt, count, self._config.response_length, sampling)
+        answers = await self._judge(row, responses)
         if self._wants_samples(partition, row):
-            rows = _samples(question, texts, truth, responses, scored, truncated)
-            current().samples += [(partition, sample) for sample in rows]
+            current().samples.extend((partition, answer.sample(_question(row), _truth(row))) for answer in answers)
         if partition == VALIDATION:
-            lengths = [len(r.token_ids) for r in responses]
-            current().evaluated.append(Evaluated(row["data_source"], [s.verdict for s in scored], lengths))
-            current().ledger.finish(VALIDATION, [self._outcome(row["uid"], responses, scored, truncated, [])])
+            current().evaluated.append(
+                Evaluated(row["data_source"], [a.scored.verdict for a in answers], [a.tokens for a in answers])
+            )
+            current().ledger.finish(VALIDATION, [_outcome(row["uid"], answers, [])])
             return
-        members = self._members(row, prompt, responses, scored, truncated)
-        await self._outbox.put((self._outcome(row["uid"], responses, scored, truncated, members), members))
+        members = self._members(row, prompt, answers)
+        await self._outbox.put((_outcome(row["uid"], answers, members), members))
+
+    async def _judge(self, row: Row, responses: list[Response]) -> list[Answer]:
+        texts = [self._tokenizer.decode(r.token_ids, skip_special_tokens=True) for r in responses]
+        lengths = [len(r.token_ids) for r in responses]
+        scored = await self._scorer.score(_question(row), texts, lengths, _truth(row))
+        return [
+            Answer(response, text, score, self._truncated(response))
+            for response, text, score in zip(responses, texts, scored, strict=True)
+        ]
+
+    def _truncated(self, response: Response) -> bool:
+        """Cut at the limit. A model may end with other tokens than the tokenizer's own, so a short one never counts."""
+        full = len(response.token_ids) >= self._config.response_length
+        return bool(full and response.token_ids[-1] != self._tokenizer.eos_token_id)
 
     def _sampling(self, partition: str, row: Row) -> tuple[dict[str, Any], int]:
         rollout = self._config
@@ -97,34 +125,13 @@ class GroupAgentLoopManager:
         every = self._settings["log_samples_every"]
         return bool(every) and (partition == VALIDATION or row["global_steps"] % every == 0)
 
-    def _ended(self, response: Response) -> bool:
-        return bool(response.token_ids) and response.token_ids[-1] == self._tokenizer.eos_token_id
-
-    @staticmethod
-    def _outcome(
-        uid: str, responses: list[Response], scored: list[Scored], truncated: list[bool], members: list[Row]
-    ) -> GroupOutcome:
-        counted = [(r, s) for r, s in zip(responses, scored, strict=True) if s.counted]
-        return GroupOutcome(
-            uid=uid,
-            correct=sum(s.verdict.correct for _, s in counted),
-            rewards=tuple(s.reward for _, s in counted),
-            lengths=tuple(len(r.token_ids) for r, _ in counted),
-            truncated=sum(truncated),
-            failures=sum(s.verdict.failure is not None for s in scored),
-            keys=tuple(member["key"] for member in members),
-            tags=tuple(member["tag"] for member in members),
-        )
-
-    def _members(
-        self, row: Row, prompt: list[int], responses: list[Response], scored: list[Scored], truncated: list[bool]
-    ) -> list[Row]:
+    def _members(self, row: Row, prompt: list[int], answers: list[Answer]) -> list[Row]:
         """Queue rows of the responses that count; a truncated one carries no loss when the overlong filter is on."""
         masks = self._settings["overlong"]["filter"]
         return [
-            _member(row, index, prompt, response, score, cut, masked=masks and cut)
-            for index, (response, score, cut) in enumerate(zip(responses, scored, truncated, strict=True))
-            if score.counted and response.token_ids
+            _member(row, index, prompt, answer, masked=masks and answer.truncated)
+            for index, answer in enumerate(answers)
+            if answer.scored.counted and answer.tokens
         ]
 
     async def _post(self) -> None:
@@ -159,13 +166,34 @@ def _report_crash(future: Any) -> None:
         current().ledger.fail(error)
 
 
-def _member(
-    row: Row, index: int, prompt: list[int], response: Response, score: Scored, truncated: bool, masked: bool
-) -> Row:
+def _question(row: Row) -> str:
+    return str(row["raw_prompt"][-1]["content"])
+
+
+def _truth(row: Row) -> str:
+    return str(row["reward_model"]["ground_truth"])
+
+
+def _outcome(uid: str, answers: list[Answer], members: list[Row]) -> GroupOutcome:
+    counted = [answer for answer in answers if answer.scored.counted]
+    return GroupOutcome(
+        uid=uid,
+        correct=sum(answer.scored.verdict.correct for answer in counted),
+        rewards=tuple(answer.scored.reward for answer in counted),
+        lengths=tuple(answer.tokens for answer in counted),
+        truncated=sum(answer.truncated for answer in answers),
+        failures=sum(answer.scored.verdict.failure is not None for answer in answers),
+        keys=tuple(member["key"] for member in members),
+        tags=tuple(member["tag"] for member in members),
+    )
+
+
+def _member(row: Row, index: int, prompt: list[int], answer: Answer, masked: bool) -> Row:
     """One response as the trainer's queue keeps it: verl's field names, its tags, its key `{uid}_{session}_{index}`."""
+    response = answer.response
     prompts, responses = torch.tensor(prompt), torch.tensor(response.token_ids)
     rewards = torch.zeros(len(responses))
-    rewards[-1] = score.reward
+    rewards[-1] = answer.scored.reward
     mask = torch.zeros_like(responses) if masked else torch.ones_like(responses)
     total = len(prompts) + len(responses)
     fields = {
@@ -186,24 +214,10 @@ def _member(
         "prompt_len": len(prompts),
         "response_len": len(responses),
         "seq_len": total,
-        "correct": score.verdict.correct,
-        "truncated": truncated,
+        "correct": answer.scored.verdict.correct,
+        "truncated": answer.truncated,
         "global_steps": row["global_steps"],
         "min_global_steps": response.versions[0],
         "max_global_steps": response.versions[1],
     }
     return {"key": f"{row['uid']}_{index}_0", "fields": fields, "tag": tag}
-
-
-def _samples(
-    question: str,
-    texts: list[str],
-    truth: str,
-    responses: list[Response],
-    scored: list[Scored],
-    truncated: list[bool],
-) -> list[Sample]:
-    return [
-        Sample(question, text, truth, s.reward, float(s.verdict.correct), len(response.token_ids), cut)
-        for text, response, s, cut in zip(texts, responses, scored, truncated, strict=True)
-    ]

@@ -1,0 +1,88 @@
+"""The demo's curves of several runs in one picture, and its figures as a table.
+
+    for seed in 0 1 2; do SEED=$seed make demo; done
+    python benchmarks/demo_curves.py RUN RUN RUN --picture docs/images/demo-curves.svg
+
+A RUN is a run id of ./runs (`dapo runs`).
+"""
+
+import argparse
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+from dapo_core import metrics
+from dapo_core.db import MetadataReader, open_reader
+
+VALIDATION = "val-core/arithmetic/acc/mean@8"
+PANELS = (
+    ("Validation mean@8", (VALIDATION,)),
+    ("Accuracy of all generated", (metrics.ACCURACY_GENERATED,)),
+    ("Response length, tokens", (metrics.LENGTH_MEAN,)),
+    ("Entropy, nats a token", (metrics.ENTROPY,)),
+    ("Mean probability", (metrics.MEAN_PROBABILITY,)),
+    ("Groups: all right (solid), all wrong (dashed)", (metrics.GROUPS_ALL_RIGHT, metrics.GROUPS_ALL_WRONG)),
+)
+
+
+def curve(reader: MetadataReader, run: str, metric: str) -> tuple[list[int], list[float]]:
+    points = reader.curve(run, metric)
+    return [p.step for p in points], [p.number for p in points]
+
+
+def draw(reader: MetadataReader, runs: list[str], picture: Path) -> None:
+    figure, axes = plt.subplots(2, 3, figsize=(13, 6.5), constrained_layout=True)
+    colours = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # told apart by colour-blind people
+    for axis, (title, names) in zip(axes.flat, PANELS, strict=True):
+        for run, colour in zip(runs, colours, strict=False):
+            for name, style in zip(names, ("-", "--"), strict=False):
+                steps, values = curve(reader, run, name)
+                marker = "o" if name == VALIDATION else None
+                axis.plot(steps, values, style, color=colour, marker=marker, linewidth=1.6, label=run)
+        axis.set_title(title, fontsize=10)
+        axis.grid(alpha=0.3)
+    axes[0][0].axhline(0.8, color="grey", linewidth=0.8, linestyle=":")
+    for axis in axes[1]:
+        axis.set_xlabel("step")
+    drawn = enumerate(colours[: len(runs)])
+    handles = [plt.Line2D([], [], color=colour, label=f"seed {seed}") for seed, colour in drawn]
+    axes[0][1].legend(handles=handles, fontsize=9)
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(picture)
+
+
+def row(reader: MetadataReader, run_id: str) -> str:
+    _, values = curve(reader, run_id, VALIDATION)
+    found = reader.run(run_id)
+    assert found is not None and found.ended_at and found.started_at
+    points = reader.curve(run_id, VALIDATION)
+    reached = next((p for p in points if p.number >= 0.8), None)
+    when = f"step {reached.step}, {reached.ts - found.started_at:.0f} s" if reached else "not reached"
+    length = curve(reader, run_id, metrics.LENGTH_MEAN)[1]
+    entropy = curve(reader, run_id, metrics.ENTROPY)[1]
+    return (
+        f"| {run_id} | {values[0]:.1%} | {values[-1]:.1%} | {when} | {found.ended_at - found.started_at:.0f} s | "
+        f"{length[0]:.1f} -> {length[-1]:.1f} | {entropy[0]:.3f} -> {entropy[-1]:.3f} |"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("runs", nargs="+")
+    parser.add_argument("--home", type=Path, default=Path("runs"))
+    parser.add_argument("--picture", type=Path)
+    arguments = parser.parse_args()
+    reader = open_reader(f"sqlite:///{arguments.home.resolve() / 'dapo.db'}")
+    print("| run | before | after | 80 % reached | whole run | tokens | entropy |")
+    print("| --- " * 7 + "|")
+    for run in arguments.runs:
+        print(row(reader, run))
+    if arguments.picture is not None:
+        draw(reader, arguments.runs, arguments.picture)
+
+
+if __name__ == "__main__":
+    main()
