@@ -248,7 +248,7 @@ class TestProcesses:
         assert trainer is not None
         process.kill()
         process.communicate()
-        until(lambda: trainer.pid not in table() or table()[trainer.pid].identity != trainer)
+        until(lambda: trainer not in {found.identity for found in table().values()})
         assert bench.left() != [], "the orphans were to outlive both"
         reached = int((bench.run.path / "fake-checkpoint").read_text())
         code, out = bench.all_of({"steps": reached + 3})
