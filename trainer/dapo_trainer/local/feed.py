@@ -5,7 +5,6 @@ from pathlib import Path
 
 from dapo_trainer.local.ports import Step
 from dapo_trainer.local.view_model import Note
-from dapo_trainer.local.words import size
 from dapo_trainer.records import Record
 from dapo_trainer.spool import SpoolReader
 
@@ -26,13 +25,10 @@ class SpoolFeed:
 
 
 def news_of(record: Record) -> Step | Note | None:
-    """What a record means to whoever watches; None for what is not shown."""
+    """What a record means to whoever watches; None for what is not shown (a checkpoint comes with an event)."""
     if record.kind == "step":
         return Step(record.attempt, record.step or 0, record.ts, record.numbers)
     if record.kind == "event":
         body = record.body
         return Note(record.ts, str(body["reason"]), str(body["message"]), warning=body.get("type") == "Warning")
-    if record.kind == "checkpoint" and record.body.get("state") == "committed":
-        written = record.body.get("size_bytes")
-        return Note(record.ts, "Checkpoint", f"step {record.step} committed{f', {size(written)}' if written else ''}")
     return None

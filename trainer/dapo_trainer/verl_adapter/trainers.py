@@ -168,17 +168,20 @@ def _worth_reading(logged: list[tuple[str, Sample]]) -> list[Sample]:
 
 
 def _sampling_metrics(tally: Tally, carried: int) -> dict[str, float]:
-    generated, groups = max(tally.generated, 1), tally.groups
-    scored = max(tally.responses, 1)
-    return {f"dapo/groups/{kind}": groups[kind] / generated for kind in Kind} | {
+    """A step that was filled by carried groups alone generated none: its shares have no value then, not zero."""
+    counts = {
         metrics.GROUPS_GENERATED: tally.generated,
         metrics.GROUPS_CARRIED: carried,
         metrics.GROUPS_DROPPED: tally.dropped,
         metrics.GENERATION_BATCHES: tally.generated / max(tally.batch, 1),
-        metrics.ACCURACY_GENERATED: tally.correct / scored,
-        metrics.REWARD_GENERATED: tally.reward / scored,
         metrics.REWARD_FAILURES: tally.failures,
     }
+    if tally.generated:
+        counts |= {f"dapo/groups/{kind}": tally.groups[kind] / tally.generated for kind in Kind}
+    if tally.responses:
+        counts[metrics.ACCURACY_GENERATED] = tally.correct / tally.responses
+        counts[metrics.REWARD_GENERATED] = tally.reward / tally.responses
+    return counts
 
 
 def _trained_metrics(batch: KVBatchMeta) -> dict[str, float]:
