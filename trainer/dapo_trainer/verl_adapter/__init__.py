@@ -2,7 +2,7 @@
 
 | module | verl's extension point |
 | --- | --- |
-| cpu_platform, cpu_vllm | `PlatformRegistry`, entry point `verl.plugins` |
+| cpu_platform, cpu_vllm, import_hooks | `PlatformRegistry`, entry point `verl.plugins` |
 | policy_loss | `register_policy_loss`, through `model.external_lib` |
 | tcp_transport | `CheckpointEngineRegistry`, through `checkpoint_engine.custom_backend_module` |
 | cluster, runner | `TaskRunnerV1`'s sequence |
