@@ -1,9 +1,9 @@
 """The demo's curves of several runs in one picture, and its figures as a table.
 
     for seed in 0 1 2; do SEED=$seed make demo; done
-    python benchmarks/demo_curves.py RUN RUN RUN --picture docs/images/demo-curves.svg
+    python benchmarks/demo_curves.py runs/arithmetic-* --picture docs/images/demo-curves.svg
 
-A RUN is a run id of ./runs (`dapo runs`).
+A run is named by its folder.
 """
 
 import argparse
@@ -28,20 +28,24 @@ PANELS = (
 )
 
 
+def reader_of(run: Path) -> MetadataReader:
+    return open_reader(f"sqlite:///{run.resolve().parent / 'dapo.db'}")
+
+
 def curve(reader: MetadataReader, run: str, metric: str) -> tuple[list[int], list[float]]:
     points = reader.curve(run, metric)
     return [p.step for p in points], [p.number for p in points]
 
 
-def draw(reader: MetadataReader, runs: list[str], picture: Path) -> None:
+def draw(runs: list[Path], picture: Path) -> None:
     figure, axes = plt.subplots(2, 3, figsize=(13, 6.5), constrained_layout=True)
     colours = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # told apart by colour-blind people
     for axis, (title, names) in zip(axes.flat, PANELS, strict=True):
         for run, colour in zip(runs, colours, strict=False):
             for name, style in zip(names, ("-", "--"), strict=False):
-                steps, values = curve(reader, run, name)
+                steps, values = curve(reader_of(run), run.name, name)
                 marker = "o" if name == VALIDATION else None
-                axis.plot(steps, values, style, color=colour, marker=marker, linewidth=1.6, label=run)
+                axis.plot(steps, values, style, color=colour, marker=marker, linewidth=1.6)
         axis.set_title(title, fontsize=10)
         axis.grid(alpha=0.3)
     axes[0][0].axhline(0.8, color="grey", linewidth=0.8, linestyle=":")
@@ -54,7 +58,8 @@ def draw(reader: MetadataReader, runs: list[str], picture: Path) -> None:
     figure.savefig(picture)
 
 
-def row(reader: MetadataReader, run_id: str) -> str:
+def row(folder: Path) -> str:
+    reader, run_id = reader_of(folder), folder.name
     _, values = curve(reader, run_id, VALIDATION)
     found = reader.run(run_id)
     assert found is not None and found.ended_at and found.started_at
@@ -71,17 +76,15 @@ def row(reader: MetadataReader, run_id: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("runs", nargs="+")
-    parser.add_argument("--home", type=Path, default=Path("runs"))
+    parser.add_argument("runs", nargs="+", type=Path)
     parser.add_argument("--picture", type=Path)
     arguments = parser.parse_args()
-    reader = open_reader(f"sqlite:///{arguments.home.resolve() / 'dapo.db'}")
     print("| run | before | after | 80 % reached | whole run | tokens | entropy |")
     print("| --- " * 7 + "|")
     for run in arguments.runs:
-        print(row(reader, run))
+        print(row(run))
     if arguments.picture is not None:
-        draw(reader, arguments.runs, arguments.picture)
+        draw(arguments.runs, arguments.picture)
 
 
 if __name__ == "__main__":
