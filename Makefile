@@ -5,9 +5,11 @@ BIN := .dapo/venv/bin
 SEED ?= 0
 # Each seed has a model and data of its own; examples/arithmetic.yaml names those of seed 0.
 DEMO := .dapo/demo$(if $(filter-out 0,$(SEED)),-$(SEED))
-SEEDED := $(if $(filter-out 0,$(SEED)),--set data.seed=$(SEED) --set model.source=../$(DEMO)/model \
-	--set 'data.train=[{source: ../$(DEMO)/train.parquet}]' --set 'data.validation=[{name: arithmetic, \
-	source: ../$(DEMO)/validation.parquet, samplesPerPrompt: 8, temperature: 1.0, topP: 1.0}]')
+ifneq ($(SEED),0)
+SEEDED := --set data.seed=$(SEED) --set model.source=../$(DEMO)/model \
+	--set 'data.train=[{source: ../$(DEMO)/train.parquet}]' \
+	--set 'data.validation=[{name: arithmetic, source: ../$(DEMO)/validation.parquet, samplesPerPrompt: 8, topP: 1.0}]'
+endif
 UPGRADE ?=
 COMPILE = "$$(scripts/setup.sh uv)" pip compile pyproject.toml --quiet --universal --python-version 3.11 \
 	--generate-hashes --no-emit-index-url --custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade)
