@@ -16,13 +16,14 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import psutil
 
 ROOT = Path(__file__).parents[1]
 SAMPLE_SECONDS = 0.2
-FIRST_STEPS = "1"
+STEPS = 2  # the second one's beginning is the first one's end
 
 
 @dataclass
@@ -57,26 +58,23 @@ def _title(process: psutil.Process) -> str:
     return Path(next((word for word in words if word.endswith((".py", "/dapo"))), words[0])).name[:40]
 
 
-def watch(job: Path, home: Path) -> tuple[Watch, float]:
+def watch(job: Path, home: Path) -> Watch:
     command = [str(Path(sys.executable).parent / "dapo"), "run", str(job), "--quiet", "--home", str(home)]
-    command += ["--set", f"schedule.steps={FIRST_STEPS}", "--set", "schedule.checkpointEvery=1000"]
+    command += ["--set", f"schedule.steps={STEPS}", "--set", "schedule.checkpointEvery=1000"]
     seen = Watch(time.time())
     process = psutil.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
-    first_step = float("nan")
     try:
         while process.poll() is None:
             try:
                 seen.look(home, process)
             except (psutil.Error, ValueError, OSError):
                 continue
-            if first_step != first_step and any(name == "sync" for name, _ in seen.phases):
-                first_step = time.time() - seen.began
             time.sleep(SAMPLE_SECONDS)
     finally:
         if process.is_running() and process.poll() is None:
             process.send_signal(signal.SIGTERM)
             process.wait(120)
-    return seen, first_step
+    return seen
 
 
 def main() -> None:
@@ -88,15 +86,14 @@ def main() -> None:
         os.sync()
         Path("/proc/sys/vm/drop_caches").write_text("3")
     with tempfile.TemporaryDirectory() as home:
-        seen, first_step = watch(arguments.job, Path(home))
+        seen = watch(arguments.job, Path(home))
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
-    print(f"first step finished after {first_step:.1f} s ({'cold' if arguments.cold else 'warm'})")
-    ends = [at for _, at in seen.phases[1:]]
+    generations = [at for name, at in seen.phases if name == "generate"]
+    print(f"first step finished after {generations[1]:.1f} s ({'cold' if arguments.cold else 'warm'})")
     print(f"{seen.phases[0][1]:8.1f} s  before the trainer's first word")
-    for (name, at), end in zip(seen.phases, ends, strict=False):
-        print(f"{end - at:8.1f} s  {name}")
-        if name == "sync":
-            break
+    for (name, at), (_, end) in pairwise(seen.phases):
+        if at < generations[1]:
+            print(f"{end - at:8.1f} s  {name}")
     print("peak memory")
     for title, size in sorted(seen.peaks.items(), key=lambda item: -item[1]):
         if size > 50 << 20:
