@@ -73,7 +73,7 @@ class Trainer:
         self.places, self.job = places, job
         self.stop = threading.Event()
         self.training = False
-        self.last_step: int | None = None
+        self._session: Any = None  # the adapter's, which is imported late
         self._writer: MetadataWriter = open_writer(places.metadata_url)
         self._spool = Spool(places.work / "spool", places.attempt)
         earlier = sorted(places.work.parent.glob("attempt-*/spool")) if places.work.name.startswith("attempt-") else []
@@ -112,7 +112,7 @@ class Trainer:
         assert isinstance(settings, dict)
         step = 0 if resumed is None else int(resumed.name.rpartition("_")[2])
         session = Session(self.report, settings, stop=self.stop, last_recorded=step, last_saved=step)
-        self._session: Any = session
+        self._session = session
         runner.run(config, session, cluster, on_ready=self._ready)
         cluster.close()
 
@@ -181,8 +181,7 @@ class Trainer:
 
     @property
     def step(self) -> int | None:
-        session = getattr(self, "_session", None)
-        return None if session is None else session.last_recorded
+        return None if self._session is None else self._session.last_recorded
 
 
 def ending(error: BaseException) -> tuple[ExitCode | int, str, str]:

@@ -107,8 +107,7 @@ class _Hooks:
         super()._compute_metrics(batch, metrics, timing_raw, global_steps=global_steps, epoch=epoch)  # type: ignore[misc]
         metrics |= _sampling_metrics(self.replay_buffer.tally, self.replay_buffer.carried)
         metrics |= _trained_metrics(batch)
-        self._record(metrics)
-        current().recorded(global_steps, _scalars(metrics))
+        current().recorded(global_steps, self._record(metrics))
         if current().stop.is_set():
             raise Stopped
 
@@ -116,12 +115,14 @@ class _Hooks:
     def _in_step(self) -> bool:
         return bool(getattr(self, "timing_raw", None))
 
-    def _record(self, metrics: dict[str, Any]) -> None:
-        report, session = current().report, current()
-        report.step(self.global_steps, _scalars(metrics))
+    def _record(self, metrics: dict[str, Any]) -> dict[str, float]:
+        """Report the numbers among `metrics` as those of this step, and give them back."""
+        report, session, values = current().report, current(), _scalars(metrics)
+        report.step(self.global_steps, values)
         logged, session.samples = session.samples, []
         if logged:
             report.samples(self.global_steps, _worth_reading(logged))
+        return values
 
 
 @register_trainer("dapo_colocated")
