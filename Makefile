@@ -58,6 +58,7 @@ lock: ## the locked requirement files; UPGRADE=1 moves to the newest versions
 	$(COMPILE) --extra operator --constraint requirements/dev.txt -o requirements/operator.txt
 	$(COMPILE) --extra dashboard --constraint requirements/dev.txt -o requirements/dashboard.txt
 	$(COMPILE) --extra gpu -o requirements/gpu.txt
+	$(COMPILE) --extra bench -o requirements/bench.txt
 
 clean: ## remove what was installed and made; runs/ stays
 	rm -rf .dapo build *.egg-info .hypothesis .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
