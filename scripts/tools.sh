@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# tools.sh NAME...: prints the path of each server or tool that the tests start, making first what is not there.
+#
+# A tool is taken from .dapo/tools, else unpacked from the cache (a folder with NAME.xz and SHA256SUMS; a wrong sum is
+# as good as none), else built with Go. Parallel calls wait for each other.
+#   DAPO_TOOLS_CACHE   the cache's folder; by default ../shared/bin, beside this repository
+set -euo pipefail
+readonly CALLED_FROM=$PWD
+cd "$(dirname "$0")/.."
+readonly ROOT=$PWD TOOLS=.dapo/tools
+CACHE=$(cd "$CALLED_FROM" && realpath -m "${DAPO_TOOLS_CACHE:-$ROOT/../shared/bin}")
+readonly CACHE
+
+readonly KUBERNETES=1.34.4
+readonly KUBE_NAMES="kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy kubectl"
+declare -rA VERSION=(
+    [etcd]=3.6.16 [kube]=$KUBERNETES [kwok]=0.8.0 [coredns]=1.15.0 [helm]=3.22.0 [minio]=20260212201848
+)
+# What `go install` can build by itself; kube and etcd have a go.mod of their own under scripts/tools.
+declare -rA PACKAGE=(
+    [kwok]=sigs.k8s.io/kwok/cmd/kwok@v0.8.0
+    [coredns]=github.com/coredns/coredns@v1.15.0
+    [helm]=helm.sh/helm/v3/cmd/helm@v3.22.0
+    [minio]=github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c
+)
+
+say() { printf 'tools: %s\n' "$*" >&2; }
+fail() { say "$@"; exit 1; }
+
+# The program that holds NAME: six of Kubernetes' are one, told apart by the name they are called by.
+program_of() { case " $KUBE_NAMES " in *" $1 "*) echo kube ;; *) echo "$1" ;; esac; }
+
+folder_of() { echo "$TOOLS/$1-${VERSION[$1]}"; }
+
+in_cache() {
+    [ -f "$CACHE/$1.xz" ] && [ -f "$CACHE/SHA256SUMS" ] || return 1
+    (cd "$CACHE" && grep -E "^[0-9a-f]{64}  $1\.xz\$" SHA256SUMS | sha256sum --check --status) && return
+    say "$CACHE/$1.xz is not what its SHA256SUMS says: building $1 instead"
+    return 1
+}
+
+unpack() { # PROGRAM FILE
+    if ! command -v xz >/dev/null; then
+        [ "$(id -u)" = 0 ] || fail "xz is missing: install the Debian package xz-utils, or your system's package of it"
+        say "installing the Debian package xz-utils"
+        { apt-get install -y -qq xz-utils || { apt-get update -qq && apt-get install -y -qq xz-utils; }; } >/dev/null 2>&1
+    fi
+    xz -dc "$CACHE/$1.xz" >"$2"
+    chmod +x "$2"
+}
+
+build() { # PROGRAM FILE
+    command -v go >/dev/null ||
+        fail "$1 is neither in $TOOLS nor in $CACHE, and Go is not there to build it: install Go 1.26 (https://go.dev/dl)" \
+            "or set DAPO_TOOLS_CACHE to a folder that holds $1.xz and SHA256SUMS"
+    say "building $1 ${VERSION[$1]} with Go; on two cores that takes one to nine minutes, once"
+    local flags="-s -w" begun=$SECONDS at=k8s.io/client-go/pkg/version k8s=k8s.io/component-base/version
+    if [ "$1" = kube ]; then
+        flags+=" -X $k8s.gitVersion=v$KUBERNETES -X $k8s.gitMajor=1 -X $k8s.gitMinor=34 -X $at.gitVersion=v$KUBERNETES"
+    fi
+    if [ -d "scripts/tools/$1" ]; then
+        (cd "scripts/tools/$1" && CGO_ENABLED=0 go build -trimpath -ldflags "$flags" -o "$ROOT/$2" .)
+    else
+        CGO_ENABLED=0 GOBIN="$ROOT/$2.bin" go install -trimpath -ldflags "$flags" "${PACKAGE[$1]}"
+        mv "$2.bin/$1" "$2" && rmdir "$2.bin"
+    fi || fail "$1 could not be built: what Go says is above"
+    say "$1 built in $((SECONDS - begun)) s"
+}
+
+# A program appears under its name only when it is whole.
+make_program() {
+    local folder part name
+    folder=$(folder_of "$1")
+    part=$folder/.$1.part
+    mkdir -p "$folder"
+    if in_cache "$1"; then unpack "$1" "$part"; else build "$1" "$part"; fi
+    if [ "$1" = kube ]; then for name in $KUBE_NAMES; do ln -sf kube "$folder/$name"; done; fi
+    mv "$part" "$folder/$1"
+}
+
+[ $# -gt 0 ] || fail "name what is needed: ${!VERSION[*]} $KUBE_NAMES"
+mkdir -p $TOOLS
+for name in "$@"; do
+    program=$(program_of "$name")
+    [ -n "${VERSION[$program]:-}" ] || fail "$name is not known; there are ${!VERSION[*]} $KUBE_NAMES"
+    folder=$(folder_of "$program")
+    if [ ! -x "$folder/$program" ]; then
+        exec 9>"$folder.lock"
+        flock 9
+        if [ ! -x "$folder/$program" ]; then make_program "$program"; fi
+        exec 9>&-
+    fi
+    echo "$ROOT/$folder/$name"
+done
