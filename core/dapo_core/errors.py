@@ -6,6 +6,7 @@ DapoError
  +- ModelError        the model can not be loaded
  +- RunBusyError      another process holds this run
  +- NotInstalledError  a command's packages are not installed
+ +- DistributedFaultError  a part of the run on another process or node is gone
  +- StoreError        the metadata or object store can not be used
      +- CheckpointError   a checkpoint is missing, torn or does not fit
 """
@@ -67,6 +68,12 @@ class NotInstalledError(DapoError):
     """A command needs packages that are not installed here."""
 
     user_mistake = True
+
+
+class DistributedFaultError(DapoError):
+    """An engine, worker or node of the run is gone; a restart from the newest checkpoint is the remedy."""
+
+    exit_code = ExitCode.DISTRIBUTED
 
 
 class StoreError(DapoError):

@@ -39,7 +39,7 @@ FLUSH_SECONDS = 60.0
 UPLOAD_SECONDS = 240.0
 
 
-class StopRequested(BaseException):
+class StopRequested(KeyboardInterrupt):
     """SIGTERM before the first step: there is nothing to save."""
 
 
@@ -189,7 +189,8 @@ def ending(error: BaseException) -> tuple[ExitCode | int, str, str]:
     name, message = type(error).__name__, str(error).strip() or type(error).__name__
     if isinstance(error, DapoError):
         return ExitCode(error.exit_code) if error.exit_code in set(ExitCode) else 1, name.removesuffix("Error"), message
-    if name in ("Stopped", "StopRequested"):
+    # Ray turns what a signal's handler raises into a plain KeyboardInterrupt, and lets nothing else through.
+    if name == "Stopped" or isinstance(error, KeyboardInterrupt):
         return ExitCode.TERMINATED, "Stopped", "Stopped as asked."
     if name == "SamplingExhausted":
         return ExitCode.SAMPLING_EXHAUSTED, name, message

@@ -5,7 +5,7 @@
 | cpu_platform, cpu_vllm, import_hooks | `PlatformRegistry`, entry point `verl.plugins` |
 | policy_loss | `register_policy_loss`, through `model.external_lib` |
 | tcp_transport | `CheckpointEngineRegistry`, through `checkpoint_engine.custom_backend_module` |
-| cluster, runner | `TaskRunnerV1`'s sequence |
+| cluster, engine_watch, runner | `TaskRunnerV1`'s sequence |
 | group_server | `RolloutReplicaRegistry` |
 | group_router | `rollout.router_config_path` |
 | agent_loop | `rollout.agent.agent_loop_manager_class` |

@@ -20,6 +20,7 @@ from vllm.sampling_params import RequestOutputKind
 from dapo_trainer.verl_adapter.group_router import ServerName
 
 RESUME_PAUSE_SECONDS = 0.05
+ENGINE_LOOK_SECONDS = 0.5
 
 
 @dataclass
@@ -33,6 +34,11 @@ class Response:
 
 
 class GroupServer(vLLMHttpServer):
+    async def outlive_engine(self) -> None:
+        """Return once the engine's process has died."""
+        while not self.engine.errored:
+            await asyncio.sleep(ENGINE_LOOK_SECONDS)
+
     async def generate_group(
         self, prompts: Sequence[list[int]], budgets: Sequence[int], sampling: dict[str, Any]
     ) -> list[Response]:

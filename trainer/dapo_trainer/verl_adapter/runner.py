@@ -12,6 +12,7 @@ from verl.utils.import_utils import load_class_from_fqn
 
 from dapo_trainer.verl_adapter import group_server, trainers
 from dapo_trainer.verl_adapter.cluster import Cluster
+from dapo_trainer.verl_adapter.engine_watch import EngineWatch
 from dapo_trainer.verl_adapter.session import Session, Stopped, open_session
 
 assert trainers  # imported for its registrations
@@ -32,12 +33,18 @@ def run(config: DictConfig, session: Session, cluster: Cluster, on_ready: Callab
     agent_loop = manager.create(config=config, llm_client=trainer.get_llm_client())
     on_ready()
     try:
+        with EngineWatch(trainer.servers):
+            _fit(trainer, agent_loop, session)
+    finally:
+        agent_loop.close()
+
+
+def _fit(trainer: Any, agent_loop: Any, session: Session) -> None:
+    try:
         trainer.fit(agent_loop)
     except Stopped:
         _save_where_it_stands(trainer, session)
         raise
-    finally:
-        agent_loop.close()
 
 
 def _save_where_it_stands(trainer: Any, session: Session) -> None:

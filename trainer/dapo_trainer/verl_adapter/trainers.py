@@ -22,6 +22,7 @@ from dapo_trainer.samples import Sample
 from dapo_trainer.sampling import Kind, Tally
 from dapo_trainer.verl_adapter.agent_loop import VALIDATION
 from dapo_trainer.verl_adapter.group_buffer import WAKE_SECONDS, GroupBuffer
+from dapo_trainer.verl_adapter.group_router import ServerName
 from dapo_trainer.verl_adapter.group_server import GroupClient
 from dapo_trainer.verl_adapter.session import Stopped, current
 
@@ -132,6 +133,10 @@ class Colocated(_Hooks, PPOTrainerSync):
     def get_llm_client(self) -> LLMServerClient:
         return self.llm_server_manager.get_client(client_cls=GroupClient)
 
+    @property
+    def servers(self) -> list[ServerName]:
+        return list(self.llm_server_manager.server_handles)
+
 
 @register_trainer("dapo_separated")
 class Separated(_Hooks, PPOTrainerSeparateAsync):
@@ -145,6 +150,10 @@ class Separated(_Hooks, PPOTrainerSeparateAsync):
 
     def get_llm_client(self) -> LLMServerClient:
         return self.standalone_server_manager.get_client(client_cls=GroupClient)
+
+    @property
+    def servers(self) -> list[ServerName]:
+        return list(self.standalone_server_manager.server_handles)
 
     def prepare_step(self) -> dict[str, float]:
         self._phase("generate")

@@ -1,0 +1,59 @@
+"""The FSDP shards of a checkpoint put together by verl's model merger, in the number format of the model."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed.tensor import DTensor
+from transformers import AutoConfig
+from verl.model_merger.base_model_merger import ModelMergerConfig
+from verl.model_merger.fsdp_model_merger import FSDPModelMerger, merge_non_dtensor_shards
+
+
+class Merger(FSDPModelMerger):
+    """verl's merger rounds every weight to bfloat16 and holds all shards in memory.
+
+    Here a weight keeps the format that vLLM sampled with in training, and the shards are mapped, not read: what is
+    held is one whole model, and a model trained in float32 is exported as it is.
+    """
+
+    def _load_and_merge_state_dicts(
+        self, world_size: int, total_shards: int, mesh_shape: tuple[int, ...], mesh_dim_names: tuple[str, ...]
+    ) -> dict[str, torch.Tensor]:
+        folder = Path(self.config.local_dir)
+        shards: list[dict[str, Any]] = [
+            torch.load(
+                folder / f"model_world_size_{world_size}_rank_{rank}.pt",
+                map_location="cpu",
+                weights_only=False,
+                mmap=True,
+            )
+            for rank in range(total_shards)
+        ]
+        return {name: self._whole(name, [shard.pop(name) for shard in shards]) for name in list(shards[0])}
+
+    def _whole(self, name: str, parts: list[Any]) -> torch.Tensor:
+        dtype = self.model_config.dtype or torch.bfloat16
+        if not isinstance(parts[0], DTensor):
+            return merge_non_dtensor_shards(name, parts).to(dtype)
+        # The last placement is the sharded one: a replicating dimension before it repeats the same shards.
+        pieces = [part.to_local().to(dtype) for part in parts]
+        return self._merge_by_placement(pieces, parts[0].placements[-1])
+
+
+def merge(checkpoint: Path, target: Path) -> None:
+    """Write `checkpoint/actor` as a folder in Hugging Face's format. Raises what verl and torch raise."""
+    actor = checkpoint / "actor"
+    described = actor / "huggingface"
+    config = ModelMergerConfig(
+        operation="merge",
+        backend="fsdp",
+        local_dir=str(actor),
+        target_dir=str(target),
+        hf_model_config_path=str(described),
+    )
+    Merger(config).merge_and_save()
+    # verl writes bfloat16 into the configuration whatever the weights are.
+    shutil.copyfile(described / "config.json", target / "config.json")
+    AutoConfig.from_pretrained(target)
