@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch.distributed.tensor import DTensor
-from transformers import AutoConfig
 from verl.model_merger.base_model_merger import ModelMergerConfig
 from verl.model_merger.fsdp_model_merger import FSDPModelMerger, merge_non_dtensor_shards
 
@@ -56,4 +55,3 @@ def merge(checkpoint: Path, target: Path) -> None:
     Merger(config).merge_and_save()
     # verl writes bfloat16 into the configuration whatever the weights are.
     shutil.copyfile(described / "config.json", target / "config.json")
-    AutoConfig.from_pretrained(target)

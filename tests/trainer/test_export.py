@@ -1,0 +1,119 @@
+"""Checkpoints as model folders: the shards of several ranks put together, in the model's own number format."""
+
+import json
+from pathlib import Path
+
+import engines
+import pytest
+import torch
+from store_fakes import MemoryStore
+from torch import distributed
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Shard
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from transformers import AutoTokenizer, Qwen2ForCausalLM
+
+from dapo_core.errors import CheckpointError
+from dapo_trainer.checkpoints import CheckpointStore
+from dapo_trainer.demo.warm_start import model, tokenizer
+from dapo_trainer.export import export
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _verl() -> None:
+    engines.load("dapo_trainer.verl_adapter.merge")
+
+
+def sharded(policy: Qwen2ForCausalLM, rank: int, ranks: int) -> dict[str, object]:
+    """What FSDP leaves on one rank: chunks of the first dimension, the last one shorter or empty."""
+    distributed.init_process_group("fake", store=FakeStore(), rank=rank, world_size=ranks)
+    try:
+        mesh = init_device_mesh("cpu", (ranks,), mesh_dim_names=("fsdp",))
+        shards = {}
+        for name, weight in policy.state_dict().items():
+            chunks = weight.chunk(ranks)
+            mine = chunks[rank] if rank < len(chunks) else weight[:0]
+            shards[name] = DTensor.from_local(
+                mine.clone(), mesh, [Shard(0)], run_check=False, shape=weight.shape, stride=weight.stride()
+            )
+        return shards
+    finally:
+        distributed.destroy_process_group()
+
+
+def checkpoint(folder: Path, policy: Qwen2ForCausalLM, ranks: int) -> Path:
+    """A folder as verl saves it, with what an export has no use for."""
+    actor = folder / "actor"
+    policy.config.architectures = ["Qwen2ForCausalLM"]
+    policy.config.save_pretrained(actor / "huggingface")
+    tokenizer().save_pretrained(actor / "huggingface")
+    (actor / "fsdp_config.json").write_text(json.dumps({"FSDP_version": 2, "world_size": ranks}))
+    for rank in range(ranks):
+        torch.save(sharded(policy, rank, ranks), actor / f"model_world_size_{ranks}_rank_{rank}.pt")
+        (actor / f"optim_world_size_{ranks}_rank_{rank}.pt").write_bytes(b"moments")
+    (folder / "data.pt").write_bytes(b"position")
+    return folder
+
+
+@pytest.fixture
+def store() -> CheckpointStore:
+    return CheckpointStore(MemoryStore(), "r")
+
+
+@pytest.mark.parametrize(
+    ("ranks", "dtype"),
+    [
+        pytest.param(1, torch.float32, id="one rank"),
+        pytest.param(2, torch.float32, id="two ranks of unequal shares"),
+        pytest.param(3, torch.bfloat16, id="three ranks, rounded as vLLM had it"),
+    ],
+)
+def test_shards_become_one_model(ranks: int, dtype: torch.dtype, tmp_path: Path, store: CheckpointStore) -> None:
+    policy = model(tokenizer())
+    policy.config.dtype = dtype
+    store.commit(7, checkpoint(tmp_path / "global_step_7", policy, ranks), attempt=1, spec_digest="d")
+    assert export(store, None, tmp_path / "model").step == 7
+    exported = Qwen2ForCausalLM.from_pretrained(tmp_path / "model")
+    assert exported.dtype == dtype
+    for name, weight in policy.state_dict().items():
+        assert torch.equal(exported.state_dict()[name], weight.to(dtype)), name
+    assert AutoTokenizer.from_pretrained(tmp_path / "model").chat_template
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["global_step_7", "model"], "nothing half-made is left"
+    fetched = {key for operation, key in store.store.log if operation == "get"}  # type: ignore[attr-defined]
+    assert not any("optim" in key or "data.pt" in key for key in fetched), "only the weights are fetched"
+
+
+def test_a_model_that_was_there_is_replaced(tmp_path: Path, store: CheckpointStore) -> None:
+    store.commit(1, checkpoint(tmp_path / "c", model(tokenizer()), 1), attempt=1, spec_digest="d")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "stale").touch()
+    export(store, 1, tmp_path / "model")
+    assert not (tmp_path / "model" / "stale").exists()
+
+
+@pytest.mark.parametrize(
+    ("files", "step", "sentence"),
+    [
+        pytest.param({}, 1, "no committed checkpoint of step 1", id="no such step"),
+        pytest.param({}, None, "run r has no committed checkpoint", id="no checkpoint at all"),
+        pytest.param({"data.pt": b"x"}, 1, "holds no actor/model_\\*", id="no model in it"),
+        pytest.param(
+            {"actor/model_world_size_1_rank_0.pt": b"x", "actor/huggingface/config.json": b"{}"},
+            1,
+            "can not be put together to a model",
+            id="not what verl writes",
+        ),
+    ],
+)
+def test_what_can_not_be_exported(
+    files: dict[str, bytes], step: int | None, sentence: str, tmp_path: Path, store: CheckpointStore
+) -> None:
+    for name, data in files.items():
+        path = tmp_path / "c" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    if files:
+        store.commit(1, tmp_path / "c", attempt=1, spec_digest="d")
+    with pytest.raises(CheckpointError, match=sentence):
+        export(store, step, tmp_path / "model")
+    assert not (tmp_path / "model").exists()
