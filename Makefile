@@ -24,7 +24,7 @@ export HYPOTHESIS_STORAGE_DIRECTORY := $(CURDIR)/.dapo/hypothesis
 all: lint test ## lint and test; what bare `make` does
 
 help: ## what can be made
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1	\2/' | expand -t 18
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1	\2/' | expand -t 18
 
 setup: ## the environment .dapo/venv; every other target does this by itself
 	@scripts/setup.sh
@@ -59,6 +59,12 @@ lock: ## the locked requirement files; UPGRADE=1 moves to the newest versions
 	$(COMPILE) --extra dashboard --constraint requirements/dev.txt -o requirements/dashboard.txt
 	$(COMPILE) --extra gpu -o requirements/gpu.txt
 	$(COMPILE) --extra bench -o requirements/bench.txt
+
+cluster: ## a Kubernetes to try things on: kind where Docker is, else processes; DAPO_CLUSTER=existing takes $$KUBECONFIG
+	@scripts/cluster.sh up
+
+cluster-down: ## end that cluster and remove all of it
+	@scripts/cluster.sh down
 
 clean: ## remove what was installed and made; runs/ stays
 	rm -rf .dapo build *.egg-info .hypothesis .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -1,0 +1,126 @@
+# Sourced by cluster.sh: a single-node Kubernetes from processes, for Linux machines without Docker.
+#
+# What is special about such machines, and what is done about it:
+#   no dummy device, and kubelet refuses a loopback address   a bridge without ports carries the node's address
+#   cgroup v1                                                kubelet's failCgroupV1 and cgroupDriver
+#   a sandbox that may not lower oom_score_adj               containerd's restrict_oom_score_adj
+#   conntrack's sysctls are read-only                        kube-proxy's conntrack.maxPerCore 0
+#   no registry                                              images are imported; the pause image is made here
+#   no storage provisioner                                   local volumes, made beforehand (volumes.yaml)
+# NetworkPolicies are accepted and not enforced: the bridge plug-in has no notion of them.
+
+readonly RUN=/run/dapo-cluster # sockets: a path under $STATE may be longer than a socket's path can be
+readonly NODE_ADDRESS=10.123.0.1 NODE_BRIDGE=dapo-host POD_BRIDGE=dapo-pods NETWORK=dapo-cluster
+readonly PODS=10.244.0.0/16 SERVICES=10.96.0.0/16
+readonly PROCESSES="etcd kube-apiserver kube-controller-manager kube-scheduler containerd coredns kube-proxy kubelet"
+readonly VOLUMES=12
+
+source scripts/cluster/configuration.sh
+source scripts/cluster/removal.sh
+
+kc() { "$KUBE/kubectl" --kubeconfig "$STATE/kubeconfig" "$@"; }
+images() { ctr --address $RUN/containerd.sock --namespace k8s.io "$@"; }
+
+process_up() {
+    [ "$(uname -s)" = Linux ] || fail "without Docker the cluster's processes need Linux; install Docker and kind"
+    [ "$(id -u)" = 0 ] || fail "without Docker the cluster's processes need root; install Docker and kind, or use sudo"
+    debian ip=iproute2 openssl=openssl containerd=containerd runc=runc iptables=iptables conntrack=conntrack \
+        buildah=buildah busybox=busybox-static mount=mount
+    [ -x /usr/lib/cni/bridge ] || debian no-such-command=containernetworking-plugins
+    tools
+    local name
+    for name in logs pids pki cni kubelet containerd volumes; do mkdir -p "$STATE/$name"; done
+    mkdir -p $RUN
+    node_device
+    write_configuration
+    start_control_plane
+    start_node
+    cluster_objects
+}
+
+tools() {
+    local paths
+    mapfile -t paths < <(scripts/tools.sh etcd kube coredns)
+    [ ${#paths[@]} = 3 ] || fail "a tool is missing: see above"
+    ETCD=${paths[0]} KUBE=$(dirname "${paths[1]}") COREDNS=${paths[2]}
+}
+
+node_device() {
+    ip link show $NODE_BRIDGE >/dev/null 2>&1 || ip link add $NODE_BRIDGE type bridge
+    ip addr replace $NODE_ADDRESS/32 dev $NODE_BRIDGE
+    ip link set $NODE_BRIDGE up
+    [ -f "$STATE/ip_forward" ] || cat /proc/sys/net/ipv4/ip_forward >"$STATE/ip_forward"
+    echo 1 >/proc/sys/net/ipv4/ip_forward
+}
+
+running() { # NAME: its process lives, and is the one that was started
+    local pid
+    pid=$(cat "$STATE/pids/$1" 2>/dev/null) || return 1
+    grep -qzxF "DAPO_CLUSTER_PROCESS=$STATE/$1" "/proc/$pid/environ" 2>/dev/null
+}
+
+start() { # NAME COMMAND...
+    local name=$1
+    shift
+    ! running "$name" || return 0
+    DAPO_CLUSTER_PROCESS=$STATE/$name setsid "$@" >>"$STATE/logs/$name.log" 2>&1 9>&- </dev/null &
+    echo $! >"$STATE/pids/$name"
+}
+
+start_control_plane() {
+    local pki=$STATE/pki etcd=http://127.0.0.1:12379
+    start etcd "$ETCD" --data-dir "$STATE/etcd" --listen-client-urls $etcd --advertise-client-urls $etcd \
+        --listen-peer-urls http://127.0.0.1:12380 --initial-advertise-peer-urls http://127.0.0.1:12380 \
+        --initial-cluster default=http://127.0.0.1:12380 --unsafe-no-fsync --log-level warn
+    start kube-apiserver "$KUBE/kube-apiserver" --etcd-servers=$etcd --bind-address=$NODE_ADDRESS \
+        --advertise-address=$NODE_ADDRESS --secure-port=6443 --service-cluster-ip-range=$SERVICES \
+        --tls-cert-file="$pki/apiserver.crt" --tls-private-key-file="$pki/apiserver.key" \
+        --client-ca-file="$pki/ca.crt" --kubelet-client-certificate="$pki/kubelet-client.crt" \
+        --kubelet-client-key="$pki/kubelet-client.key" --kubelet-preferred-address-types=InternalIP \
+        --service-account-issuer=https://kubernetes.default.svc --service-account-key-file="$pki/accounts.pub" \
+        --service-account-signing-key-file="$pki/accounts.key" --token-auth-file="$pki/tokens.csv" \
+        --authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction --allow-privileged=true
+    wait_for 90 "the API server" kc get --raw /readyz
+    start kube-controller-manager "$KUBE/kube-controller-manager" --kubeconfig="$STATE/kubeconfig" \
+        --use-service-account-credentials --service-account-private-key-file="$pki/accounts.key" \
+        --root-ca-file="$pki/ca.crt" --cluster-signing-cert-file="$pki/ca.crt" \
+        --cluster-signing-key-file="$pki/ca.key" --cluster-cidr=$PODS --allocate-node-cidrs --leader-elect=false
+    start kube-scheduler "$KUBE/kube-scheduler" --kubeconfig="$STATE/kubeconfig" --leader-elect=false
+}
+
+start_node() {
+    start containerd containerd --config "$STATE/containerd.toml"
+    wait_for 30 "containerd" images version
+    images images ls -q | grep -qx localhost/pause:1 || make_pause
+    start coredns "$COREDNS" -conf "$STATE/Corefile"
+    start kube-proxy "$KUBE/kube-proxy" --config="$STATE/kube-proxy.yaml"
+    start kubelet "$KUBE/kubelet" --config="$STATE/kubelet.yaml" --kubeconfig="$STATE/node.conf" \
+        --hostname-override=node1 --node-ip=$NODE_ADDRESS --root-dir="$STATE/kubelet" --cert-dir="$STATE/kubelet/pki"
+    wait_for 120 "the node to be ready" kc wait --for=condition=Ready node/node1 --timeout=1s
+}
+
+# The container that holds a pod's namespaces has nothing to do but to be there.
+make_pause() {
+    local store=(--root "$STATE/pause/root" --runroot "$STATE/pause/run" --storage-driver vfs) container
+    container=$(buildah "${store[@]}" from scratch)
+    buildah "${store[@]}" copy -q "$container" "$(command -v busybox)" /busybox >/dev/null
+    buildah "${store[@]}" config --entrypoint '["/busybox", "sleep", "infinity"]' --user 65535:65535 "$container"
+    buildah "${store[@]}" commit -q "$container" "docker-archive:$STATE/pause.tar:localhost/pause:1" >/dev/null
+    images images import "$STATE/pause.tar" >/dev/null
+    rm -rf "$STATE/pause" "$STATE/pause.tar"
+}
+
+cluster_objects() {
+    local name
+    for name in $(seq $VOLUMES); do
+        mkdir -p "$STATE/volumes/$name"
+        chmod 777 "$STATE/volumes/$name"
+    done
+    storage_objects | kc apply --server-side --force-conflicts -f - >/dev/null
+    wait_for 60 "the default service account" kc get serviceaccount default
+}
+
+process_load() {
+    say "importing $1"
+    images images import --all-platforms "$1" >/dev/null
+}
