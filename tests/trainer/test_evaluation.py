@@ -52,6 +52,8 @@ def test_sets_are_apart_and_prompts_weigh_alike() -> None:
     metrics = validation_metrics(groups)
     assert metrics["val-core/set/acc/mean@2"] == 0.5
     assert metrics["val-core/other/acc/mean@4"] == 1.0
+    assert metrics["val-aux/set/acc/mean@2/standard_error"] == pytest.approx(math.sqrt(1 / 12)), "of 1, 0 and 0.5"
+    assert "val-aux/other/acc/mean@4/standard_error" not in metrics, "one prompt has no spread"
     assert metrics["val-aux/set/response_length/mean"] == pytest.approx((2 + 2 + 4 + 4 + 2 + 2) / 6)
     assert list(metrics) == sorted(metrics, key=lambda name: name.split("/")[1]), "a set's numbers stand together"
 

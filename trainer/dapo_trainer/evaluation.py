@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import sqrt
 
 from dapo_trainer.rewards.verdict import Verdict
 
@@ -30,8 +31,17 @@ def _mean(values: Iterable[float]) -> float:
     return sum(listed) / len(listed) if listed else float("nan")
 
 
+def _standard_error(values: Sequence[float]) -> float:
+    """Of the values' mean; not a number for fewer than two of them."""
+    if len(values) < 2:
+        return float("nan")
+    mean = _mean(values)
+    return sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values))
+
+
 def validation_metrics(prompts: Iterable[Evaluated]) -> Mapping[str, float]:
-    """Under verl's names: `val-core/{set}/acc/mean@k`, `.../best@k/mean`, `.../maj@k/mean`."""
+    """Under verl's names: `val-core/{set}/acc/mean@k`, `.../best@k/mean`, `.../maj@k/mean`. A set of two prompts or more
+    also has the standard error of its mean@k over prompts (responses to one prompt are not independent)."""
     by_set: dict[str, list[Evaluated]] = defaultdict(list)
     for prompt in prompts:
         by_set[prompt.set_name].append(prompt)
@@ -39,7 +49,10 @@ def validation_metrics(prompts: Iterable[Evaluated]) -> Mapping[str, float]:
     for name, members in sorted(by_set.items()):
         k = max(len(m.verdicts) for m in members)
         core = f"val-core/{name}/acc"
-        metrics[f"{core}/mean@{k}"] = _mean(_mean(v.correct for v in m.verdicts) for m in members)
+        means = [_mean(v.correct for v in m.verdicts) for m in members]
+        metrics[f"{core}/mean@{k}"] = _mean(means)
+        if len(means) > 1:
+            metrics[f"val-aux/{name}/acc/mean@{k}/standard_error"] = _standard_error(means)
         metrics[f"{core}/best@{k}/mean"] = _mean(any(v.correct for v in m.verdicts) for m in members)
         metrics[f"{core}/maj@{k}/mean"] = _mean(_majority_is_right(m.verdicts) for m in members)
         metrics[f"val-aux/{name}/response_length/mean"] = _mean(n for m in members for n in m.lengths)
