@@ -1,4 +1,4 @@
-"""The programs behind the tests' servers: etcd, Kubernetes', kwok, CoreDNS, MinIO, Helm. scripts/tools.sh makes them."""
+"""The programs behind the tests' servers, by name: etcd, Kubernetes', kwok, CoreDNS, MinIO, Helm."""
 
 import subprocess
 from functools import cache
