@@ -10,9 +10,12 @@ from dapo_trainer.spool_files import SpoolReader
 
 pytestmark = pytest.mark.timeout(900)
 
+# Steps take half a second: enough of them that none of the attempts ends before it is killed, on a busy machine too.
+STEPS = 40
+
 
 def test_a_run_survives_the_death_of_driver_engine_and_worker(dapo: Callable[..., DapoRun]) -> None:
-    run = dapo(schedule__steps=14)
+    run = dapo(schedule__steps=STEPS)
 
     run.wait_for_step(3, attempt=1)
     kill(run.trainer())
@@ -22,7 +25,7 @@ def test_a_run_survives_the_death_of_driver_engine_and_worker(dapo: Callable[...
     kill(run.below("ray::WorkerDict")[0])
     assert run.end(400) == 0, run.tail()
 
-    _curves_are_whole(run, steps=14)
+    _curves_are_whole(run, STEPS)
     _attempts_go_on_from_checkpoints(run)
     _every_point_of_the_spools_is_stored_once(run)
 
