@@ -12,7 +12,8 @@ from dapo_trainer.rewards.verdict import Verdict, failed
 def prompt(answers: str, truth: str = "a", name: str = "set", lengths: list[int] | None = None) -> Evaluated:
     """One letter a response: its answer; `-` states none."""
     verdicts = [Verdict(1.0 if a == truth else -1.0, a == truth, None if a == "-" else a) for a in answers]
-    return Evaluated(name, verdicts, lengths if lengths is not None else [len(answers)] * len(answers))
+    tokens = lengths if lengths is not None else [len(answers)] * len(answers)
+    return Evaluated(name, verdicts, tokens, [n == 4 for n in tokens])
 
 
 @pytest.mark.parametrize(
@@ -37,11 +38,12 @@ def test_one_prompt(answers: str, mean: float, best: float, majority: float) -> 
         f"val-core/set/acc/best@{k}/mean": best,
         f"val-core/set/acc/maj@{k}/mean": majority,
         "val-aux/set/response_length/mean": k,
+        "val-aux/set/response_length/clip_ratio": k == 4,
     }
 
 
 def test_a_failed_check_is_wrong_and_does_not_vote() -> None:
-    group = Evaluated("set", [failed("hung"), failed("hung"), Verdict(1.0, True, "a")], [1, 1, 1])
+    group = Evaluated("set", [failed("hung"), failed("hung"), Verdict(1.0, True, "a")], [1, 1, 1], [False] * 3)
     metrics = validation_metrics([group])
     assert metrics["val-core/set/acc/mean@3"] == pytest.approx(1 / 3)
     assert metrics["val-core/set/acc/maj@3/mean"] == 1.0
@@ -55,6 +57,7 @@ def test_sets_are_apart_and_prompts_weigh_alike() -> None:
     assert metrics["val-aux/set/acc/mean@2/standard_error"] == pytest.approx(math.sqrt(1 / 12)), "of 1, 0 and 0.5"
     assert "val-aux/other/acc/mean@4/standard_error" not in metrics, "one prompt has no spread"
     assert metrics["val-aux/set/response_length/mean"] == pytest.approx((2 + 2 + 4 + 4 + 2 + 2) / 6)
+    assert metrics["val-aux/set/response_length/clip_ratio"] == pytest.approx(2 / 6)
     assert list(metrics) == sorted(metrics, key=lambda name: name.split("/")[1]), "a set's numbers stand together"
 
 
@@ -64,4 +67,4 @@ def test_no_prompts(groups: list[Any]) -> None:
 
 
 def test_no_responses_are_no_number() -> None:
-    assert math.isnan(validation_metrics([Evaluated("set", [], [])])["val-aux/set/response_length/mean"])
+    assert math.isnan(validation_metrics([Evaluated("set", [], [], [])])["val-aux/set/response_length/mean"])

@@ -92,9 +92,7 @@ class GroupAgentLoopManager:
         if self._wants_samples(partition, row):
             current().samples.extend((partition, answer.sample(_question(row), _truth(row))) for answer in answers)
         if partition == VALIDATION:
-            current().evaluated.append(
-                Evaluated(row["data_source"], [a.scored.verdict for a in answers], [a.tokens for a in answers])
-            )
+            current().evaluated.append(_evaluated(row, answers))
             current().ledger.finish(VALIDATION, [_outcome(row["uid"], answers, [])])
             return
         members = self._members(row, prompt, answers)
@@ -172,6 +170,16 @@ def _question(row: Row) -> str:
 
 def _truth(row: Row) -> str:
     return str(row["reward_model"]["ground_truth"])
+
+
+def _evaluated(row: Row, answers: list[Answer]) -> Evaluated:
+    return Evaluated(
+        set_name=row["data_source"],
+        verdicts=[answer.scored.verdict for answer in answers],
+        lengths=[answer.tokens for answer in answers],
+        truncated=[answer.truncated for answer in answers],
+        index=int(row["index"]),
+    )
 
 
 def _outcome(uid: str, answers: list[Answer], members: list[Row]) -> GroupOutcome:

@@ -5,7 +5,6 @@ validation by groups, phases for whoever watches, and a stop that loses nothing.
 """
 
 import logging
-import uuid
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ import torch
 import transfer_queue as tq
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1 import PPOTrainerSeparateAsync, PPOTrainerSync, register_trainer
-from verl.utils import tensordict_utils as tu
 from verl.workers.rollout.llm_server import LLMServerClient
 
 from dapo_core import metrics
@@ -21,10 +19,11 @@ from dapo_trainer.evaluation import validation_metrics
 from dapo_trainer.samples import Sample
 from dapo_trainer.sampling import Kind, Tally
 from dapo_trainer.verl_adapter.agent_loop import VALIDATION
-from dapo_trainer.verl_adapter.group_buffer import WAKE_SECONDS, GroupBuffer
+from dapo_trainer.verl_adapter.group_buffer import GroupBuffer
 from dapo_trainer.verl_adapter.group_router import ServerName
 from dapo_trainer.verl_adapter.group_server import GroupClient
 from dapo_trainer.verl_adapter.session import Stopped, current
+from dapo_trainer.verl_adapter.validation import validate
 
 # verl 0.9.1 passes flush=True to a logger call of this module, a TypeError when the level lets it through.
 logging.getLogger("verl.trainer.ppo.v1.trainer_separate_async").setLevel(logging.WARNING)
@@ -82,19 +81,12 @@ class _Hooks:
     # ---- validation -----------------------------------------------------------------------------------------------
 
     def _validate(self) -> dict[str, float]:
-        """All validation prompts at once, by groups; replaces verl's, which passes every response through the queue."""
         self._phase("validate")
-        session, expected = current(), 0
-        for rows in self.val_dataloader:  # type: ignore[attr-defined]
-            rows["uid"] = np.array([str(uuid.uuid4()) for _ in range(len(rows["raw_prompt"]))], dtype=object)
-            batch = tu.get_tensordict(rows)
-            tu.assign_non_tensor_data(batch, "global_steps", self.global_steps)
-            tu.assign_non_tensor_data(batch, "validate", True)
-            self.agent_loop_manager.generate_sequences(batch)  # type: ignore[attr-defined]
-            expected += len(rows["uid"])
-        while expected:
-            expected -= len(session.ledger.take(VALIDATION, WAKE_SECONDS))
-        evaluated, session.evaluated = session.evaluated, []
+        evaluated = validate(
+            self.val_dataloader,  # type: ignore[attr-defined]
+            self.agent_loop_manager.generate_sequences,  # type: ignore[attr-defined]
+            self.global_steps,
+        )
         metrics = dict(validation_metrics(evaluated))
         if not self._in_step:
             self._record(metrics)
