@@ -26,6 +26,7 @@ from dapo_core.retention import Retention
 from dapo_core.spec import DAPOJob, load_job
 from dapo_trainer import resume_from
 from dapo_trainer.checkpoints import CheckpointStore
+from dapo_trainer.pod import drain
 from dapo_trainer.report import RunReport
 from dapo_trainer.samples import SampleLog
 from dapo_trainer.sender import Sender
@@ -102,8 +103,10 @@ class Trainer:
         from dapo_trainer.verl_adapter.cluster import Cluster
 
         self.report.phase("start", 0, 0, "starting Ray")
-        cluster = Cluster(config)
+        cluster = Cluster(config, self._other_nodes(), lambda missing: self.report.phase("start", 0, 0, missing))
         self.watch_for_stop()  # Ray has put a handler of its own in this one's place
+        if self._other_nodes():
+            drain.watch(self._pod_leaves)
         self.report.phase("start", 0, 0, "loading verl and vLLM")
         from dapo_trainer.verl_adapter import runner
         from dapo_trainer.verl_adapter.session import Session
@@ -115,6 +118,16 @@ class Trainer:
         self._session = session
         runner.run(config, session, cluster, on_ready=self._ready)
         cluster.close()
+
+    def _other_nodes(self) -> dict[str, int]:
+        """Ray resources of the job's other pods; nothing on one machine."""
+        from dapo_trainer.verl_config.placement import node_resources
+
+        return node_resources(self.job.spec) if "RAY_ADDRESS" in os.environ else {}
+
+    def _pod_leaves(self, pod: str) -> None:
+        self._tell("PodLeaves", f"{pod} has to go: saving a checkpoint and stopping.")
+        os.kill(os.getpid(), signal.SIGTERM)
 
     def _ready(self) -> None:
         self.training = True

@@ -1,17 +1,25 @@
 """The run's Ray cluster and data queue, started before verl is imported: they begin while this process imports."""
 
 import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
 
 import ray
 import transfer_queue as tq
 from omegaconf import DictConfig, OmegaConf
 
+LOOK_SECONDS: Final = 1.0
+
 
 class Cluster:
-    def __init__(self, config: DictConfig) -> None:
+    def __init__(self, config: DictConfig, nodes: Mapping[str, int], waiting: Callable[[str], None]) -> None:
+        """`nodes`: Ray resources of the job's other pods, and how much of each there will be; `waiting` is told what
+        is still missing. How long a job may wait for its pods is the operator's to say."""
         init = OmegaConf.to_container(config.ray_kwargs.ray_init, resolve=True)
         assert isinstance(init, dict)
         ray.init(**{str(key): value for key, value in init.items()})
+        _wait_for(nodes, waiting)
         self._error: BaseException | None = None
         self._queue = threading.Thread(target=self._start_queue, args=(config,), name="start-queue", daemon=True)
         self._queue.start()
@@ -31,3 +39,19 @@ class Cluster:
     def close(self) -> None:
         tq.close()
         ray.shutdown()
+
+
+def _wait_for(nodes: Mapping[str, int], waiting: Callable[[str], None]) -> None:
+    said = ""
+    while missing := _missing(nodes, ray.cluster_resources()):
+        if missing != said:
+            said = missing
+            waiting(f"waiting for pods: {missing}")
+        time.sleep(LOOK_SECONDS)
+
+
+def _missing(nodes: Mapping[str, int], here: Mapping[str, float]) -> str:
+    """What of `nodes` is not here yet, for people; empty when all is."""
+    return ", ".join(
+        f"{here.get(name, 0):g} of {count} {name} slots" for name, count in nodes.items() if here.get(name, 0) < count
+    )

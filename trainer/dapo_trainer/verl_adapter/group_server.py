@@ -5,9 +5,11 @@ are only of use together, so the server takes the group, reports once at the end
 """
 
 import asyncio
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -34,6 +36,11 @@ class Response:
 
 
 class GroupServer(vLLMHttpServer):
+    async def launch_server(self, *args: Any, **kwargs: Any) -> None:
+        await super().launch_server(*args, **kwargs)
+        if ready := os.environ.get("DAPO_READY_FILE"):
+            Path(ready).touch()  # what a rollout pod's readiness probe looks for
+
     async def outlive_engine(self) -> None:
         """Return once the engine's process has died."""
         while not self.engine.errored:

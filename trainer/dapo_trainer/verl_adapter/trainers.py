@@ -8,9 +8,11 @@ import logging
 from typing import Any
 
 import numpy as np
+import ray
 import torch
 import transfer_queue as tq
 from transfer_queue import KVBatchMeta
+from verl.single_controller.ray import ResourcePoolManager
 from verl.trainer.ppo.v1 import PPOTrainerSeparateAsync, PPOTrainerSync, register_trainer
 from verl.workers.rollout.llm_server import LLMServerClient
 
@@ -24,9 +26,22 @@ from dapo_trainer.verl_adapter.group_router import ServerName
 from dapo_trainer.verl_adapter.group_server import GroupClient
 from dapo_trainer.verl_adapter.session import Stopped, current
 from dapo_trainer.verl_adapter.validation import validate
+from dapo_trainer.verl_config.placement import NODE_RESOURCE
 
 # verl 0.9.1 passes flush=True to a logger call of this module, a TypeError when the level lets it through.
 logging.getLogger("verl.trainer.ppo.v1.trainer_separate_async").setLevel(logging.WARNING)
+
+
+TRAINER_NODE = NODE_RESOURCE["trainer"]
+
+
+class _TrainerPools(ResourcePoolManager):
+    """FSDP ranks on the trainer's pods. They are placed first and fill these, so engines find room elsewhere only."""
+
+    def create_resource_pool(self) -> None:
+        super().create_resource_pool()
+        for pool in self.resource_pool_dict.values():
+            pool.accelerator_type = TRAINER_NODE
 
 
 class _Hooks:
@@ -37,6 +52,7 @@ class _Hooks:
     replay_buffer: GroupBuffer
     timing_raw: dict[str, float]
     config: Any
+    resource_pool_manager: ResourcePoolManager
 
     def _phase(self, phase: str, detail: str = "") -> None:
         current().report.phase(phase, self.global_steps, self.total_training_steps, detail)
@@ -55,6 +71,12 @@ class _Hooks:
         super().on_train_begin()  # type: ignore[misc]
 
     # ---- phases ---------------------------------------------------------------------------------------------------
+
+    def _init_resource_pool_mgr(self) -> None:
+        super()._init_resource_pool_mgr()  # type: ignore[misc]
+        if TRAINER_NODE in ray.cluster_resources():
+            plain = self.resource_pool_manager
+            self.resource_pool_manager = _TrainerPools(plain.resource_pool_spec, plain.mapping)
 
     def _setup(self) -> None:
         current().report.phase("start", 0, 0, "starting trainer and rollout engines")

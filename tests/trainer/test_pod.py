@@ -1,0 +1,72 @@
+"""A pod as a node of its job's Ray cluster."""
+
+import json
+from typing import Any
+
+import pytest
+from builders import job
+
+from dapo_core.naming import Role
+from dapo_trainer.pod.node import MIN_OBJECT_STORE_BYTES, Node, device, ray_start
+from dapo_trainer.verl_config.placement import node_resources, pod_slots
+
+SEPARATED: dict[str, Any] = {"mode": "Separated"}
+ON_CPUS = SEPARATED | {
+    "trainer": {"replicas": 1, "gpusPerPod": 0},
+    "rollout": {"replicas": 2, "gpusPerPod": 0},
+}
+ON_GPUS = SEPARATED | {
+    "trainer": {"replicas": 2, "gpusPerPod": 8},
+    "rollout": {"replicas": 3, "gpusPerPod": 8, "tensorParallel": 2},
+}
+# Batches that both topologies divide.
+BATCH = {"prompts": 512, "responsesPerPrompt": 16, "miniBatchResponses": 512}
+
+
+@pytest.mark.parametrize(
+    ("topology", "slots", "resources"),
+    [
+        (ON_CPUS, {"head": 0, "trainer": 1, "rollout": 1}, {"dapo_trainer": 1, "dapo_rollout": 2}),
+        (ON_GPUS, {"head": 0, "trainer": 8, "rollout": 8}, {"dapo_trainer": 16, "dapo_rollout": 24}),
+        (ON_GPUS | {"mode": "Colocated"}, {"head": 0, "trainer": 8}, {"dapo_trainer": 16}),
+    ],
+    ids=["pods on processors", "pods with eight GPUs", "no rollout pods when colocated"],
+)
+def test_what_pods_bring(topology: dict[str, Any], slots: dict[Role, int], resources: dict[str, int]) -> None:
+    spec = job(topology=topology, batch=BATCH).spec
+    assert {role: pod_slots(spec, role) for role in slots} == slots
+    assert node_resources(spec) == resources
+
+
+@pytest.mark.parametrize(
+    ("topology", "expected"), [(ON_CPUS, "cpu"), (ON_GPUS, "cuda")], ids=["processors", "GPUs, which a head lacks"]
+)
+def test_a_head_knows_what_the_job_computes_on(topology: dict[str, Any], expected: str) -> None:
+    assert device(job(topology=topology, batch=BATCH).spec) == expected
+
+
+def arguments(command: list[str]) -> dict[str, str]:
+    return dict(part.removeprefix("--").partition("=")[::2] for part in command if part.startswith("--"))
+
+
+def test_the_head_listens_and_computes_nothing() -> None:
+    started = arguments(ray_start(Node("head", 0, "10.0.0.7", 4 << 30), "unused:6379"))
+    assert started["node-ip-address"] == "10.0.0.7"
+    assert (started["head"], started["port"], started["num-gpus"]) == ("", "6379", "0")
+    assert "resources" not in started and "address" not in started
+
+
+@pytest.mark.parametrize("role", ["trainer", "rollout"])
+def test_a_worker_joins_under_its_role(role: Role) -> None:
+    started = arguments(ray_start(Node(role, 8, "10.0.0.8", 16 << 30), "head.svc:6379"))
+    assert started["address"] == "head.svc:6379"
+    assert json.loads(started["resources"]) == {f"dapo_{role}": 8}
+    assert started["num-gpus"] == "8"
+
+
+@pytest.mark.parametrize(
+    ("shm", "expected"), [(16 << 30, 8 << 30), (64 << 20, MIN_OBJECT_STORE_BYTES)], ids=["half of it", "too small"]
+)
+def test_objects_take_a_share_of_the_shared_memory(shm: int, expected: int) -> None:
+    started = arguments(ray_start(Node("trainer", 1, "10.0.0.8", shm), "head:6379"))
+    assert int(started["object-store-memory"]) == expected

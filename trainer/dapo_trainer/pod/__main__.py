@@ -1,0 +1,66 @@
+"""`python -m dapo_trainer.pod head|trainer|rollout`: one pod of a job."""
+
+import logging
+import os
+import sys
+from typing import NoReturn
+
+from dapo_core.errors import DapoError
+from dapo_core.exit_codes import ExitCode
+from dapo_core.last_words import LastWords
+from dapo_core.naming import ROLES, Role
+from dapo_core.spec import DAPOJobSpec, load_job
+from dapo_trainer.pod import head, worker
+from dapo_trainer.pod.node import LOST_AFTER_SECONDS, NODE_IP, Node, device
+from dapo_trainer.pod.surroundings import Surroundings
+from dapo_trainer.verl_adapter import environment
+from dapo_trainer.verl_config.placement import pod_slots
+
+log = logging.getLogger("dapo_trainer.pod")
+
+
+def _set_environment(spec: DAPOJobSpec) -> None:
+    """What Ray's processes hand on to every actor they start."""
+    os.environ["DAPO_DEVICE"] = device(spec)
+    os.environ.update(environment(device(spec)))
+    os.environ["RAY_gcs_rpc_server_reconnect_timeout_s"] = str(LOST_AFTER_SECONDS)
+    for folder in ("HOME", "TMPDIR"):
+        if path := os.environ.get(folder):
+            os.makedirs(path, exist_ok=True)
+
+
+def _run(role: Role) -> int:
+    around = Surroundings.of(os.environ)
+    spec = load_job(around.job_file).spec
+    _set_environment(spec)
+    os.environ[NODE_IP] = around.ip
+    node = Node(role, pod_slots(spec, role), around.ip, around.shm_bytes)
+    if role == "head":
+        head.become_driver(node, around)
+    return worker.serve(node, around, spec)
+
+
+def _end(code: int, words: LastWords) -> NoReturn:
+    log.info("%s: %s (exit code %d)", words.reason, words.message, code)
+    try:
+        words.write()
+    except OSError as error:
+        log.warning("The last words cannot be written: %s", error)
+    sys.exit(code)
+
+
+def main() -> None:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    if len(sys.argv) != 2 or sys.argv[1] not in ROLES:
+        _end(ExitCode.USAGE, LastWords("Usage", f"Name one role of {', '.join(ROLES)}."))
+    try:
+        code = _run(sys.argv[1])
+    except DapoError as error:
+        _end(error.exit_code, LastWords(type(error).__name__.removesuffix("Error"), str(error)))
+    if code == ExitCode.TERMINATED:
+        _end(code, LastWords("Terminated", "Stopped as asked."))
+    _end(code, LastWords("DistributedFault", "The head of the job is gone."))
+
+
+if __name__ == "__main__":
+    main()
