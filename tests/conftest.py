@@ -1,6 +1,10 @@
 """Settings of all tests."""
 
 from hypothesis import settings
+from metadata_store import metadata_url
+from servers.postgres import postgres
+
+__all__ = ["metadata_url", "postgres"]
 
 # No deadline: tests share processors with whatever else runs, and a slow example is not a wrong one.
 settings.register_profile("dapo", deadline=None, max_examples=60)

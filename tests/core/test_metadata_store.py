@@ -1,4 +1,4 @@
-"""The contract of the metadata store. Another database plugs in as another parameter of `url`."""
+"""The contract of the metadata store, on SQLite and on Postgres."""
 
 import math
 import threading
@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from metadata_store import reader, writer
 
 from dapo_core.db import (
     AttemptRow,
@@ -21,30 +22,14 @@ from dapo_core.db import (
     SamplesRow,
     open_reader,
     open_writer,
-    upgrade,
 )
 from dapo_core.errors import StoreError
+
+__all__ = ["reader", "writer"]
 
 RUN = RunRow(
     "arith-1", "arith", spec={"a": [1, None]}, created_at=100.0, tags={"seed": "0"}, total_steps=60, owner="me"
 )
-
-
-@pytest.fixture(params=["sqlite"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    found = f"sqlite:///{tmp_path / 'new folder' / 'dapo.db'}"
-    upgrade(found)
-    return found
-
-
-@pytest.fixture
-def writer(url: str) -> MetadataWriter:
-    return open_writer(url)
-
-
-@pytest.fixture
-def reader(url: str) -> MetadataReader:
-    return open_reader(url)
 
 
 def points(metric: str, attempt: int, values: dict[int, float], ts: float = 1.0) -> list[Point]:
@@ -201,9 +186,9 @@ def test_summaries_of_all_runs(writer: MetadataWriter, reader: MetadataReader) -
     assert {name: point.value for name, point in found[1].values.items()} == {"loss": 0.5}
 
 
-def test_many_writers_at_once(url: str, reader: MetadataReader) -> None:
+def test_many_writers_at_once(metadata_url: str, reader: MetadataReader) -> None:
     def write(number: int, done: Callable[[], object] = lambda: None) -> None:
-        writer = open_writer(url)
+        writer = open_writer(metadata_url)
         for step in range(20):
             writer.write_points("r", [Point.of(f"m/{name}", step, 1, 1.0, step) for name in range(number, number + 9)])
 
@@ -216,15 +201,15 @@ def test_many_writers_at_once(url: str, reader: MetadataReader) -> None:
     assert all(len(reader.curve("r", name)) == 20 for name in reader.metrics("r"))
 
 
-def test_a_reader_never_writes(url: str) -> None:
-    reader = open_reader(url)
-    with pytest.raises(StoreError, match="readonly"), reader._connection() as connection:
+def test_a_reader_never_writes(metadata_url: str) -> None:
+    reader = open_reader(metadata_url)
+    with pytest.raises(StoreError, match=r"read-?only"), reader._connection() as connection:
         connection.exec_driver_sql("DELETE FROM runs")
 
 
 BAD_URLS = {
     "no URL": ("dapo.db", "is no database URL"),
-    "a database that is not known": ("mysql://host/db", "of the kind mysql.*write sqlite:///"),
+    "a database that is not known": ("mysql://host/db", "of the kind mysql.*write postgresql://.*sqlite:///"),
     "a password is not told": ("oracle://me:secret@host/db", r"me:\*\*\*@host"),
 }
 

@@ -6,19 +6,24 @@ be written again: a sender that does not know whether its last batch arrived sen
 
 from dapo_core.db.dialects import RejectedError
 from dapo_core.db.migrations import upgrade
-from dapo_core.db.queries import CurvePoint, MetadataReader, RunSummary, open_reader
+from dapo_core.db.queries import MetadataReader, RunSummary, open_reader
 from dapo_core.db.rows import (
     ENDED_STATES,
+    AlertRow,
     AttemptRow,
     Batch,
+    Bucket,
     CheckpointRow,
     CheckpointState,
+    CurvePoint,
     EventRow,
     EventType,
     Flag,
     Point,
+    RunProgress,
     RunRow,
     RunState,
+    RunTableRow,
     SamplesRow,
     join_value,
     split_value,
@@ -27,8 +32,10 @@ from dapo_core.db.writer import MetadataWriter, open_writer
 
 __all__ = [
     "ENDED_STATES",
+    "AlertRow",
     "AttemptRow",
     "Batch",
+    "Bucket",
     "CheckpointRow",
     "CheckpointState",
     "CurvePoint",
@@ -39,9 +46,11 @@ __all__ = [
     "MetadataWriter",
     "Point",
     "RejectedError",
+    "RunProgress",
     "RunRow",
     "RunState",
     "RunSummary",
+    "RunTableRow",
     "SamplesRow",
     "join_value",
     "open_reader",

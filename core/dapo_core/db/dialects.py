@@ -1,21 +1,27 @@
-"""The few places where databases differ: connecting, transactions, upserts, and what an error means."""
+"""The few places where databases differ: connecting, transactions, upserts, locks, and what an error means."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, Table, create_engine, event
+from sqlalchemy import Connection, Engine, Table, bindparam, create_engine, event, func, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, StatementError
 from sqlalchemy.pool import NullPool
+from sqlalchemy.types import Text
 
 from dapo_core.errors import StoreError
 
-SUPPORTED: Final = ("sqlite",)
 # A writer waits this long for another process's transaction; ours are a few milliseconds each.
 BUSY_TIMEOUT_MS: Final = 15_000
+# A server that is gone without a word is given up after so long, instead of after the kernel's quarter of an hour.
+SILENCE_MS: Final = 20_000
+CONNECT_SECONDS: Final = 10
+_REMEDY: Final = "write postgresql://user:password@host:5432/dapo or sqlite:///folder/dapo.db."
+_MIGRATION_LOCK: Final = 4713151604
 
+Rows = Sequence[Mapping[str, Any]]
 Insert = sqlite.Insert | postgresql.Insert
 
 
@@ -26,13 +32,15 @@ class RejectedError(StoreError):
 def parse_url(url: str) -> URL:
     """The parsed URL of a database that this program can speak to. Raises StoreError with a remedy."""
     try:
-        parsed = make_url(url)
+        parsed = make_url(url.replace("postgres://", "postgresql://", 1) if url.startswith("postgres://") else url)
     except ArgumentError as error:
-        raise StoreError(f"The metadata URL {url!r} is no database URL; write sqlite:///folder/dapo.db.") from error
-    if parsed.get_backend_name() not in SUPPORTED:
+        raise StoreError(f"The metadata URL {url!r} is no database URL; {_REMEDY}") from error
+    if parsed.drivername in ("postgresql", "postgresql+psycopg"):
+        return parsed.set(drivername="postgresql+psycopg")
+    if parsed.get_backend_name() != "sqlite":
         raise StoreError(
-            f"The metadata URL {parsed.render_as_string()!r} is of the kind {parsed.get_backend_name()}, which this "
-            "version can not open; write sqlite:///folder/dapo.db."
+            f"The metadata URL {parsed.render_as_string()!r} is of the kind {parsed.drivername}, which this version "
+            f"can not open; {_REMEDY}"
         )
     return parsed
 
@@ -40,12 +48,41 @@ def parse_url(url: str) -> URL:
 def open_engine(url: str, *, read_only: bool = False) -> Engine:
     """An engine that connects at its first use. Raises StoreError for a URL that can not be used."""
     parsed = parse_url(url)
+    if parsed.get_backend_name() == "postgresql":
+        return _postgres(parsed, read_only)
     if read_only and not Path(parsed.database or "").is_file():
         raise StoreError(f"There is no metadata database at {parsed.database}.")
     # A connection a transaction: nothing is shared over a fork, and opening a file costs less than 1 ms.
     engine = create_engine(parsed, poolclass=NullPool, connect_args={"timeout": BUSY_TIMEOUT_MS / 1000})
     _set_up_sqlite(engine, read_only)
     return engine
+
+
+def _postgres(parsed: URL, read_only: bool) -> Engine:
+    """Few connections, kept: a database serves some hundreds, and every trainer of a cluster has one."""
+    settings = f"-c lock_timeout={BUSY_TIMEOUT_MS} -c idle_in_transaction_session_timeout=60000 -c timezone=UTC"
+    if read_only:
+        settings += " -c default_transaction_read_only=on"
+    arguments = {
+        "connect_timeout": CONNECT_SECONDS,
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "keepalives_count": 2,
+        "tcp_user_timeout": SILENCE_MS,
+        "application_name": "dapo-reader" if read_only else "dapo-writer",
+        "options": settings,
+    }
+    given = parsed.query.keys()
+    return create_engine(
+        parsed,
+        connect_args={name: value for name, value in arguments.items() if name not in given},
+        # One that was broken by a restart is noticed before it is used, and made anew.
+        pool_pre_ping=True,
+        pool_size=4 if read_only else 1,
+        max_overflow=6 if read_only else 2,
+        pool_recycle=1800,
+        pool_timeout=BUSY_TIMEOUT_MS / 1000,
+    )
 
 
 def _set_up_sqlite(engine: Engine, read_only: bool) -> None:
@@ -70,6 +107,10 @@ def _set_up_sqlite(engine: Engine, read_only: bool) -> None:
         connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
 
 
+def is_postgres(connection: Connection) -> bool:
+    return connection.dialect.name == "postgresql"
+
+
 def insert(connection: Connection, table: Table) -> Insert:
     """An INSERT that knows ON CONFLICT."""
     return dialect_insert(connection.dialect.name, table)
@@ -80,22 +121,55 @@ def dialect_insert(dialect: str, table: Table) -> Insert:
     return postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
 
 
+def insert_rows(connection: Connection, table: Table, rows: Rows) -> tuple[Insert, Any]:
+    """An INSERT of `rows`, all with the same columns, and the parameters to execute it with.
+
+    Postgres takes each column as one array: parsing thousands of parameters would cost it more than the rows.
+    """
+    names = list(rows[0])
+    if not is_postgres(connection):
+        return sqlite.insert(table), list(rows)
+    arrays = [bindparam(name, type_=postgresql.ARRAY(_array_type(table, name))) for name in names]
+    given = func.unnest(*arrays).table_valued(*names, name="given").render_derived()
+    statement = postgresql.insert(table).from_select(names, select(*(given.c[name] for name in names)))
+    return statement, {name: [row[name] for row in rows] for name in names}
+
+
+def _array_type(table: Table, name: str) -> Any:
+    # A cast to varchar(n) cuts what is too long in silence; an insert of text refuses it.
+    kind = table.c[name].type
+    return Text() if kind.python_type is str else kind
+
+
+def greatest(connection: Connection, *values: Any) -> Any:
+    """The largest of several values; SQLite calls that max()."""
+    return (func.greatest if is_postgres(connection) else func.max)(*values)
+
+
 def lock_for_migration(connection: Connection) -> None:
     """Let one process migrate at a time, until the transaction's end."""
-    if connection.dialect.name == "postgresql":
-        connection.exec_driver_sql("SELECT pg_advisory_xact_lock(4713151604)")
+    if is_postgres(connection):
+        connection.execute(text(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})"))
     # SQLite: BEGIN IMMEDIATE already is that lock.
+
+
+def lock_run(connection: Connection, run_id: str) -> None:
+    """Let one transaction at a time write a run's curves, so that each sees what the one before it wrote."""
+    if is_postgres(connection):
+        connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:run_id, 8))"), {"run_id": run_id})
 
 
 def translate(error: Exception, doing: str) -> StoreError:
     """A database error as ours: the row's own fault (RejectedError), or one that may pass (StoreError)."""
     original = getattr(error, "orig", None) or error
-    text = " ".join(str(original).split()) or type(error).__name__
+    words = " ".join(str(original).split()).rstrip(".") or type(error).__name__
     if isinstance(error, DataError | IntegrityError):
-        return RejectedError(f"The metadata database refused {doing}: {text}.")
+        return RejectedError(f"The metadata database refused {doing}: {words}.")
     if isinstance(error, StatementError) and not isinstance(error, DBAPIError):
-        return RejectedError(f"The metadata database can not take {doing}: {text}.")
-    return StoreError(f"The metadata database failed at {doing}: {text}.")
+        return RejectedError(f"The metadata database can not take {doing}: {words}.")
+    if getattr(original, "sqlstate", None) == "42P01" or "no such table" in words:
+        return StoreError(f"The metadata database has no tables of this version ({words}): run `dapo db upgrade`.")
+    return StoreError(f"The metadata database failed at {doing}: {words}.")
 
 
 def key_of(table: Table) -> Sequence[str]:

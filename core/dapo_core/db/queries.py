@@ -1,31 +1,32 @@
 """Reads the metadata store, for `dapo runs`, `dapo show`, the dashboard and the operator."""
 
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, desc, exists, select
+from sqlalchemy import Connection, Select, desc, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from dapo_core.db import dialects, schema
-from dapo_core.db.rows import AttemptRow, CheckpointRow, EventRow, Flag, RunRow, SamplesRow, join_value
+from dapo_core.db import curves, dialects, overview, schema
+from dapo_core.db.rollups import overtaken
+from dapo_core.db.rows import (
+    AlertRow,
+    AttemptRow,
+    Bucket,
+    CheckpointRow,
+    CurvePoint,
+    EventRow,
+    RunProgress,
+    RunRow,
+    RunTableRow,
+    SamplesRow,
+)
 
-
-@dataclass(frozen=True)
-class CurvePoint:
-    """One step of a curve. `value` is None where it was not finite, and `flag` says how."""
-
-    step: int
-    attempt: int
-    ts: float
-    value: float | None
-    flag: Flag | None
-
-    @property
-    def number(self) -> float:
-        """The value, with NaN and infinities as such."""
-        return join_value(self.value, self.flag)
+# What is read of a run's guards: enough for the baselines of `dapo_core.health`, and for the rows in which rules hold.
+FIRST_STEPS = 30
+LAST_STEPS = 100
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,12 @@ class MetadataReader:
 
     def __init__(self, url: str) -> None:
         self._engine = dialects.open_engine(url, read_only=True)
+        # Also for whoever opens a reader for one look and lets it go.
+        self._finalizer = weakref.finalize(self, self._engine.dispose)
+
+    def close(self) -> None:
+        """Close its connections. A reader that is used again makes new ones."""
+        self._engine.dispose()
 
     def runs(self, namespace: str | None = None, limit: int | None = None) -> list[RunRow]:
         """Runs, newest first, of one namespace or of all."""
@@ -97,18 +104,99 @@ class MetadataReader:
 
     def curve(self, run_id: str, metric: str, since_step: int | None = None) -> list[CurvePoint]:
         """The metric by step, each step as the highest attempt that reached it saw it; steps after `since_step`."""
-        old, newer, names = schema.points, schema.points.alias(), schema.metric_names
+        points, names = schema.points, schema.metric_names
         metric_id = select(names.c.metric_id).where(names.c.name == metric).scalar_subquery()
-        same_step = and_(
-            newer.c.run_id == old.c.run_id, newer.c.metric_id == old.c.metric_id, newer.c.step == old.c.step
-        )
-        overtaken = exists().where(same_step, newer.c.attempt > old.c.attempt)
-        query = select(old.c.step, old.c.attempt, old.c.ts, old.c.value, old.c.flag).where(
-            old.c.run_id == run_id, old.c.metric_id == metric_id, ~overtaken
+        query = select(points.c.step, points.c.attempt, points.c.ts, points.c.value, points.c.flag).where(
+            points.c.run_id == run_id, points.c.metric_id == metric_id, ~overtaken(points)
         )
         if since_step is not None:
-            query = query.where(old.c.step > since_step)
-        return [CurvePoint(**row) for row in self._rows(query.order_by(old.c.step))]
+            query = query.where(points.c.step > since_step)
+        with self._connection() as connection:
+            return [CurvePoint(*row) for row in connection.execute(query.order_by(points.c.step))]
+
+    def since(self, run_id: str, metrics: Sequence[str], after_step: int) -> dict[str, list[CurvePoint]]:
+        """What came to several curves after `after_step`. After a restart a curve goes on at a lower step: look at
+        `attempts` for that, and read from the step that the newest one resumed from."""
+        with self._connection() as connection:
+            return curves.points_since(connection, run_id, metrics, after_step)
+
+    def buckets(
+        self,
+        run_ids: Sequence[str],
+        metrics: Sequence[str],
+        *,
+        buckets: int = 400,
+        from_step: int | None = None,
+        to_step: int | None = None,
+    ) -> dict[tuple[str, str], list[Bucket]]:
+        """Curves by run and metric, each in about `buckets` buckets of as many steps, alike for all of them; single
+        steps where these are no more. Extremes are kept. A bucket at an end of the range may reach past it. What has no
+        points is left out."""
+        with self._connection() as connection:
+            return curves.buckets_of(connection, run_ids, metrics, buckets, from_step, to_step)
+
+    def sparklines(self, run_ids: Sequence[str], metric: str, buckets: int = 40) -> dict[str, list[float | None]]:
+        """A small picture of one metric for many runs: means over each run's own steps, at most `buckets` of them."""
+        with self._connection() as connection:
+            return curves.sparklines_of(connection, run_ids, metric, buckets)
+
+    def run_table(
+        self,
+        metrics: Sequence[str] = (),
+        *,
+        namespace: str | None = None,
+        states: Sequence[str] | None = None,
+        owner: str | None = None,
+        search: str | None = None,
+        limit: int | None = 1000,
+        offset: int = 0,
+    ) -> list[RunTableRow]:
+        """Runs, newest first, with the last values of `metrics`; `search` is a part of a run's or a job's name."""
+        with self._connection() as connection:
+            return overview.run_table_of(
+                connection,
+                metrics,
+                namespace=namespace,
+                states=states,
+                owner=owner,
+                search=search,
+                limit=limit,
+                offset=offset,
+            )
+
+    def progress(
+        self,
+        run_ids: Sequence[str],
+        metrics: Sequence[str] = (),
+        history: Sequence[str] = (),
+        *,
+        first_steps: int = FIRST_STEPS,
+        last_steps: int = LAST_STEPS,
+    ) -> dict[str, RunProgress]:
+        """How far each of the runs is, with the last values of `metrics`, and the curves of `history` at their first
+        and last steps; every run that is asked for is there. The work does not grow with the length of the runs."""
+        with self._connection() as connection:
+            return overview.progress_of(connection, run_ids, metrics, history, first_steps, last_steps)
+
+    def alerts(
+        self,
+        run_ids: Sequence[str] | None = None,
+        *,
+        namespace: str | None = None,
+        open_only: bool = False,
+        limit: int | None = None,
+    ) -> list[AlertRow]:
+        """Alerts, newest first, of some runs, of a namespace, or of all; `open_only`: those that hold now."""
+        table = schema.alerts
+        query = select(table).order_by(desc(table.c.first_seen), table.c.run_id, table.c.rule).limit(limit)
+        if run_ids is not None:
+            query = query.where(table.c.run_id.in_(run_ids))
+        if namespace is not None:
+            named = select(schema.runs.c.run_id).where(schema.runs.c.namespace == namespace)
+            query = query.where(table.c.run_id.in_(named))
+        if open_only:
+            query = query.where(table.c.cleared_at.is_(None))
+        return [AlertRow(**row) for row in self._rows(query)]
 
     def events(self, run_id: str, limit: int | None = None) -> list[EventRow]:
         """The run's events, newest first."""

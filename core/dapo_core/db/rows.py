@@ -133,3 +133,94 @@ class Batch:
     events: Sequence[EventRow] = ()
     checkpoints: Sequence[CheckpointRow] = ()
     samples: Sequence[SamplesRow] = ()
+
+
+@dataclass(frozen=True)
+class AlertRow:
+    """A guard that held from `first_seen` on, at step `first_step`; `cleared_at` is None while it holds."""
+
+    run_id: str
+    rule: str
+    first_seen: float
+    last_seen: float
+    message: str
+    action: str
+    first_step: int | None = None
+    cleared_at: float | None = None
+    acknowledged_by: str | None = None
+    acknowledged_at: float | None = None
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """One step of a curve. `value` is None where it was not finite, and `flag` says how."""
+
+    step: int
+    attempt: int
+    ts: float
+    value: float | None
+    flag: Flag | None
+
+    @property
+    def number(self) -> float:
+        """The value, with NaN and infinities as such."""
+        return join_value(self.value, self.flag)
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Some neighbouring steps of a curve, from `step_from` to `step_to` (both have a point), `count` of them.
+
+    `min`, `max` and `mean` are of the finite values, `last` is the value of the last step; each None without one.
+    `flag` is set when any value is not finite: nan before inf before -inf.
+    """
+
+    step_from: int
+    step_to: int
+    min: float | None
+    max: float | None
+    mean: float | None
+    last: float | None
+    count: int
+    flag: Flag | None
+
+
+@dataclass(frozen=True)
+class RunTableRow:
+    """One line of a table of runs. `step` is the newest attempt's, `values` are the last ones by metric, and
+    `updated_at` is when the newest of these was taken."""
+
+    run_id: str
+    name: str
+    namespace: str
+    state: RunState
+    reason: str | None
+    message: str | None
+    created_at: float
+    started_at: float | None
+    ended_at: float | None
+    total_steps: int | None
+    owner: str | None
+    tags: Mapping[str, str]
+    attempts: int
+    step: int | None
+    updated_at: float | None
+    alerts: int
+    values: Mapping[str, CurvePoint]
+
+
+@dataclass(frozen=True)
+class RunProgress:
+    """How far a run is, for whoever supervises it.
+
+    `step` and `step_at` are of the newest attempt's last step, None before it; `attempt` is 0 before the first.
+    `history` holds the curves that were asked for, at their first and at their last steps (`dapo_core.health.History`).
+    """
+
+    run_id: str
+    attempt: int
+    step: int | None
+    step_at: float | None
+    values: Mapping[str, CurvePoint]
+    checkpoint: CheckpointRow | None
+    history: Mapping[str, Sequence[tuple[int, float | None, Flag | None]]]

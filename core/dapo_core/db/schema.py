@@ -85,7 +85,41 @@ latest: Final = Table(
     Column("ts", Double, nullable=False),
     Column("value", Double),
     Column("flag", String(4)),
+    # `rollups` hold all of the curve below this step.
+    Column("rolled_to", BigInteger, nullable=False, server_default="0"),
+    # Below this step `points` keep one of a bucket (`prune`).
+    Column("thinned_to", BigInteger, nullable=False, server_default="0"),
     sqlite_with_rowid=False,
+)
+
+rollups: Final = Table(
+    "rollups",
+    metadata,
+    Column("run_id", String(128), primary_key=True),
+    Column("metric_id", Integer, primary_key=True, autoincrement=False),
+    # Steps from bucket * width on, `width` of them, as the highest attempt of each step saw it.
+    Column("width", Integer, primary_key=True, autoincrement=False),
+    Column("bucket", BigInteger, primary_key=True, autoincrement=False),
+    Column("step_from", BigInteger, nullable=False),
+    Column("step_to", BigInteger, nullable=False),
+    Column("low", Double),
+    Column("high", Double),
+    Column("total", Double),
+    Column("finite", BigInteger, nullable=False),
+    Column("count", BigInteger, nullable=False),
+    Column("last", Double),
+    Column("flag", String(4)),
+    sqlite_with_rowid=False,
+)
+
+# How far each spool was delivered, written with what it delivered: a store that was restored from an older copy says
+# by this what it lacks.
+deliveries: Final = Table(
+    "deliveries",
+    metadata,
+    Column("run_id", String(128), primary_key=True),
+    Column("spool", String(64), primary_key=True),
+    Column("seq", BigInteger, nullable=False),
 )
 
 events: Final = Table(
@@ -128,4 +162,27 @@ samples: Final = Table(
     Column("rows", Integer, nullable=False),
     Column("size_bytes", BigInteger, nullable=False),
     Column("ts", Double, nullable=False),
+)
+
+alerts: Final = Table(
+    "alerts",
+    metadata,
+    Column("run_id", String(128), primary_key=True),
+    Column("rule", String(64), primary_key=True),
+    Column("first_seen", Double, primary_key=True, autoincrement=False),
+    Column("last_seen", Double, nullable=False),
+    Column("cleared_at", Double),
+    Column("first_step", BigInteger),
+    Column("message", Text, nullable=False),
+    Column("action", String(16), nullable=False),
+    Column("acknowledged_by", String(253)),
+    Column("acknowledged_at", Double),
+)
+
+# Which namespace a login of the database is bound to (none: all of them). Only the owner may read or write it.
+access: Final = Table(
+    "access",
+    metadata,
+    Column("role", String(63), primary_key=True),
+    Column("namespace", String(63)),
 )

@@ -1,19 +1,23 @@
 """Writes the metadata store. Everything may be written again: the second time changes nothing."""
 
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Table, and_, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Table, and_, func, or_, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
-from dapo_core.db import dialects, schema
-from dapo_core.db.rows import AttemptRow, Batch, CheckpointRow, EventRow, Point, RunRow, RunState, SamplesRow
+from dapo_core.db import dialects, rollups, schema
+from dapo_core.db.rows import AlertRow, AttemptRow, Batch, CheckpointRow, EventRow, Point, RunRow, RunState, SamplesRow
 
 Rows = Sequence[Mapping[str, Any]]
 Wins = Callable[[Table, Any], ColumnElement[bool]]
+# Columns that stay as they were first written.
+_FIRST = frozenset({"started_at"})
 
 
 def open_writer(url: str) -> "MetadataWriter":
@@ -28,6 +32,11 @@ class MetadataWriter:
     def __init__(self, url: str) -> None:
         self._engine = dialects.open_engine(url)
         self._metric_ids: dict[str, int] = {}
+        self._finalizer = weakref.finalize(self, self._engine.dispose)
+
+    def close(self) -> None:
+        """Close its connections. A writer that is used again makes new ones."""
+        self._engine.dispose()
 
     def create_run(self, run: RunRow) -> None:
         """Record a run; one that is there already stays as it is."""
@@ -113,9 +122,41 @@ class MetadataWriter:
         """The checkpoint is being removed: never resume from it."""
         self.write(row.run_id, Batch(checkpoints=[replace(row, state="deleting")]))
 
+    def raise_alert(self, alert: AlertRow) -> None:
+        """A guard holds: a new alert, or, while the run has an open one of this rule, news of that one."""
+        table = schema.alerts
+        with self._transaction("an alert") as connection:
+            dialects.lock_run(connection, alert.run_id)
+            news = {"message": alert.message, "action": alert.action}
+            newer = update(table).where(_open(alert.run_id, alert.rule))
+            seen = dialects.greatest(connection, table.c.last_seen, alert.last_seen)
+            if connection.execute(newer.values(last_seen=seen, **news)).rowcount == 0:
+                _upsert(connection, table, [asdict(alert)], wins=None)
+
+    def clear_alert(self, run_id: str, rule: str, at: float) -> None:
+        """The guard holds no longer: its open alert, if there is one, ends."""
+        with self._transaction("an alert") as connection:
+            connection.execute(update(schema.alerts).where(_open(run_id, rule)).values(cleared_at=at))
+
+    def acknowledge(self, run_id: str, rule: str, first_seen: float, *, by: str, at: float | None = None) -> bool:
+        """Somebody has seen the alert; who came first stays. Whether there is such an alert."""
+        table = schema.alerts
+        same = and_(table.c.run_id == run_id, table.c.rule == rule, table.c.first_seen == first_seen)
+        change = (
+            update(table)
+            .where(same)
+            .values(
+                acknowledged_by=func.coalesce(table.c.acknowledged_by, by),
+                acknowledged_at=func.coalesce(table.c.acknowledged_at, time.time() if at is None else at),
+            )
+        )
+        with self._transaction("an acknowledgement") as connection:
+            return connection.execute(change).rowcount > 0
+
     def write(self, run_id: str, batch: Batch) -> None:
         """Write all of `batch`, or nothing of it, in one transaction."""
         with self._transaction("a batch") as connection:
+            dialects.lock_run(connection, run_id)
             if batch.points:
                 self._write_points(connection, run_id, batch.points)
             _upsert(connection, schema.events, [asdict(row) for row in batch.events], wins=None)
@@ -124,7 +165,7 @@ class MetadataWriter:
 
     def _write_points(self, connection: Connection, run_id: str, points: Sequence[Point]) -> None:
         ids = self._ids(connection, {point.metric for point in points})
-        rows = [
+        rows: list[dict[str, Any]] = [
             {
                 "run_id": run_id,
                 "metric_id": ids[point.metric],
@@ -139,17 +180,11 @@ class MetadataWriter:
         _upsert(connection, schema.points, rows, _newer)
         last = {row["metric_id"]: row for row in sorted(rows, key=lambda row: (row["attempt"], row["step"], row["ts"]))}
         _upsert(connection, schema.latest, list(last.values()), _further)
-        self._advance(connection, run_id, points)
-
-    def _advance(self, connection: Connection, run_id: str, points: Sequence[Point]) -> None:
-        table = schema.attempts
-        reached: dict[int, int] = {}
-        for point in points:
-            reached[point.attempt] = max(point.step, reached.get(point.attempt, point.step))
-        for attempt, step in reached.items():
-            behind = or_(table.c.step_to.is_(None), table.c.step_to < step)
-            same = and_(table.c.run_id == run_id, table.c.attempt == attempt, behind)
-            connection.execute(update(table).where(same).values(step_to=step))
+        _upsert(connection, schema.attempts, _reached(run_id, points), _behind)
+        touched: dict[int, set[int]] = {}
+        for row in rows:
+            touched.setdefault(row["metric_id"], set()).add(row["step"])
+        rollups.maintain(connection, run_id, touched)
 
     def _ids(self, connection: Connection, names: set[str]) -> dict[str, int]:
         """Numbers of metric names. Names are never removed, so what is known once stays known."""
@@ -176,24 +211,44 @@ class MetadataWriter:
 
 
 def _upsert(connection: Connection, table: Table, rows: Rows, wins: Wins | None) -> None:
-    """Insert `rows`; where the key exists, keep what is there unless `wins(table, new)`."""
+    """Insert `rows`; where the key exists, keep what is there unless `wins(table, new)`, then set what `rows` name."""
     if not rows:
         return
     key = dialects.key_of(table)
-    statement = dialects.insert(connection, table)
+    statement, parameters = dialects.insert_rows(connection, table, _once(rows, key))
     if wins is None:
-        connection.execute(statement.on_conflict_do_nothing(index_elements=key), _once(rows, key))
+        connection.execute(statement.on_conflict_do_nothing(index_elements=key), parameters)
         return
     new = statement.excluded
-    values = {column.name: new[column.name] for column in table.columns if column.name not in key}
+    values = {name: new[name] for name in rows[0] if name not in key and name not in _FIRST}
     upsert = statement.on_conflict_do_update(index_elements=key, set_=values, where=wins(table, new))
-    connection.execute(upsert, _once(rows, key))
+    connection.execute(upsert, parameters)
 
 
 def _once(rows: Rows, key: Iterable[str]) -> list[dict[str, Any]]:
-    """The last row of each key: one statement may not touch a row twice."""
-    names = list(key)
-    return list({tuple(row[name] for name in names): dict(row) for row in rows}.values())
+    """The last row of each key, in the key's order: one statement may not touch a row twice, and two that touch the
+    same rows in different orders would wait for each other."""
+    of_row = itemgetter(*key)
+    last = {of_row(row): row for row in rows}
+    return [dict(last[each]) for each in sorted(last)]
+
+
+def _reached(run_id: str, points: Sequence[Point]) -> Rows:
+    """How far the attempts of these points came. An attempt that nobody has recorded, as in a database that was
+    restored from an older copy, is recorded by its points."""
+    steps: dict[int, tuple[int, float]] = {}
+    for point in points:
+        step, ts = steps.get(point.attempt, (point.step, point.ts))
+        steps[point.attempt] = (max(step, point.step), min(ts, point.ts))
+    return [
+        {"run_id": run_id, "attempt": attempt, "started_at": ts, "step_to": step}
+        for attempt, (step, ts) in steps.items()
+    ]
+
+
+def _open(run_id: str, rule: str) -> ColumnElement[bool]:
+    table = schema.alerts
+    return and_(table.c.run_id == run_id, table.c.rule == rule, table.c.cleared_at.is_(None))
 
 
 def _metric_ids(connection: Connection, names: set[str]) -> dict[str, int]:
@@ -204,6 +259,10 @@ def _metric_ids(connection: Connection, names: set[str]) -> dict[str, int]:
 
 def _newer(table: Table, new: Any) -> ColumnElement[bool]:
     return table.c.ts < new.ts  # type: ignore[no-any-return]
+
+
+def _behind(table: Table, new: Any) -> ColumnElement[bool]:
+    return or_(table.c.step_to.is_(None), table.c.step_to < new.step_to)
 
 
 def _updated_no_earlier(table: Table, new: Any) -> ColumnElement[bool]:

@@ -11,7 +11,7 @@ from dapo_core.errors import StoreError
 
 FOLDER: Final = Path(__file__).parent
 # The newest revision, so that a database that is up to date need not wait for Alembic's import.
-HEAD: Final = "0001"
+HEAD: Final = "0002"
 
 
 def upgrade(url: str) -> None:

@@ -1,0 +1,191 @@
+"""Curves as a page draws them: some hundred buckets each, aggregated by the database, from rollups where it can be."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Any, Final
+
+from sqlalchemy import Connection, and_, func, or_, select
+
+from dapo_core.db import schema
+from dapo_core.db.rollups import COARSE, FINE, of_points, of_rollups, overtaken
+from dapo_core.db.rows import Bucket, CurvePoint
+
+Series = tuple[str, str]
+"""Run id and metric."""
+
+points, latest, attempts, names = schema.points, schema.latest, schema.attempts, schema.metric_names
+_HERE: Final = and_(latest.c.run_id == points.c.run_id, latest.c.metric_id == points.c.metric_id)
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Of some runs: the first and the last step, and from which step on an attempt did again what one before it did."""
+
+    first: int
+    last: int
+    repeated_from: int | None
+
+
+def buckets_of(
+    connection: Connection,
+    run_ids: Sequence[str],
+    metrics: Sequence[str],
+    most: int,
+    from_step: int | None,
+    to_step: int | None,
+) -> dict[Series, list[Bucket]]:
+    """The curves in at most `most` + 1 buckets each, on common steps, so that they can be laid over each other."""
+    ids = metric_ids(connection, metrics)
+    reach = _reach(connection, run_ids)
+    begin = reach.first if from_step is None else from_step
+    end = max(reach.last if to_step is None else to_step, begin)
+    width = bucket_width(begin, end, most)
+    if width < FINE and _thinned(connection, run_ids, list(ids)):
+        width = FINE
+    conditions = _range(from_step, to_step)
+    return _bucketed(connection, run_ids, ids, width, conditions, reach.repeated_from)
+
+
+def sparklines_of(
+    connection: Connection, run_ids: Sequence[str], metric: str, most: int
+) -> dict[str, list[float | None]]:
+    """The metric of each run over its own steps: means of at most `most` buckets, None where none is finite."""
+    ids = metric_ids(connection, [metric])
+    mine = and_(latest.c.run_id.in_(run_ids), latest.c.metric_id.in_(ids))
+    alike: dict[int, list[str]] = {}
+    for run_id, last in connection.execute(select(latest.c.run_id, latest.c.step).where(mine)):
+        # Widths that are powers of two: runs of alike lengths are one query.
+        alike.setdefault(1 << (max(1, ceil((last + 1) / most)) - 1).bit_length(), []).append(run_id)
+    found: dict[str, list[float | None]] = {}
+    for width, group in alike.items():
+        repeated = _reach(connection, group).repeated_from
+        for (run_id, _), curve in _bucketed(connection, group, ids, width, {}, repeated).items():
+            found[run_id] = [bucket.mean for bucket in curve]
+    return found
+
+
+def points_since(
+    connection: Connection, run_id: str, metrics: Sequence[str], after_step: int
+) -> dict[str, list[CurvePoint]]:
+    """Steps after `after_step` of several metrics, as the highest attempt of each step saw them."""
+    ids = metric_ids(connection, metrics)
+    columns = (points.c.metric_id, points.c.step, points.c.attempt, points.c.ts, points.c.value, points.c.flag)
+    mine = and_(points.c.run_id == run_id, points.c.metric_id.in_(ids), points.c.step > after_step)
+    query = select(*columns).where(mine, ~overtaken(points)).order_by(points.c.metric_id, points.c.step)
+    found: dict[str, list[CurvePoint]] = {metric: [] for metric in metrics}
+    for metric_id, *rest in connection.execute(query):
+        found[ids[metric_id]].append(CurvePoint(*rest))
+    return found
+
+
+def metric_ids(connection: Connection, metrics: Iterable[str]) -> dict[int, str]:
+    """Those of `metrics` that any run has, by their number."""
+    query = select(names.c.metric_id, names.c.name).where(names.c.name.in_(sorted(set(metrics))))
+    return {metric_id: name for metric_id, name in connection.execute(query)}
+
+
+def bucket_width(begin: int, end: int, most: int) -> int:
+    """Steps a bucket: the fewest that need no more than `most` buckets, in whole rollups if there is one so narrow."""
+    width = max(1, ceil((end - begin + 1) / max(1, most)))
+    for level in (COARSE, FINE):
+        if width >= level:
+            return ceil(width / level) * level
+    return width
+
+
+def _reach(connection: Connection, run_ids: Sequence[str]) -> Reach:
+    query = select(attempts.c.run_id, attempts.c.attempt, attempts.c.step_from, attempts.c.step_to)
+    rows = connection.execute(query.where(attempts.c.run_id.in_(run_ids))).all()
+    first = min((row.step_from or 0 for row in rows), default=0)
+    last = max((row.step_to for row in rows if row.step_to is not None), default=first)
+    oldest: dict[str, int] = {}
+    for row in rows:
+        oldest[row.run_id] = min(row.attempt, oldest.get(row.run_id, row.attempt))
+    later = [row.step_from or 0 for row in rows if row.attempt != oldest[row.run_id]]
+    return Reach(first, last, min(later, default=None))
+
+
+def _range(from_step: int | None, to_step: int | None) -> dict[str, int]:
+    given = {"from": from_step, "to": to_step}
+    return {name: step for name, step in given.items() if step is not None}
+
+
+def _thinned(connection: Connection, run_ids: Sequence[str], ids: Sequence[int]) -> bool:
+    mine = and_(latest.c.run_id.in_(run_ids), latest.c.metric_id.in_(ids))
+    return bool(connection.execute(select(func.max(latest.c.thinned_to)).where(mine)).scalar())
+
+
+def _bucketed(
+    connection: Connection,
+    run_ids: Sequence[str],
+    ids: Mapping[int, str],
+    width: int,
+    limits: Mapping[str, int],
+    repeated_from: int | None,
+) -> dict[Series, list[Bucket]]:
+    """From coarse rollups as far as they go, from fine ones after them, and from points at the end."""
+    parts: dict[tuple[str, int, int], list[Any]] = {}
+    for query in _queries(run_ids, list(ids), width, limits, repeated_from):
+        for row in connection.execute(query):
+            parts.setdefault((row.run_id, row.metric_id, row.slot), []).append(row)
+    found: dict[Series, list[Bucket]] = {(run_id, name): [] for run_id in run_ids for name in ids.values()}
+    for (run_id, metric_id, _), rows in sorted(parts.items(), key=lambda item: item[0]):
+        found[run_id, ids[metric_id]].append(_bucket(rows))
+    return {series: curve for series, curve in found.items() if curve}
+
+
+def _queries(
+    run_ids: Sequence[str],
+    ids: Sequence[int],
+    width: int,
+    limits: Mapping[str, int],
+    repeated_from: int | None,
+) -> list[Any]:
+    queries: list[Any] = []
+    of_latest = latest.alias("whole")
+    mine = [of_latest.c.run_id.in_(run_ids), of_latest.c.metric_id.in_(ids)]
+    levels = [level for level in (COARSE, FINE) if width % level == 0]
+    done: Any = None  # up to where the levels before this one go
+    for level in levels:
+        old = schema.rollups.alias("old")
+        joined = of_latest.join(old, and_(of_latest.c.run_id == old.c.run_id, of_latest.c.metric_id == old.c.metric_id))
+        end = of_latest.c.rolled_to // level
+        conditions = [*mine, old.c.bucket < end, *_bucket_limits(old, level, limits)]
+        if done is not None:
+            conditions.append(old.c.bucket >= done // level)
+        queries.append(of_rollups(level, width, conditions, old, joined))
+        done = end * level
+    old = points.alias("old")
+    joined = of_latest.join(old, and_(of_latest.c.run_id == old.c.run_id, of_latest.c.metric_id == old.c.metric_id))
+    conditions = [*mine, *_step_limits(old, limits)]
+    if done is not None:
+        conditions.append(old.c.step >= done)
+    if repeated_from is not None:
+        conditions.append(or_(old.c.step < repeated_from, ~overtaken(old)))
+    return [*queries, of_points(width, conditions, old, joined)]
+
+
+def _bucket_limits(old: Any, level: int, limits: Mapping[str, int]) -> list[Any]:
+    low = [old.c.bucket >= limits["from"] // level] if "from" in limits else []
+    return low + ([old.c.bucket <= limits["to"] // level] if "to" in limits else [])
+
+
+def _step_limits(old: Any, limits: Mapping[str, int]) -> list[Any]:
+    low = [old.c.step >= limits["from"]] if "from" in limits else []
+    return low + ([old.c.step <= limits["to"]] if "to" in limits else [])
+
+
+def _bucket(rows: Sequence[Any]) -> Bucket:
+    finite = sum(row.finite for row in rows)
+    newest = max(rows, key=lambda row: row.step_to)
+    return Bucket(
+        step_from=min(row.step_from for row in rows),
+        step_to=newest.step_to,
+        min=min((row.low for row in rows if row.low is not None), default=None),
+        max=max((row.high for row in rows if row.high is not None), default=None),
+        mean=sum(row.total for row in rows if row.total is not None) / finite if finite else None,
+        last=newest.last,
+        count=sum(row.count for row in rows),
+        flag=max((row.flag for row in rows if row.flag is not None), default=None),
+    )

@@ -1,0 +1,51 @@
+"""What only the dashboard's pages ask: when the steps of a run were, and how large its job is."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlalchemy import func, select
+
+from dapo_core.db import schema
+from dapo_core.db.curves import metric_ids
+from dapo_core.db.queries import MetadataReader
+
+# Every step has it, and once.
+_EVERY_STEP: Final = "perf/time_per_step"
+_NUMBERS: Final = tuple((role, name) for role in ("trainer", "rollout") for name in ("replicas", "gpusPerPod"))
+
+
+def open_page_reader(url: str) -> "PageReader":
+    """A reader for pages of the database at `url`. Raises StoreError when there is none."""
+    return PageReader(url)
+
+
+class PageReader(MetadataReader):
+    """The reads of the store, and those that nobody but a page needs."""
+
+    def moments(self, run_id: str, most: int) -> list[tuple[int, float]]:
+        """(step, Unix seconds) of at most `most` + 1 steps of the run, each the last of its bucket."""
+        points = schema.points
+        with self._connection() as connection:
+            ids = list(metric_ids(connection, [_EVERY_STEP]))
+            mine = (points.c.run_id == run_id, points.c.metric_id.in_(ids))
+            last = connection.execute(select(func.max(points.c.step)).where(*mine)).scalar()
+            width = max(1, -(-((last or 0) + 1) // most))
+            step = func.max(points.c.step)
+            query = select(step, func.max(points.c.ts)).where(*mine)
+            rows = connection.execute(query.group_by(points.c.step.op("/")(width)).order_by(step))
+            return [(step, ts) for step, ts in rows]
+
+    def accelerators(self, run_ids: Sequence[str]) -> dict[str, int]:
+        """How many accelerators the pods of each run ask for together, out of its spec where that lies."""
+        topology = schema.runs.c.spec["spec"]["topology"]
+        numbers = [topology[role][name].as_string() for role, name in _NUMBERS]
+        query = select(schema.runs.c.run_id, topology["mode"].as_string(), *numbers)
+        with self._connection() as connection:
+            rows = connection.execute(query.where(schema.runs.c.run_id.in_(run_ids)))
+            return {run_id: _accelerators(mode, counts) for run_id, mode, *counts in rows}
+
+
+def _accelerators(mode: str | None, counts: Sequence[str | None]) -> int:
+    trainer_pods, trainer_each, rollout_pods, rollout_each = (int(count or 0) for count in counts)
+    # Colocated rollouts run on the trainer's own accelerators.
+    return trainer_pods * trainer_each + (rollout_pods * rollout_each if mode == "Separated" else 0)

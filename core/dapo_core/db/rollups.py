@@ -1,0 +1,192 @@
+"""Curves in advance: extremes, sums and last values of every 16 and every 256 steps, kept while points are written.
+
+`latest.rolled_to` says up to which step a curve's rollups are complete. A write that goes past the end of a bucket adds
+the rollups up to there; one that touches steps below it makes their buckets anew from the points, so that whatever
+arrives late, twice or of an earlier attempt, a rollup is what the points say.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from sqlalchemy import (
+    BigInteger,
+    Connection,
+    FromClause,
+    Select,
+    and_,
+    bindparam,
+    cast,
+    exists,
+    func,
+    literal,
+    select,
+    update,
+)
+
+from dapo_core.db import dialects, schema
+
+FINE: Final = 16
+COARSE: Final = 256
+COLUMNS: Final = ("step_from", "step_to", "low", "high", "total", "finite", "count", "last", "flag")
+
+points, rollups, latest = schema.points, schema.rollups, schema.latest
+
+
+def overtaken(old: FromClause = points) -> Any:
+    """Whether a later attempt has a point of the same step."""
+    newer = points.alias()
+    same_step = and_(newer.c.run_id == old.c.run_id, newer.c.metric_id == old.c.metric_id, newer.c.step == old.c.step)
+    return exists().where(same_step, newer.c.attempt > old.c.attempt)
+
+
+def maintain(connection: Connection, run_id: str, touched: Mapping[int, Collection[int]]) -> None:
+    """Bring the run's rollups up to date after its points of steps `touched` (by metric id) were written.
+
+    Needs the run's lock (`dialects.lock_run`), so that no other writer's points come between.
+    """
+    rolled = _rolled_to(connection, run_id, touched)
+    late: dict[int, set[int]] = {}
+    ahead: dict[tuple[int, int], set[int]] = {}
+    for metric_id, steps in touched.items():
+        begin, end = rolled[metric_id], max(steps) // FINE * FINE
+        for bucket in {step // FINE for step in steps if step < begin}:
+            late.setdefault(bucket, set()).add(metric_id)
+        if end > begin:
+            ahead.setdefault((begin, end), set()).add(metric_id)
+    for first, last, metric_ids in _spans(late):
+        _roll(connection, run_id, metric_ids, first * FINE, (last + 1) * FINE)
+    for first, last, metric_ids in _spans(_complete(late, rolled)):
+        _roll_coarse(connection, run_id, metric_ids, first, last + 1)
+    for (begin, end), metric_ids in ahead.items():
+        _roll(connection, run_id, metric_ids, begin, end)
+        if end // COARSE > begin // COARSE:
+            _roll_coarse(connection, run_id, metric_ids, begin // COARSE, end // COARSE)
+        mine = and_(latest.c.run_id == run_id, latest.c.metric_id.in_(metric_ids))
+        connection.execute(update(latest).where(mine).values(rolled_to=end))
+
+
+def _rolled_to(connection: Connection, run_id: str, metric_ids: Iterable[int]) -> dict[int, int]:
+    mine = and_(latest.c.run_id == run_id, latest.c.metric_id.in_(sorted(metric_ids)))
+    found = connection.execute(select(latest.c.metric_id, latest.c.rolled_to).where(mine))
+    return {metric_id: rolled_to for metric_id, rolled_to in found}
+
+
+def _complete(late: Mapping[int, set[int]], rolled: Mapping[int, int]) -> dict[int, set[int]]:
+    """The coarse buckets that hold these fine ones, where they are rolled up already."""
+    found: dict[int, set[int]] = {}
+    for bucket, metric_ids in late.items():
+        above = bucket * FINE // COARSE
+        complete = {metric_id for metric_id in metric_ids if (above + 1) * COARSE <= rolled[metric_id]}
+        if complete:
+            found.setdefault(above, set()).update(complete)
+    return found
+
+
+def _spans(buckets: Mapping[int, set[int]]) -> list[tuple[int, int, set[int]]]:
+    """Neighbouring buckets of the same metrics together: a statement for each, not for each bucket."""
+    spans: list[tuple[int, int, set[int]]] = []
+    for bucket in sorted(buckets):
+        if spans and spans[-1][1] == bucket - 1 and spans[-1][2] == buckets[bucket]:
+            spans[-1] = (spans[-1][0], bucket, buckets[bucket])
+        else:
+            spans.append((bucket, bucket, buckets[bucket]))
+    return spans
+
+
+def _roll(connection: Connection, run_id: str, metric_ids: Collection[int], begin: int, end: int) -> None:
+    """Fine buckets of the steps from `begin` to before `end`."""
+    old = points.alias("old")
+    mine = and_(old.c.run_id == run_id, old.c.metric_id.in_(sorted(metric_ids)))
+    _store(connection, FINE, of_points(FINE, [mine, old.c.step >= begin, old.c.step < end, ~overtaken(old)], old))
+
+
+def _roll_coarse(connection: Connection, run_id: str, metric_ids: Collection[int], first: int, end: int) -> None:
+    """Coarse buckets from number `first` to before `end`, of fine ones."""
+    old, share = rollups.alias("old"), COARSE // FINE
+    mine = and_(old.c.run_id == run_id, old.c.metric_id.in_(sorted(metric_ids)))
+    inside = and_(old.c.bucket >= first * share, old.c.bucket < end * share)
+    _store(connection, COARSE, of_rollups(FINE, COARSE, [mine, inside], old))
+
+
+def _store(connection: Connection, width: int, source: Select[Any]) -> None:
+    found = source.subquery()
+    columns = ["run_id", "metric_id", "width", "bucket", *COLUMNS]
+    values = [found.c.run_id, found.c.metric_id, literal(width), found.c.slot, *(found.c[name] for name in COLUMNS)]
+    # SQLite takes the ON of ON CONFLICT for a join's, unless the SELECT has a WHERE.
+    statement = dialects.insert(connection, rollups).from_select(columns, select(*values).where(found.c.count > 0))
+    key = dialects.key_of(rollups)
+    changes = {name: statement.excluded[name] for name in COLUMNS}
+    connection.execute(statement.on_conflict_do_update(index_elements=key, set_=changes))
+
+
+def of_points(width: int, conditions: Sequence[Any], old: FromClause, joined: Any = None) -> Select[Any]:
+    """Points as buckets: run_id, metric_id, slot (step / width) and the columns of a rollup.
+
+    `conditions` choose points of `old`, one a step; `joined` are the tables they are of.
+    """
+    slot = (old.c.step // bindparam(None, width, literal_execute=True)).label("slot")
+    grouped = (
+        select(
+            old.c.run_id,
+            old.c.metric_id,
+            slot,
+            func.min(old.c.step).label("step_from"),
+            func.max(old.c.step).label("step_to"),
+            func.min(old.c.value).label("low"),
+            func.max(old.c.value).label("high"),
+            func.sum(old.c.value).label("total"),
+            func.count(old.c.value).label("finite"),
+            func.count().label("count"),
+            func.max(old.c.flag).label("flag"),
+        )
+        .select_from(old if joined is None else joined)
+        .where(*conditions)
+        .group_by(old.c.run_id, old.c.metric_id, slot)
+        .subquery("grouped")
+    )
+    final = points.alias("final")
+    here = and_(
+        final.c.run_id == grouped.c.run_id,
+        final.c.metric_id == grouped.c.metric_id,
+        final.c.step == grouped.c.step_to,
+        ~overtaken(final),
+    )
+    return _with_last(grouped, final.c.value, grouped.join(final, here))
+
+
+def of_rollups(level: int, width: int, conditions: Sequence[Any], old: FromClause, joined: Any = None) -> Select[Any]:
+    """Rollups of `level` as wider buckets: the same columns as `of_points`."""
+    slot = (old.c.bucket // bindparam(None, width // level, literal_execute=True)).label("slot")
+    grouped = (
+        select(
+            old.c.run_id,
+            old.c.metric_id,
+            slot,
+            func.max(old.c.bucket).label("newest"),
+            func.min(old.c.step_from).label("step_from"),
+            func.max(old.c.step_to).label("step_to"),
+            func.min(old.c.low).label("low"),
+            func.max(old.c.high).label("high"),
+            func.sum(old.c.total).label("total"),
+            cast(func.sum(old.c.finite), BigInteger).label("finite"),
+            cast(func.sum(old.c.count), BigInteger).label("count"),
+            func.max(old.c.flag).label("flag"),
+        )
+        .select_from(old if joined is None else joined)
+        .where(old.c.width == level, *conditions)
+        .group_by(old.c.run_id, old.c.metric_id, slot)
+        .subquery("grouped")
+    )
+    final = rollups.alias("final")
+    here = and_(
+        final.c.run_id == grouped.c.run_id,
+        final.c.metric_id == grouped.c.metric_id,
+        final.c.width == level,
+        final.c.bucket == grouped.c.newest,
+    )
+    return _with_last(grouped, final.c.last, grouped.join(final, here))
+
+
+def _with_last(grouped: FromClause, last: Any, joined: Any) -> Select[Any]:
+    columns = [last.label("last") if name == "last" else grouped.c[name] for name in COLUMNS]
+    return select(grouped.c.run_id, grouped.c.metric_id, grouped.c.slot, *columns).select_from(joined)
