@@ -30,13 +30,23 @@ def small_model() -> Path:
 
 
 @pytest.fixture
-def dapo(tmp_path: Path, small_model: Path) -> Iterator[Callable[..., DapoRun]]:
-    """`dapo(command, **fields)`: start it on the small job; `fields` are dotted spec fields with `__` for dots."""
+def job_file(tmp_path: Path, small_model: Path) -> Callable[..., Path]:
+    """The small job as a file; `fields` are dotted spec fields with `__` for dots."""
+
+    def write(**fields: Any) -> Path:
+        return _job(tmp_path, small_model, fields)
+
+    return write
+
+
+@pytest.fixture
+def dapo(tmp_path: Path, job_file: Callable[..., Path]) -> Iterator[Callable[..., DapoRun]]:
+    """`dapo(command, **fields)`: start it on the small job with these fields."""
     started: list[DapoRun] = []
     home = tmp_path / "home"
 
     def start(command: str = "run", run: str | None = None, **fields: Any) -> DapoRun:
-        arguments = [command, run or str(_job(tmp_path, small_model, fields))]
+        arguments = [command, run or str(job_file(**fields))]
         output = tmp_path / f"output-{len(started)}.txt"
         with output.open("w") as sink:
             process = subprocess.Popen(

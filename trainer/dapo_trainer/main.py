@@ -11,23 +11,23 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from dapo_core.db import MetadataWriter, open_writer
+from dapo_core.db import CheckpointRow, MetadataWriter, open_reader, open_writer
 from dapo_core.errors import DapoError, StoreError
 from dapo_core.exit_codes import ExitCode
 from dapo_core.last_words import LastWords
 from dapo_core.objectstore import open_store
 from dapo_core.retention import Retention
 from dapo_core.spec import DAPOJob, load_job
-from dapo_trainer import resume_from
 from dapo_trainer.checkpoints import CheckpointStore
-from dapo_trainer.pod import drain
+from dapo_trainer.pod.gate import Gate
 from dapo_trainer.report import RunReport
+from dapo_trainer.restoring import restore
 from dapo_trainer.samples import SampleLog
 from dapo_trainer.sender import Sender
 from dapo_trainer.spool import Spool
@@ -75,6 +75,8 @@ class Trainer:
         self.stop = threading.Event()
         self.training = False
         self._session: Any = None  # the adapter's, which is imported late
+        self._cluster: Any = None
+        self._gate: Gate | None = None
         self._writer: MetadataWriter = open_writer(places.metadata_url)
         self._spool = Spool(places.work / "spool", places.attempt)
         earlier = sorted(places.work.parent.glob("attempt-*/spool")) if places.work.name.startswith("attempt-") else []
@@ -103,10 +105,10 @@ class Trainer:
         from dapo_trainer.verl_adapter.cluster import Cluster
 
         self.report.phase("start", 0, 0, "starting Ray")
-        cluster = Cluster(config, self._other_nodes(), lambda missing: self.report.phase("start", 0, 0, missing))
+        self._cluster = cluster = Cluster(config)
         self.watch_for_stop()  # Ray has put a handler of its own in this one's place
-        if self._other_nodes():
-            drain.watch(self._pod_leaves)
+        if "RAY_ADDRESS" in os.environ:
+            self._gather_pods(cluster)
         self.report.phase("start", 0, 0, "loading verl and vLLM")
         from dapo_trainer.verl_adapter import runner
         from dapo_trainer.verl_adapter.session import Session
@@ -117,13 +119,16 @@ class Trainer:
         session = Session(self.report, settings, stop=self.stop, last_recorded=step, last_saved=step)
         self._session = session
         runner.run(config, session, cluster, on_ready=self._ready)
-        cluster.close()
 
-    def _other_nodes(self) -> dict[str, int]:
-        """Ray resources of the job's other pods; nothing on one machine."""
+    def _gather_pods(self, cluster: Any) -> None:
+        """Let the job's other pods join, and wait for all of them."""
+        from dapo_trainer.verl_adapter.cluster import wait_for
         from dapo_trainer.verl_config.placement import node_resources
 
-        return node_resources(self.job.spec) if "RAY_ADDRESS" in os.environ else {}
+        cluster.queue_ready()
+        host = os.environ["RAY_ADDRESS"].rpartition(":")[0]
+        self._gate = Gate(host, self._pod_leaves)
+        wait_for(node_resources(self.job.spec), lambda missing: self.report.phase("start", 0, 0, missing))
 
     def _pod_leaves(self, pod: str) -> None:
         self._tell("PodLeaves", f"{pod} has to go: saving a checkpoint and stopping.")
@@ -133,23 +138,23 @@ class Trainer:
         self.training = True
 
     def _restore(self) -> Path | None:
-        """The newest checkpoint that is whole, in a folder as verl names it; None to start from the first step."""
-        folder = self.places.work / "resume"
-        self._checkpoints.sweep()
-        self._checkpoints.record()  # whoever committed the newest one may have died before it said so
-        manifest = self._checkpoints.restore_newest(folder, self.job.spec.digest())
-        origin = self.job.spec.checkpoints.resume_from
-        if manifest is None and origin is not None:
-            manifest = resume_from.restore(origin, self._checkpoints.store, folder)
-        step = 0 if manifest is None else manifest.step
-        self._remember(lambda: self._writer.attempt_resumed(self.places.run_id, self.places.attempt, step))
-        if manifest is None:
+        """The checkpoint to go on from, in a folder as verl names it; None to start from the first step."""
+        places = self.places
+        found = restore(self._checkpoints, self.job, places.work, places.attempt, self._known)
+        step = 0 if found is None else found.manifest.step
+        self._remember(lambda: self._writer.attempt_resumed(places.run_id, places.attempt, step))
+        if found is None:
             return None
-        named = folder.with_name(f"global_step_{step}")
-        folder.rename(named)
-        message = f"Going on from the checkpoint of step {step} of {manifest.run_id}."
+        message = f"Going on from the checkpoint of step {step} of {found.manifest.run_id}."
         self.report.event("Normal", "Resumed", message, step)
-        return named
+        return found.folder
+
+    def _known(self) -> Sequence[CheckpointRow]:
+        reader = open_reader(self.places.metadata_url)
+        try:
+            return reader.checkpoints(self.places.run_id)
+        finally:
+            reader.close()
 
     def _compose(self, resumed: Path | None) -> Any:
         from omegaconf import OmegaConf
@@ -191,6 +196,13 @@ class Trainer:
         self._samples.close()
         written = self._spool.close(FLUSH_SECONDS)
         return self._sender.close(FLUSH_SECONDS) and written and uploaded
+
+    def leave(self, *, done: bool) -> None:
+        """Let go of the other pods and of Ray; after a fault both may be beyond an answer, and are left."""
+        if self._gate is not None:
+            self._gate.close(done=done)
+        if done and self._cluster is not None:
+            self._cluster.close()
 
     @property
     def step(self) -> int | None:
@@ -237,6 +249,7 @@ def _run(places: Places, job: DAPOJob) -> tuple[int, LastWords]:
     trainer.report.phase("stop", trainer.step or 0, 0, "bringing home the last metrics and checkpoint")
     if not trainer.close() and code == ExitCode.DONE:
         code, words = ExitCode.STORES, LastWords("StoresUnreachable", "The last metrics or checkpoint did not arrive.")
+    trainer.leave(done=code == ExitCode.DONE)
     return code, LastWords(words.reason, words.message, trainer.step)
 
 

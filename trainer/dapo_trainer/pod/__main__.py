@@ -29,7 +29,7 @@ def _set_environment(spec: DAPOJobSpec) -> None:
             os.makedirs(path, exist_ok=True)
 
 
-def _run(role: Role) -> int:
+def _run(role: Role) -> ExitCode:
     around = Surroundings.of(os.environ)
     spec = load_job(around.job_file).spec
     _set_environment(spec)
@@ -49,6 +49,13 @@ def _end(code: int, words: LastWords) -> NoReturn:
     sys.exit(code)
 
 
+_WORDS = {
+    ExitCode.DONE: LastWords("Completed", "The driver is done."),
+    ExitCode.TERMINATED: LastWords("Terminated", "Stopped as asked."),
+    ExitCode.DISTRIBUTED: LastWords("DistributedFault", "The driver, or Ray on this pod, is gone."),
+}
+
+
 def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     if len(sys.argv) != 2 or sys.argv[1] not in ROLES:
@@ -57,9 +64,7 @@ def main() -> None:
         code = _run(sys.argv[1])
     except DapoError as error:
         _end(error.exit_code, LastWords(type(error).__name__.removesuffix("Error"), str(error)))
-    if code == ExitCode.TERMINATED:
-        _end(code, LastWords("Terminated", "Stopped as asked."))
-    _end(code, LastWords("DistributedFault", "The head of the job is gone."))
+    _end(code, _WORDS[code])
 
 
 if __name__ == "__main__":

@@ -34,17 +34,12 @@ class Surroundings:
             shm_bytes=facts.f_bavail * facts.f_frsize,
         )
 
+    @property
+    def head_host(self) -> str:
+        """Name or address of the head pod."""
+        return self.head_address.rpartition(":")[0]
+
     def tell_ready(self) -> None:
         """Let the readiness probe succeed."""
         self.ready.parent.mkdir(parents=True, exist_ok=True)
         self.ready.touch()
-
-
-def reachable(address: str, timeout_seconds: float = 2.0) -> bool:
-    """Whether somebody listens at host:port."""
-    host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host, int(port)), timeout_seconds).close()
-    except OSError:
-        return False
-    return True

@@ -1,9 +1,8 @@
-"""A trainer or rollout pod: a node of Ray until its head is gone, or until the pod has to go."""
+"""A trainer or rollout pod: a node of Ray until the driver is done or gone, or until the pod has to go."""
 
 import logging
 import signal
 import subprocess
-import sys
 import threading
 from types import FrameType
 from typing import Final
@@ -13,31 +12,38 @@ from dapo_core.exit_codes import ExitCode
 from dapo_core.spec import DAPOJobSpec
 from dapo_trainer.data.sources import model_folder
 from dapo_trainer.local import proctable
+from dapo_trainer.pod.gate import Line
 from dapo_trainer.pod.node import NODE_IP, Node, ray_start
-from dapo_trainer.pod.surroundings import Surroundings, reachable
+from dapo_trainer.pod.surroundings import Surroundings
 
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 1.0
 JOIN_TRIES: Final = 10
-DRAIN_SECONDS: Final = 30.0
 
 
-def serve(node: Node, around: Surroundings, spec: DAPOJobSpec) -> int:
-    """Until Ray on this node has ended: 143 when the pod was asked to go, 30 otherwise. Raises ModelError, ..."""
+def serve(node: Node, around: Surroundings, spec: DAPOJobSpec) -> ExitCode:
+    """The pod's exit code: 0 when the driver is done, 143 when the pod was asked to go, 30 when either was lost.
+
+    Raises ModelError and what else bringing the model here may raise.
+    """
     asked = _Asked()
     # Every rank and engine reads the model from its own pod's disk, under the path that the driver has it.
     model_folder(spec.model.source, spec.model.revision)
-    if not _join(node, around, asked):
+    line = _pass_gate(around, asked)
+    if line is None:
         return ExitCode.TERMINATED
+    _join(node, around)
     if node.role == "trainer":  # a rollout pod is ready when its engine is: GroupServer tells
         around.tell_ready()
     told = False
-    while _raylet_runs(node):
+    while line.end is None and _raylet_runs(node):
         if asked.is_set() and not told:
             told = True
-            tell_driver(around.pod)
+            line.leaving(around.pod)
         threading.Event().wait(LOOK_SECONDS)
+    if line.end == "done":
+        return ExitCode.DONE
     return ExitCode.TERMINATED if asked.is_set() else ExitCode.DISTRIBUTED
 
 
@@ -52,17 +58,27 @@ class _Asked(threading.Event):
         self.set()
 
 
-def _join(node: Node, around: Surroundings, asked: threading.Event) -> bool:
-    """Become a node of the head's cluster, which may not be there yet; False when asked to go instead."""
-    for _ in range(JOIN_TRIES):
-        while not reachable(around.head_address):
-            if asked.wait(LOOK_SECONDS):
-                return False
-        if subprocess.run(ray_start(node, around.head_address)).returncode == 0:
-            return True
-        log.warning("Ray did not take this node; trying again.")
+def _pass_gate(around: Surroundings, asked: threading.Event) -> Line | None:
+    """The line to the driver, which may take its time to open; None when asked to go instead."""
+    said = ""
+    while True:
+        try:
+            return Line(around.head_host)
+        except OSError as error:
+            if str(error) != said:
+                said = str(error)
+                log.info("Waiting for the driver at %s: %s", around.head_host, error)
         if asked.wait(LOOK_SECONDS):
-            return False
+            return None
+
+
+def _join(node: Node, around: Surroundings) -> None:
+    """Become a node of the head's cluster."""
+    for _ in range(JOIN_TRIES):
+        if subprocess.run(ray_start(node, around.head_address)).returncode == 0:
+            return
+        log.warning("Ray did not take this node; trying again.")
+        threading.Event().wait(LOOK_SECONDS)
     raise DistributedFaultError(f"The Ray head at {around.head_address} did not take this node: see the pod's log.")
 
 
@@ -71,15 +87,3 @@ def _raylet_runs(node: Node) -> bool:
     mine = f"{NODE_IP}={node.ip}".encode()
     rows = (row for row in proctable.table().values() if row.name == "raylet" and row.state != "Z")
     return any(mine in proctable.environment(row.pid) for row in rows)
-
-
-def tell_driver(pod: str) -> None:
-    """Ask the driver for a checkpoint and a clean stop: this pod has to go (a drained node, an eviction).
-
-    In a process of its own, which the head may have left without an answer.
-    """
-    command = [sys.executable, "-m", "dapo_trainer.pod.drain", pod]
-    try:
-        subprocess.run(command, timeout=DRAIN_SECONDS, check=False)
-    except subprocess.TimeoutExpired:
-        log.warning("The driver could not be told that this pod has to go.")

@@ -13,13 +13,10 @@ LOOK_SECONDS: Final = 1.0
 
 
 class Cluster:
-    def __init__(self, config: DictConfig, nodes: Mapping[str, int], waiting: Callable[[str], None]) -> None:
-        """`nodes`: Ray resources of the job's other pods, and how much of each there will be; `waiting` is told what
-        is still missing. How long a job may wait for its pods is the operator's to say."""
+    def __init__(self, config: DictConfig) -> None:
         init = OmegaConf.to_container(config.ray_kwargs.ray_init, resolve=True)
         assert isinstance(init, dict)
         ray.init(**{str(key): value for key, value in init.items()})
-        _wait_for(nodes, waiting)
         self._error: BaseException | None = None
         self._queue = threading.Thread(target=self._start_queue, args=(config,), name="start-queue", daemon=True)
         self._queue.start()
@@ -30,8 +27,9 @@ class Cluster:
         except BaseException as error:
             self._error = error
 
-    def ready(self) -> None:
-        """Wait for the queue; raises what its start raised."""
+    def queue_ready(self) -> None:
+        """Wait for the queue; raises what its start raised. On several nodes it has to be placed before the others
+        join: what it saves with a checkpoint lies on this node's disk then."""
         self._queue.join()
         if self._error is not None:
             raise self._error
@@ -41,7 +39,11 @@ class Cluster:
         ray.shutdown()
 
 
-def _wait_for(nodes: Mapping[str, int], waiting: Callable[[str], None]) -> None:
+def wait_for(nodes: Mapping[str, int], waiting: Callable[[str], None]) -> None:
+    """Until the job's other pods are here: `nodes` are Ray resources and how much of each there will be.
+
+    `waiting` is told what is still missing. How long a job may wait for its pods is the operator's to say.
+    """
     said = ""
     while missing := _missing(nodes, ray.cluster_resources()):
         if missing != said:

@@ -26,7 +26,7 @@ def run(config: DictConfig, session: Session, cluster: Cluster, on_ready: Callab
     open_session(session)
     group_server.register()
     OmegaConf.resolve(config)
-    cluster.ready()
+    cluster.queue_ready()
     trainer = get_trainer_cls(config.trainer.v1.trainer_mode)(config=config)
     trainer.init()
     manager = load_class_from_fqn(config.actor_rollout_ref.rollout.agent.agent_loop_manager_class)

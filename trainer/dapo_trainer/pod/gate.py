@@ -1,0 +1,155 @@
+"""The line between the driver and the other pods of its job.
+
+Ray alone does not say when a cluster may be joined, why it ended, or that one of its machines has to go. So the driver
+opens a gate once its own services are placed (on the head, whose disk a checkpoint is saved from); a pod passes it
+before it joins and stays connected. Over the line come `leaving` from a pod that has to go, and `done` from a driver
+that has finished. Each line is JSON; the first carries the job's Ray token.
+"""
+
+import contextlib
+import hmac
+import json
+import os
+import socket
+import socketserver
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal
+
+PORT: Final = 6380
+CONNECT_SECONDS: Final = 5.0
+# A peer whose machine has gone is noticed after idle + count x interval seconds.
+KEEPALIVE: Final = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
+
+End = Literal["done", "lost"]
+
+
+def token() -> str:
+    """The job's secret, which Ray's processes share; empty where there is none (one machine)."""
+    return os.environ.get("RAY_AUTH_TOKEN", "")
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self, address: tuple[str, int], on_leaving: Callable[[str], None]) -> None:
+        super().__init__(address, _Visitor)
+        self.on_leaving = on_leaving
+        self.inside: set[socket.socket] = set()
+
+
+class _Visitor(socketserver.StreamRequestHandler):
+    """One connected pod."""
+
+    server: _Server
+
+    def handle(self) -> None:
+        _keep_alive(self.connection)
+        hello = _read(self.rfile.readline(4096))
+        if not hmac.compare_digest(str(hello.get("token")), token()):
+            return
+        self.server.inside.add(self.connection)
+        self.wfile.write(_line({"welcome": True}))
+        for line in self.rfile:
+            if pod := _read(line).get("leaving"):
+                self.server.on_leaving(str(pod))
+
+    def finish(self) -> None:
+        self.server.inside.discard(self.connection)
+
+
+class Gate:
+    """The driver's end. `on_leaving(pod)` is called from a thread of its own, for each pod that has to go."""
+
+    def __init__(self, host: str, on_leaving: Callable[[str], None], port: int = PORT) -> None:
+        self._server = _Server((host, port), on_leaving)
+        self.port: int = self._server.server_address[1]
+        threading.Thread(target=self._server.serve_forever, name="gate", daemon=True).start()
+
+    def close(self, *, done: bool) -> None:
+        """Tell the pods inside, if the job is `done`, and hang up."""
+        for connection in list(self._server.inside):
+            try:
+                if done:
+                    connection.sendall(_line({"done": True}))
+                connection.shutdown(socket.SHUT_RDWR)
+            except OSError:  # it hung up first
+                continue
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class Line:
+    """A pod's end. Raises OSError when nobody, or somebody else, is at the gate."""
+
+    def __init__(self, host: str, port: int = PORT) -> None:
+        self._socket = socket.create_connection((host, port), CONNECT_SECONDS)
+        self._answers = self._socket.makefile("rb")
+        self._end: End | None = None
+        try:
+            self._send({"token": token()})
+            if not _read(self._answers.readline(4096)).get("welcome"):
+                raise ConnectionError(f"{host}:{port} is not this job's driver")
+            self._socket.settimeout(None)
+            _keep_alive(self._socket)
+        except OSError:
+            self._close()
+            raise
+        self._listener = threading.Thread(target=self._listen, name="gate-line", daemon=True)
+        self._listener.start()
+
+    def leaving(self, pod: str) -> None:
+        """Ask the driver for a checkpoint and a clean stop: this pod has to go."""
+        try:
+            self._send({"leaving": pod})
+        except OSError:  # the driver is gone, as `end` tells
+            return
+
+    @property
+    def end(self) -> End | None:
+        """How the driver hung up; None while it is there."""
+        return self._end
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        self._socket.sendall(_line(message))
+
+    def _listen(self) -> None:
+        end: End = "lost"
+        try:
+            for line in self._answers:
+                if _read(line).get("done"):
+                    end = "done"
+        except OSError:
+            pass
+        self._close()
+        self._end = end
+
+    def close(self) -> None:
+        """Hang up."""
+        with contextlib.suppress(OSError):  # the driver hung up first
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._listener.join()
+
+    def _close(self) -> None:
+        self._answers.close()
+        self._socket.close()
+
+
+def _line(message: Mapping[str, Any]) -> bytes:
+    return json.dumps(message).encode() + b"\n"
+
+
+def _read(line: bytes) -> Mapping[str, Any]:
+    """The message of a line; an empty one for what is none."""
+    try:
+        message = json.loads(line)
+    except ValueError:
+        return {}
+    return message if isinstance(message, dict) else {}
+
+
+def _keep_alive(connection: socket.socket) -> None:
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in KEEPALIVE.items():
+        connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
