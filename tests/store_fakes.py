@@ -1,6 +1,7 @@
 """Stores that fail when a test says so."""
 
 import errno
+import hashlib
 import io
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ from typing import BinaryIO
 
 from dapo_core.db import Batch, CheckpointRow, EventType
 from dapo_core.errors import StoreError
-from dapo_core.objectstore import ObjectInfo, ObjectNotFoundError
+from dapo_core.objectstore import Content, ObjectInfo, ObjectNotFoundError
 from dapo_trainer.spool_writer import SegmentFile
 
 Fault = Callable[[str, str], None]
@@ -31,8 +32,13 @@ class MemoryStore:
         self.objects: dict[str, tuple[bytes, float]] = {}
         self.log: list[tuple[str, str]] = []
 
-    def put_file(self, key: str, path: Path, *, give: bool = False) -> None:
-        self.put_bytes(key, _read(path))
+    def address(self, key: str) -> str:
+        return self.url + key
+
+    def put_file(self, key: str, path: Path, *, give: bool = False) -> Content:
+        data = _read(path)
+        self.put_bytes(key, data)
+        return Content(len(data), hashlib.sha256(data).hexdigest())
 
     def put_bytes(self, key: str, data: bytes) -> None:
         self._begin("put", key)

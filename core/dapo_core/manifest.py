@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import PurePosixPath
@@ -9,17 +10,25 @@ from typing import Any, Final
 
 from dapo_core.db.rows import CheckpointRow, CheckpointState
 from dapo_core.errors import CheckpointError
+from dapo_core.naming import checkpoint_prefix, shared_key
 
-VERSION: Final = 1
+VERSION: Final = 2
+READABLE: Final = (1, 2)  # the first knew no shared files
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_MODEL = re.compile(r"(?:^|/)model_world_size_(\d+)_rank_\d+\.pt$")
 
 
 @dataclass(frozen=True)
 class FileEntry:
-    """One file: its path within the checkpoint, its size in bytes and the SHA-256 of its content."""
+    """One file: its path within the checkpoint, its size in bytes and the SHA-256 of its content.
+
+    `shared`: it lies under its content, once for all checkpoints of the run that have it.
+    """
 
     path: str
     size: int
     sha256: str
+    shared: bool = False
 
 
 @dataclass(frozen=True)
@@ -39,6 +48,18 @@ class Manifest:
     @property
     def size_bytes(self) -> int:
         return sum(entry.size for entry in self.files)
+
+    @property
+    def ranks(self) -> int | None:
+        """How many FSDP ranks wrote the model; None when it is not of that kind."""
+        found = (_MODEL.search(entry.path) for entry in self.files)
+        return next((int(match.group(1)) for match in found if match), None)
+
+    def key(self, entry: FileEntry) -> str:
+        """Where one of its files lies."""
+        if entry.shared:
+            return shared_key(self.run_id, entry.sha256)
+        return checkpoint_prefix(self.run_id, self.step) + entry.path
 
     def to_bytes(self) -> bytes:
         """JSON for people and programs; metrics that are not finite are left out."""
@@ -69,15 +90,22 @@ def parse(data: bytes, key: str) -> Manifest:
     try:
         body: dict[str, Any] = json.loads(data)
         version = body.pop("version")
-        if version != VERSION:
+        if version not in READABLE:
             raise CheckpointError(f"{key} is of version {version}, which this program does not know: use a newer one.")
-        files = tuple(FileEntry(str(f["path"]), int(f["size"]), str(f["sha256"])) for f in body.pop("files"))
+        files = tuple(_entry(listed) for listed in body.pop("files"))
         manifest = Manifest(**body, files=files)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{key} is damaged ({error}).") from error
     if outside := next((entry.path for entry in files if not _inside(entry.path)), None):
         raise CheckpointError(f"{key} names {outside!r}, which is outside of the checkpoint.")
     return manifest
+
+
+def _entry(listed: Mapping[str, Any]) -> FileEntry:
+    entry = FileEntry(str(listed["path"]), int(listed["size"]), str(listed["sha256"]), bool(listed.get("shared")))
+    if not _SHA256.fullmatch(entry.sha256):
+        raise ValueError(f"{entry.sha256!r} is no SHA-256")
+    return entry
 
 
 def _inside(path: str) -> bool:

@@ -85,6 +85,16 @@ def manifest_key(run_id: str, step: int) -> str:
     return f"{checkpoint_prefix(run_id, step)}manifest.json"
 
 
+def shared_prefix(run_id: str) -> str:
+    """Under which object keys files lie that several checkpoints of a run have in common, with the closing slash."""
+    return f"{checkpoints_prefix(run_id)}shared/"
+
+
+def shared_key(run_id: str, sha256: str) -> str:
+    """Key of a file that several checkpoints have in common, by its content."""
+    return shared_prefix(run_id) + sha256
+
+
 def samples_key(run_id: str, step: int, attempt: int) -> str:
     """Key of the Parquet object with the logged samples of one step."""
     return f"{run_id}/samples/{step_folder(step)}-attempt-{attempt}.parquet"

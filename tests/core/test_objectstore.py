@@ -1,26 +1,31 @@
 """The contract of an object store, for each there is."""
 
+import hashlib
 import os
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from servers.minio import MinioServer
 from store_fakes import MemoryStore
 
 from dapo_core.errors import StoreError
-from dapo_core.objectstore import FolderStore, ObjectNotFoundError, ObjectStore, open_store
+from dapo_core.objectstore import Content, FolderStore, ObjectNotFoundError, ObjectStore, open_store
+from dapo_core.objectstore.s3 import open_s3
 
-STORES: dict[str, Callable[[Path], ObjectStore]] = {
-    "folder": lambda folder: FolderStore(folder / "store"),
-    "memory": lambda _folder: MemoryStore(),
-}
+STORES = ("folder", "memory", "S3", "S3 over TLS")
 
 
-@pytest.fixture(params=STORES.values(), ids=STORES.keys())
+@pytest.fixture(params=STORES)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
-    made: ObjectStore = request.param(tmp_path)
-    return made
+    if request.param == "folder":
+        return FolderStore(tmp_path / "store")
+    if request.param == "memory":
+        return MemoryStore()
+    if request.param == "S3":
+        return open_s3(*request.getfixturevalue("s3"))
+    server: MinioServer = request.getfixturevalue("tls_minio")
+    return open_s3(server.url(server.new_bucket(), ""), server.environment)
 
 
 def keys(store: ObjectStore, prefix: str) -> list[str]:
@@ -30,7 +35,7 @@ def keys(store: ObjectStore, prefix: str) -> list[str]:
 def test_what_is_put_is_got(store: ObjectStore, tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(b"file")
     store.put_bytes("a/b/bytes", b"bytes")
-    store.put_file("a/b/file", tmp_path / "in")
+    assert store.put_file("a/b/file", tmp_path / "in") == Content(4, hashlib.sha256(b"file").hexdigest())
     store.put_bytes("a/empty", b"")
     assert store.get_bytes("a/b/bytes") == b"bytes"
     store.get_file("a/b/file", tmp_path / "out")
@@ -128,7 +133,7 @@ def folder(tmp_path: Path) -> FolderStore:
 
 def test_a_file_that_is_given_away_is_linked(folder: FolderStore, tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(b"weights")
-    folder.put_file("key", tmp_path / "in", give=True)
+    assert folder.put_file("key", tmp_path / "in", give=True).size == 7
     assert os.path.samefile(tmp_path / "in", folder.root / "key")
 
 
@@ -166,8 +171,7 @@ def _no_space(part: Path) -> None:
 
 
 URLS = {
-    "S3 is not there yet": ("s3://bucket/prefix", "of a kind that this version can not open"),
-    "a plain path": ("runs/store", "of a kind that this version can not open"),
+    "a plain path": ("runs/store", "of a kind that can not be opened; write s3://bucket/prefix or file:///folder"),
     "a relative file": ("file:runs/store", "is not an absolute folder"),
     "another host's file": ("file://host/store", "is not an absolute folder"),
 }

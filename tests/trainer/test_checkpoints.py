@@ -103,8 +103,8 @@ DAMAGES: dict[str, tuple[str, Callable[[bytes], bytes] | None, str]] = {
     ),
     "a manifest of a later program": (
         "manifest.json",
-        lambda data: data.replace(b'"version": 1', b'"version": 2'),
-        "of version 2, which this program does not know",
+        lambda data: data.replace(b'"version": 2', b'"version": 3'),
+        "of version 3, which this program does not know",
     ),
     "a manifest that points outside": (
         "manifest.json",

@@ -1,36 +1,61 @@
 """Checkpoints in the object store: whole or absent, found, verified, restored, kept and removed.
 
 A checkpoint is committed by its manifest, which is written after all of its files and removed before any of them.
-What has no manifest is the rest of an upload that was torn, and is never resumed from.
+What has no manifest is the rest of an upload that was torn, and is never resumed from. Files that do not change from
+one checkpoint to the next (tokenizer, configuration) lie once, under their content, for all checkpoints of the run.
 """
 
-import hashlib
 import logging
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from dapo_core.db import CheckpointRow, CheckpointState, EventType
 from dapo_core.errors import CheckpointError, StoreError
 from dapo_core.manifest import FileEntry, Manifest, parse
-from dapo_core.naming import checkpoint_prefix, checkpoints_prefix, manifest_key, parse_step_folder
-from dapo_core.objectstore import ObjectNotFoundError, ObjectStore
+from dapo_core.naming import checkpoint_prefix, checkpoints_prefix, manifest_key, shared_key
+from dapo_core.objectstore import Content, ObjectInfo, ObjectNotFoundError, ObjectStore
 from dapo_core.resume import committed
 from dapo_core.retention import Retention, judge
+from dapo_trainer.checkpoint_files import content_of, fetch, is_shared, local_files, verify
+from dapo_trainer.checkpoint_fit import check_digest, check_ranks
+from dapo_trainer.checkpoint_leftovers import Leftover, Listing, leftovers
 from dapo_trainer.parallel import parallel
 
 log = logging.getLogger(__name__)
 
 # Two files at a time: enough to hide a store's latency, and one core is left to training on a small machine.
-WORKERS: Final = 2
-_CHUNK: Final = 1024 * 1024  # bytes; hashing one lets other threads run
+UPLOAD_WORKERS: Final = 2
+# Nothing trains while a checkpoint is restored.
+RESTORE_WORKERS: Final = 4
 SYNC_SECONDS: Final = 10.0
 GRACE_SECONDS: Final = 3600.0
 
-Put = Callable[[], None]
+T = TypeVar("T")
+
+
+class Put(Protocol):
+    """Does one write to the store; it may do it again until it succeeds."""
+
+    def __call__(self, once: Callable[[], T]) -> T: ...
+
+
+def at_once(once: Callable[[], T]) -> T:
+    """A `Put` that tries once."""
+    return once()
+
+
+Elsewhere = Callable[[int, Path], Sequence[FileEntry]]
+"""Has other machines put their files of the checkpoint of a step, which lie in a folder of the same path there."""
+
+
+def nowhere(_step: int, _folder: Path) -> Sequence[FileEntry]:
+    """All files are on this machine."""
+    return ()
 
 
 class Journal(Protocol):
@@ -61,14 +86,15 @@ class CheckpointStore:
         self.store = store
         self.run_id = run_id
         self.journal: Journal = journal or Silent()
+        self._shared: set[str] = set()  # keys of the shared files that this process has put
 
     def uri(self, step: int) -> str:
         """Where the checkpoint of `step` lies, for people and for `resumeFrom`."""
-        return f"{self.store.url.rstrip('/')}/{checkpoint_prefix(self.run_id, step)}".rstrip("/")
+        return self.store.address(checkpoint_prefix(self.run_id, step).rstrip("/"))
 
     def steps(self) -> list[int]:
         """Steps that have a manifest, newest first."""
-        return sorted(step for step, keys in self._folders().items() if manifest_key(self.run_id, step) in keys)[::-1]
+        return self.listing().committed
 
     def manifest(self, step: int) -> Manifest:
         """The manifest of `step`. Raises CheckpointError when it is absent, damaged or of another step."""
@@ -79,8 +105,8 @@ class CheckpointStore:
             raise CheckpointError(
                 f"There is no committed checkpoint of step {step} of the run {self.run_id}."
             ) from error
-        if manifest.step != step:
-            raise CheckpointError(f"{key} is of step {manifest.step}.")
+        if (manifest.run_id, manifest.step) != (self.run_id, step):
+            raise CheckpointError(f"{key} is of step {manifest.step} of the run {manifest.run_id}.")
         return manifest
 
     def list(self) -> Sequence[Manifest]:
@@ -104,24 +130,20 @@ class CheckpointStore:
         spec_digest: str,
         metrics: Mapping[str, float] | None = None,
         give: bool = False,
-        put: Callable[[Put], None] = lambda once: once(),
+        put: Put = at_once,
+        elsewhere: Elsewhere = nowhere,
     ) -> Manifest:
         """Store `folder` as the checkpoint of `step`: files, then the manifest, then the record of it.
 
         `give`: nobody writes to the folder's files any more, so that a folder store may link them. Every single
-        write to the store goes through `put`, which may repeat it. Raises StoreError, or CheckpointError when the
+        write to the store goes through `put`, which may repeat it. `elsewhere` has the files that lie on other
+        machines put by them (`put_files`) and tells which they are. Raises StoreError, or CheckpointError when the
         folder itself can not be read.
         """
-        prefix = checkpoint_prefix(self.run_id, step)
         # A step that is done again replaces what an earlier attempt left there: uncommit it first.
         put(lambda: self.store.delete(manifest_key(self.run_id, step)))
-
-        def store_file(path: Path) -> FileEntry:
-            entry = _entry(folder, path)
-            put(lambda: self.store.put_file(prefix + entry.path, path, give=give))
-            return entry
-
-        files = tuple(parallel(store_file, _files(folder), WORKERS))
+        here = self.put_files(step, folder, give=give, put=put)
+        files = tuple({entry.path: entry for entry in (*put(lambda: elsewhere(step, folder)), *here)}.values())
         # A resume begins after this step: its metrics have to be safe before it may be resumed from.
         self.journal.sync(SYNC_SECONDS)
         manifest = Manifest(self.run_id, step, attempt, spec_digest, time.time(), files, dict(metrics or {}))
@@ -131,27 +153,47 @@ class CheckpointStore:
         self._remove_strangers(manifest)
         return manifest
 
+    def put_files(self, step: int, folder: Path, *, give: bool = False, put: Put = at_once) -> tuple[FileEntry, ...]:
+        """Store the files of `folder` as those of the checkpoint of `step`, which no manifest names yet."""
+        paths = local_files(folder)
+        there = put(self.listing).shared
+
+        def store_file(path: Path) -> FileEntry:
+            name = path.relative_to(folder).as_posix()
+            shared = is_shared(path)
+            key = checkpoint_prefix(self.run_id, step) + name
+            content = self._put_shared(path, there, put) if shared else put(partial(self._put, key, path, give))
+            return FileEntry(name, content.size, content.sha256, shared)
+
+        return tuple(parallel(store_file, paths, UPLOAD_WORKERS))
+
+    def _put(self, key: str, path: Path, give: bool) -> Content:
+        return self.store.put_file(key, path, give=give)
+
+    def _put_shared(self, path: Path, there: Mapping[str, ObjectInfo], put: Put) -> Content:
+        """Put a shared file unless this process has, and it still stands there whole.
+
+        What an earlier process put is put again, once: a damaged one would damage every checkpoint after it.
+        """
+        content = content_of(path)
+        key = shared_key(self.run_id, content.sha256)
+        if key not in self._shared or key not in there or there[key].size != content.size:
+            if put(partial(self._put, key, path, False)) != content:
+                raise CheckpointError(f"The checkpoint file {path} was changed while it was stored.")
+            self._shared.add(key)
+        return content
+
     def _remove_strangers(self, manifest: Manifest) -> None:
         """Files that an earlier, torn upload of the step left between those of this one."""
-        prefix = checkpoint_prefix(self.run_id, manifest.step)
-        known = {prefix + entry.path for entry in manifest.files} | {manifest_key(self.run_id, manifest.step)}
-        for key in self._folders().get(manifest.step, {}).keys() - known:
+        known = {manifest.key(entry) for entry in manifest.files} | {manifest_key(self.run_id, manifest.step)}
+        for key in self.listing().steps.get(manifest.step, {}).keys() - known:
             self.store.delete(key)
 
     # Reading
 
     def verify(self, manifest: Manifest) -> None:
         """Read all of a checkpoint. Raises CheckpointError, naming the file, when it is not what was stored."""
-        prefix = checkpoint_prefix(self.run_id, manifest.step)
-
-        def check(entry: FileEntry) -> None:
-            try:
-                with self.store.open(prefix + entry.path) as stream:
-                    _compare(manifest, entry, stream)
-            except ObjectNotFoundError as error:
-                raise _missing(manifest, entry) from error
-
-        parallel(check, manifest.files, WORKERS)
+        parallel(partial(verify, self.store, manifest), manifest.files, RESTORE_WORKERS)
 
     def pick(self) -> Manifest | None:
         """The newest committed checkpoint that is whole; None when the run has none at all.
@@ -161,28 +203,18 @@ class CheckpointStore:
         """
         return self._first_that(self.verify)
 
-    def restore(self, manifest: Manifest, into: Path) -> None:
-        """Bring a checkpoint to the folder `into`, which is there in whole or not at all; sums are verified.
+    def restore(self, manifest: Manifest, into: Path, caches: Sequence[Path] = ()) -> None:
+        """Bring the files of a manifest to the folder `into`, which is there in whole or not at all; sums are verified.
 
-        Raises CheckpointError when it is damaged, StoreError when the store or the local disk fails.
+        Files that one of the folders `caches` has unchanged are taken from there. Raises CheckpointError when it is
+        damaged, StoreError when the store or the local disk fails.
         """
-        prefix = checkpoint_prefix(self.run_id, manifest.step)
         part = into.with_name(f".{into.name}.part")
-
-        def fetch(entry: FileEntry) -> None:
-            target = part / entry.path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                self.store.get_file(prefix + entry.path, target)
-            except ObjectNotFoundError as error:
-                raise _missing(manifest, entry) from error
-            with target.open("rb") as stream:
-                _compare(manifest, entry, stream)
-
         try:
             shutil.rmtree(part, ignore_errors=True)
             part.mkdir(parents=True)
-            parallel(fetch, manifest.files, WORKERS)
+            bring = partial(fetch, self.store, manifest, folder=part, caches=caches)
+            parallel(bring, manifest.files, RESTORE_WORKERS)
             if into.exists():
                 shutil.rmtree(into)
             part.rename(into)
@@ -191,22 +223,23 @@ class CheckpointStore:
         finally:
             shutil.rmtree(part, ignore_errors=True)
 
-    def restore_newest(self, into: Path, spec_digest: str | None = None) -> Manifest | None:
+    def restore_newest(
+        self, into: Path, spec_digest: str | None = None, ranks: int | None = None, caches: Sequence[Path] = ()
+    ) -> Manifest | None:
         """Restore what `pick` would pick, reading it only once. None when the run has no checkpoint.
 
-        Raises CheckpointError also when it was written by a job whose digest is not `spec_digest`.
+        Raises CheckpointError also when it was written by a job whose digest is not `spec_digest`, and SpecError when
+        it was written by another number of FSDP ranks than `ranks`; nothing is read of such a one but its manifest.
         """
 
         def restore(manifest: Manifest) -> None:
-            if spec_digest is None or manifest.spec_digest == spec_digest:
-                self.restore(manifest, into)
+            if spec_digest in (None, manifest.spec_digest) and ranks in (None, manifest.ranks or ranks):
+                self.restore(manifest, into, caches)
 
         found = self._first_that(restore)
-        if found is not None and spec_digest is not None and found.spec_digest != spec_digest:
-            raise CheckpointError(
-                f"The checkpoint of step {found.step} was written by another job (digest {found.spec_digest[:12]}, "
-                f"now {spec_digest[:12]}): undo the change of the model, data or algorithm, or start a new run."
-            )
+        if found is not None:
+            check_digest(found, spec_digest)
+            check_ranks(found, ranks)
         return found
 
     def _first_that(self, holds: Callable[[Manifest], None]) -> Manifest | None:
@@ -254,77 +287,30 @@ class CheckpointStore:
             self.store.delete(info.key)
 
     def sweep(self, grace_seconds: float = GRACE_SECONDS, busy: Iterable[int] = ()) -> Sequence[int]:
-        """Remove the rests of torn uploads that nothing was added to for `grace_seconds`; their steps.
+        """Remove what no checkpoint needs and nothing was added to for `grace_seconds`; steps of torn uploads.
 
         `busy` are steps that are being uploaded now.
         """
         self.store.sweep_incomplete(checkpoints_prefix(self.run_id), grace_seconds)
-        limit = time.time() - grace_seconds
         swept = []
-        for step, keys in sorted(self._folders().items()):
-            if step in busy or manifest_key(self.run_id, step) in keys or max(keys.values()) > limit:
-                continue
-            for key in keys:
+        for leftover in self.leftovers(grace_seconds, busy):
+            for key in leftover.keys:
                 self.store.delete(key)
-            self.journal.checkpoint(self.row(step, 0, "deleted", "Removed: its upload never ended."))
-            self.journal.event("CheckpointSwept", f"The torn upload of step {step} was removed.", step=step)
-            swept.append(step)
+            if leftover.kind == "TornUpload" and leftover.step is not None:
+                step = leftover.step
+                self.journal.checkpoint(self.row(step, 0, "deleted", "Removed: its upload never ended."))
+                self.journal.event("CheckpointSwept", f"The torn upload of step {step} was removed.", step=step)
+                swept.append(step)
         return swept
+
+    def leftovers(self, grace_seconds: float = GRACE_SECONDS, busy: Iterable[int] = ()) -> Sequence[Leftover]:
+        """What a sweep would remove."""
+        return leftovers(self.listing(), self.manifest, time.time() - grace_seconds, list(busy))
 
     def row(self, step: int, attempt: int, state: CheckpointState, decision: str | None = None) -> CheckpointRow:
         """A row of a checkpoint that has no manifest."""
         return CheckpointRow(self.run_id, step, attempt, state, self.uri(step), time.time(), decision=decision)
 
-    def _folders(self) -> dict[int, dict[str, float]]:
-        """Keys, with the time of their last change, by step."""
-        prefix = checkpoints_prefix(self.run_id)
-        found: dict[int, dict[str, float]] = {}
-        for info in self.store.list(prefix):
-            step = parse_step_folder(info.key.removeprefix(prefix).partition("/")[0])
-            if step is not None:
-                found.setdefault(step, {})[info.key] = info.modified
-        return found
-
-
-def _files(folder: Path) -> list[Path]:
-    try:
-        files = sorted(path for path in folder.rglob("*") if path.is_file())
-    except OSError as error:
-        raise CheckpointError(f"The checkpoint folder {folder} can not be read: {error.strerror}.") from error
-    if not files:
-        raise CheckpointError(f"The checkpoint folder {folder} is empty or absent.")
-    return files
-
-
-def _entry(folder: Path, path: Path) -> FileEntry:
-    try:
-        with path.open("rb") as stream:
-            size, digest = _measure(stream)
-            return FileEntry(path.relative_to(folder).as_posix(), size, digest)
-    except OSError as error:
-        raise CheckpointError(f"The checkpoint file {path} can not be read: {error.strerror}.") from error
-
-
-def _compare(manifest: Manifest, entry: FileEntry, stream: BinaryIO) -> None:
-    size, digest = _measure(stream)
-    if size != entry.size:
-        raise CheckpointError(
-            f"The checkpoint of step {manifest.step} is damaged: {entry.path} has {size} bytes instead of {entry.size}."
-        )
-    if digest != entry.sha256:
-        raise CheckpointError(
-            f"The checkpoint of step {manifest.step} is damaged: the content of {entry.path} has changed."
-        )
-
-
-def _measure(stream: BinaryIO) -> tuple[int, str]:
-    """Size and SHA-256. Not `hashlib.file_digest`: a stream of an object store may not know its position."""
-    size, digest = 0, hashlib.sha256()
-    while chunk := stream.read(_CHUNK):
-        size += len(chunk)
-        digest.update(chunk)
-    return size, digest.hexdigest()
-
-
-def _missing(manifest: Manifest, entry: FileEntry) -> CheckpointError:
-    return CheckpointError(f"The checkpoint of step {manifest.step} is damaged: {entry.path} is missing.")
+    def listing(self) -> Listing:
+        """All that lies under the run's checkpoints."""
+        return Listing.of(self.run_id, self.store.list(checkpoints_prefix(self.run_id)))

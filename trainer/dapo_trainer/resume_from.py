@@ -7,9 +7,10 @@ from pathlib import Path
 from dapo_core.errors import CheckpointError
 from dapo_core.manifest import Manifest
 from dapo_core.objectstore import ObjectStore, open_store
+from dapo_trainer.checkpoint_fit import check_ranks
 from dapo_trainer.checkpoints import CheckpointStore
 
-_URI = re.compile(r"^(?P<root>.+://.*)/(?P<run>[^/]+)/checkpoints/step-(?P<step>\d+)/?$")
+_URI = re.compile(r"^(?P<root>[a-z0-9]+://[^?]*)/(?P<run>[^/?]+)/checkpoints/step-(?P<step>\d+)/?(?P<query>\?.*)?$")
 
 
 @dataclass(frozen=True)
@@ -31,19 +32,24 @@ def parse(reference: str) -> Source:
         raise CheckpointError(
             f"spec.checkpoints.resumeFrom is {reference}, which names no checkpoint: write .../RUN/checkpoints/step-N."
         )
-    return Source(match["run"], int(match["step"]), match["root"])
+    # What follows the question mark says where the server is, and belongs to the store.
+    return Source(match["run"], int(match["step"]), match["root"] + (match["query"] or ""))
 
 
-def restore(reference: str, own_store: ObjectStore, into: Path) -> Manifest:
-    """Bring the checkpoint that `reference` names to `into`, verified. Raises CheckpointError when there is none."""
+def restore(reference: str, own_store: ObjectStore, into: Path, ranks: int | None = None) -> Manifest:
+    """Bring the checkpoint that `reference` names to `into`, verified.
+
+    Raises CheckpointError when there is none, SpecError when it is not of so many FSDP ranks.
+    """
     source = parse(reference)
     store = own_store if source.root is None else open_store(source.root)
     checkpoints = CheckpointStore(store, source.run_id)
     if source.step is not None:
         manifest = checkpoints.manifest(source.step)
+        check_ranks(manifest, ranks)
         checkpoints.restore(manifest, into)
         return manifest
-    newest = checkpoints.restore_newest(into)
+    newest = checkpoints.restore_newest(into, ranks=ranks)
     if newest is None:
         raise CheckpointError(f"spec.checkpoints.resumeFrom is {reference}, but that run has no checkpoint.")
     return newest

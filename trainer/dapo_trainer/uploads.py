@@ -6,23 +6,29 @@ is given up is counted, told by an event and recorded; training goes on.
 """
 
 import logging
+import os
 import shutil
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from dapo_core.errors import CheckpointError, StoreError
 from dapo_core.manifest import Manifest
 from dapo_core.retention import Retention
 from dapo_trainer.backoff import Backoff
-from dapo_trainer.checkpoints import CheckpointStore, Put
+from dapo_trainer.checkpoints import CheckpointStore, Elsewhere, nowhere
 
 log = logging.getLogger(__name__)
 
 BACKOFF: Final = Backoff(1.0, 60.0)
+# A store answers badly once now and then; twice in a row is news.
+TOLD_FAILURES: Final = 2
+# Uploads give way to training where both want the same processor.
+_NICE: Final = 10
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -43,15 +49,25 @@ class _GivenUpError(Exception):
 class CheckpointUploader:
     """One thread that commits checkpoints and applies retention. No method raises; only `close` and `wait` wait."""
 
-    def __init__(self, checkpoints: CheckpointStore, retention: Retention, *, backoff: Backoff = BACKOFF) -> None:
+    def __init__(
+        self,
+        checkpoints: CheckpointStore,
+        retention: Retention,
+        *,
+        backoff: Backoff = BACKOFF,
+        elsewhere: Elsewhere = nowhere,
+    ) -> None:
+        """`elsewhere` puts what other machines have of a checkpoint."""
         self._checkpoints = checkpoints
         self._retention = retention
         self._backoff = backoff
+        self._elsewhere = elsewhere
         self._changed = threading.Condition()
         self._waiting: Upload | None = None
         self._current: Upload | None = None
         self._give_up_at: float | None = None
         self._thread: threading.Thread | None = None
+        self._kept: Path | None = None
         self.committed: Manifest | None = None
         self.failures = 0
 
@@ -64,7 +80,7 @@ class CheckpointUploader:
         spec_digest: str,
         metrics: Mapping[str, float] | None = None,
     ) -> None:
-        """Take over `folder` as the checkpoint of `step`. It is removed when it is committed or outdated."""
+        """Take over `folder` as the checkpoint of `step`. It is removed when a later one is committed."""
         upload = Upload(step, folder, attempt, spec_digest, dict(metrics or {}))
         # Told first: the record of its end has to be the later one.
         self._checkpoints.journal.checkpoint(self._checkpoints.row(step, attempt, "uploading"))
@@ -100,6 +116,8 @@ class CheckpointUploader:
         return done and self.failures == failures
 
     def _run(self) -> None:
+        # Of this thread, and of those it starts; Linux knows a thread by a process id.
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
         while (upload := self._take()) is not None:
             try:
                 self._store(upload)
@@ -126,9 +144,10 @@ class CheckpointUploader:
             metrics=upload.metrics,
             give=True,
             put=self._put,
+            elsewhere=self._elsewhere,
         )
         self.committed = manifest
-        shutil.rmtree(upload.folder, ignore_errors=True)
+        self._keep(upload.folder)
         size, seconds = manifest.size_bytes / 1e6, time.monotonic() - began
         message = f"Checkpoint of step {upload.step} committed: {size:.1f} MB in {seconds:.1f} s."
         self._checkpoints.journal.event("CheckpointCommitted", message, step=upload.step)
@@ -137,7 +156,15 @@ class CheckpointUploader:
         except StoreError as error:  # it is committed all the same; the next one's retention removes more
             self._checkpoints.journal.event("RetentionFailed", str(error), type="Warning", step=upload.step)
 
-    def _put(self, once: Put) -> None:
+    def _keep(self, folder: Path) -> None:
+        """The newest committed checkpoint stays on the disk: a restart on this machine need not fetch it."""
+        outdated, self._kept = self._kept, folder
+        if self._checkpoints.store.url.startswith("file:"):  # on a disk that is as near
+            outdated, self._kept = folder, None
+        if outdated is not None:
+            shutil.rmtree(outdated, ignore_errors=True)
+
+    def _put(self, once: Callable[[], T]) -> T:
         """Do one write to the store, again and again while it fails and the upload is worth it."""
         failures = 0
         while True:
@@ -147,6 +174,11 @@ class CheckpointUploader:
                 raise
             except StoreError as error:
                 failures += 1
+                if failures == TOLD_FAILURES:
+                    message = (
+                        f"The store does not take the checkpoint: {error} Training goes on, and it is tried again."
+                    )
+                    self._checkpoints.journal.event("CheckpointDelayed", message, type="Warning")
                 self._pause(self._backoff.delay(failures), error)
 
     def _pause(self, seconds: float, error: StoreError) -> None:

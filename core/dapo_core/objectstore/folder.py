@@ -1,9 +1,4 @@
-"""Where checkpoints and samples lie: objects by key, in a folder now, in S3 behind the same contract.
-
-The contract, which `tests/core/test_objectstore.py` runs against every store:
-an object is there whole or not at all, also after a crash of its writer; a later `put` replaces it; what `put` has
-returned from survives a loss of power; keys are relative paths with `/`; every method may be called from any thread.
-"""
+"""Objects as files under one folder."""
 
 import errno
 import os
@@ -11,58 +6,14 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Final, Protocol
-from urllib.parse import unquote, urlsplit
+from typing import BinaryIO, Final, TypeVar
 
 from dapo_core.errors import StoreError
+from dapo_core.objectstore.contract import Content, ObjectInfo, ObjectNotFoundError, check_key, measure
 
-
-class ObjectNotFoundError(StoreError):
-    """There is no object of this key."""
-
-
-@dataclass(frozen=True)
-class ObjectInfo:
-    """One object as listed: size in bytes, time of its last change in Unix seconds."""
-
-    key: str
-    size: int
-    modified: float
-
-
-class ObjectStore(Protocol):
-    """A store of objects. Methods raise StoreError, for an absent object ObjectNotFoundError."""
-
-    url: str
-
-    def put_file(self, key: str, path: Path, *, give: bool = False) -> None:
-        """Store the file's content. `give` promises that nobody changes the file any more, so it need not be copied."""
-
-    def put_bytes(self, key: str, data: bytes) -> None: ...
-
-    def get_file(self, key: str, path: Path) -> None:
-        """Write the object to `path`, whose folder exists. After an error the file may be there in part."""
-
-    def get_bytes(self, key: str) -> bytes: ...
-
-    def open(self, key: str) -> AbstractContextManager[BinaryIO]:
-        """The object's content as a stream to read."""
-
-    def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Objects whose key starts with `prefix`, by key. Uploads in progress are not among them."""
-
-    def delete(self, key: str) -> None:
-        """Remove the object; one that is not there is no error."""
-
-    def exists(self, key: str) -> bool: ...
-
-    def sweep_incomplete(self, prefix: str, older_than_seconds: float) -> int:
-        """Remove what uploads that ended half-way left under `prefix`; how many there were."""
-
-
+T = TypeVar("T")
 _PART: Final = ".dapo-part"
 
 
@@ -73,25 +24,28 @@ class FolderStore:
         self.root = root
         self.url = root.absolute().as_uri()
 
-    def put_file(self, key: str, path: Path, *, give: bool = False) -> None:
+    def address(self, key: str) -> str:
+        return (self.root.absolute() / key).as_uri()
+
+    def put_file(self, key: str, path: Path, *, give: bool = False) -> Content:
         # A hard link costs no time and no space, but shares the file with whoever still has the old name: only for
         # files that were given away.
-        fill = (lambda part: _link_or_copy(path, part)) if give else (lambda part: _copy(path, part))
-        self._put(key, fill)
+        return self._put(key, lambda part: _link_or_copy(path, part) if give else _copy(path, part))
 
     def put_bytes(self, key: str, data: bytes) -> None:
-        self._put(key, lambda part: _write(part, data))
+        self._put(key, lambda part: part.write_bytes(data))
 
-    def _put(self, key: str, fill: Callable[[Path], object]) -> None:
+    def _put(self, key: str, fill: Callable[[Path], T]) -> T:
         target = self._path(key)
         part = target.with_name(f".{target.name}.{uuid.uuid4().hex[:12]}{_PART}")
         with _told(f"{key} can not be written to {self.root}", absent=StoreError):
             target.parent.mkdir(parents=True, exist_ok=True)
             try:
-                fill(part)
+                filled = fill(part)
                 _sync(part)
                 part.replace(target)
                 _sync(target.parent)
+                return filled
             finally:
                 part.unlink(missing_ok=True)
 
@@ -161,19 +115,7 @@ class FolderStore:
             folder = folder.parent
 
     def _path(self, key: str) -> Path:
-        if not key or key.startswith("/") or any(part in ("", ".", "..") for part in key.split("/")):
-            raise StoreError(f"The object key {key!r} is not a relative path.")
-        return self.root / key
-
-
-def open_store(url: str) -> ObjectStore:
-    """The store at `url`. Raises StoreError, naming what can be opened, for a scheme that is not known."""
-    parts = urlsplit(url)
-    if parts.scheme == "file" and not parts.netloc and parts.path.startswith("/"):
-        return FolderStore(Path(unquote(parts.path)))
-    if parts.scheme == "file":
-        raise StoreError(f"The store {url!r} is not an absolute folder; write file:///folder.")
-    raise StoreError(f"The store {url!r} is of a kind that this version can not open; write file:///folder.")
+        return self.root / check_key(key)
 
 
 @contextmanager
@@ -188,23 +130,22 @@ def _told(what: str, absent: type[StoreError] = ObjectNotFoundError) -> Iterator
         raise StoreError(f"{what}: {(error.strerror or str(error)).lower()}{remedy}.") from error
 
 
-def _link_or_copy(source: Path, target: Path) -> None:
+def _link_or_copy(source: Path, target: Path) -> Content:
     try:
         os.link(source, target)
     except OSError as error:
         # Another file system, or one without hard links; everything else fails the copy as well.
         if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP):
             raise
-        _copy(source, target)
+        return _copy(source, target)
+    with target.open("rb") as stream:
+        return measure(stream)
 
 
-def _copy(source: Path, target: Path) -> None:
-    # Not copy2: the object's time is when it was stored, which the sweeper goes by.
-    shutil.copyfile(source, target)
-
-
-def _write(target: Path, data: bytes) -> None:
-    target.write_bytes(data)
+def _copy(source: Path, target: Path) -> Content:
+    # The object's time is when it was stored, which the sweeper goes by.
+    with source.open("rb") as stream, target.open("wb") as copied:
+        return measure(stream, copied)
 
 
 def _sync(path: Path) -> None:

@@ -1,0 +1,37 @@
+"""Where checkpoints and samples lie: objects by key, in a folder or in S3, behind one contract."""
+
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from dapo_core.errors import StoreError
+from dapo_core.objectstore.contract import Content, ObjectInfo, ObjectNotFoundError, ObjectStore, measure
+from dapo_core.objectstore.folder import FolderStore
+
+__all__ = [
+    "Content",
+    "FolderStore",
+    "ObjectInfo",
+    "ObjectNotFoundError",
+    "ObjectStore",
+    "measure",
+    "open_store",
+]
+
+_READABLE = "write s3://bucket/prefix or file:///folder"
+
+
+def open_store(url: str) -> ObjectStore:
+    """The store at `url`, credentials taken from the environment; nothing is asked of the store yet.
+
+    Raises StoreError, naming what can be opened, for a scheme that is not known or settings that are incomplete.
+    """
+    parts = urlsplit(url)
+    if parts.scheme == "s3":
+        from dapo_core.objectstore.s3 import open_s3  # the client takes a while to import
+
+        return open_s3(url)
+    if parts.scheme == "file" and not parts.netloc and parts.path.startswith("/"):
+        return FolderStore(Path(unquote(parts.path)))
+    if parts.scheme == "file":
+        raise StoreError(f"The store {url!r} is not an absolute folder; write file:///folder.")
+    raise StoreError(f"The store {url!r} is of a kind that can not be opened; {_READABLE}.")

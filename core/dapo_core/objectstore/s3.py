@@ -1,0 +1,165 @@
+"""Objects in S3 or what speaks like it. The only module that calls the client."""
+
+import io
+import os
+import ssl
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import BinaryIO, Final, cast
+
+import certifi
+import urllib3
+from minio import Minio
+from urllib3.util import Retry, Timeout
+
+from dapo_core.errors import StoreError
+from dapo_core.objectstore import address as addresses
+from dapo_core.objectstore.address import Address, Credentials
+from dapo_core.objectstore.contract import Content, HashingReader, ObjectInfo, ObjectNotFoundError, check_key, measure
+from dapo_core.objectstore.s3_faults import told
+from dapo_core.objectstore.s3_reading import ResumingReader
+
+# One file is sent in parts of this size, so many at a time: at most PARALLEL_PARTS + 1 of them are in memory.
+PART_BYTES: Final = 16 * 1024 * 1024
+PARALLEL_PARTS: Final = 4
+_MAX_PARTS: Final = 10_000
+# A part has to be sent within the time to connect (the client sets no other for sending): 16 MiB in half a minute.
+TIMEOUT: Final = Timeout(connect=30.0, read=60.0)
+# Every request may be repeated: an object that is put again is the same. About half a minute in all.
+RETRIES: Final = Retry(
+    total=8,
+    backoff_factor=0.25,
+    backoff_max=8.0,
+    backoff_jitter=0.5,
+    status_forcelist=(408, 429, 500, 502, 503, 504),
+    allowed_methods=None,
+    raise_on_status=False,
+)
+
+
+def open_s3(url: str, environment: Mapping[str, str] = os.environ, retries: Retry = RETRIES) -> "S3Store":
+    """The store at `url` with the keys of `environment`. Raises StoreError for settings that are incomplete."""
+    address = addresses.parse(url, environment)
+    keys = addresses.credentials(environment)
+    return S3Store(address, _client(address, keys, environment.get(addresses.CA_FILE) or None, retries))
+
+
+def _client(address: Address, keys: Credentials, ca_file: str | None, retries: Retry) -> Minio:
+    http = urllib3.PoolManager(
+        timeout=TIMEOUT, retries=retries, maxsize=16, ssl_context=_tls(ca_file) if address.secure else None
+    )
+    client = Minio(
+        address.host,
+        keys.access_key,
+        keys.secret_key,
+        keys.session_token,
+        secure=address.secure,
+        region=address.region,
+        http_client=http,
+    )
+    if address.path_style is True:
+        client.disable_virtual_style_endpoint()  # type: ignore[no-untyped-call]
+    if address.path_style is False:
+        client.enable_virtual_style_endpoint()  # type: ignore[no-untyped-call]
+    return client
+
+
+def _tls(ca_file: str | None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=certifi.where())
+    try:
+        if ca_file is not None:
+            context.load_verify_locations(ca_file)
+    except (OSError, ssl.SSLError) as error:
+        reason = error.strerror or str(error)
+        raise StoreError(
+            f"{addresses.CA_FILE} is {ca_file}, which can not be read ({reason}): name a file of certificates in PEM."
+        ) from error
+    return context
+
+
+class S3Store:
+    """Objects under one prefix of a bucket. A file is sent in parts and is there when the last of them is."""
+
+    def __init__(self, address: Address, client: Minio) -> None:
+        self._at = address
+        self._client = client
+
+    @property
+    def url(self) -> str:
+        return self._at.url()
+
+    def address(self, key: str) -> str:
+        return self._at.url(key)
+
+    def put_file(self, key: str, path: Path, *, give: bool = False) -> Content:
+        with self._told(f"{path} can not be read", StoreError):
+            stream = path.open("rb")
+        with stream, self._told(f"{key} can not be written to {self._at.where}", StoreError):
+            size = os.fstat(stream.fileno()).st_size
+            reader = HashingReader(stream)
+            self._put(key, cast(BinaryIO, reader), size)
+            return reader.content
+
+    def put_bytes(self, key: str, data: bytes) -> None:
+        with self._told(f"{key} can not be written to {self._at.where}", StoreError):
+            self._put(key, io.BytesIO(data), len(data))
+
+    def _put(self, key: str, stream: BinaryIO, size: int) -> None:
+        part = max(PART_BYTES, -(-size // _MAX_PARTS))
+        self._client.put_object(
+            self._at.bucket, self._name(key), stream, size, part_size=part, num_parallel_uploads=PARALLEL_PARTS
+        )
+
+    def get_file(self, key: str, path: Path) -> None:
+        with self.open(key) as stream, self._told(f"{key} can not be written to {path}"), path.open("wb") as file:
+            measure(stream, file)
+
+    def get_bytes(self, key: str) -> bytes:
+        with self.open(key) as stream:
+            return stream.read()
+
+    @contextmanager
+    def open(self, key: str) -> Iterator[BinaryIO]:
+        name = self._name(key)
+        reader = ResumingReader(self._client, self._at, name, f"{key} can not be read from {self._at.where}")
+        with reader:
+            yield cast(BinaryIO, io.BufferedReader(reader, 1024 * 1024))
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        skipped = len(self._at.key(""))
+        with self._told(f"{prefix or 'everything'} can not be listed in {self._at.where}"):
+            for found in self._client.list_objects(self._at.bucket, self._at.key(prefix), recursive=True):
+                changed = found.last_modified.timestamp() if found.last_modified else 0.0
+                yield ObjectInfo(str(found.object_name)[skipped:], found.size or 0, changed)
+
+    def delete(self, key: str) -> None:
+        with self._told(f"{key} can not be deleted from {self._at.where}"):
+            self._client.remove_object(self._at.bucket, self._name(key))
+
+    def exists(self, key: str) -> bool:
+        # Not HEAD: its answer has no text, and a bucket that is missing would look like an object that is.
+        return any(info.key == check_key(key) for info in self.list(key))
+
+    def sweep_incomplete(self, prefix: str, older_than_seconds: float) -> int:
+        """Amazon lists them by prefix. MinIO lists those of one key only, and drops what is a day old by itself."""
+        limit, swept = time.time() - older_than_seconds, 0
+        with self._told(f"{prefix} can not be swept in {self._at.where}"):
+            # The client has no public name for this.
+            found = self._client._list_multipart_uploads(self._at.bucket, prefix=self._at.key(prefix))
+            for upload in found.uploads:
+                begun = upload.initiated_time or datetime.fromtimestamp(0, UTC)
+                if begun.timestamp() <= limit:
+                    self._client._abort_multipart_upload(
+                        self._at.bucket, str(upload.object_name), str(upload.upload_id)
+                    )
+                    swept += 1
+        return swept
+
+    def _name(self, key: str) -> str:
+        return self._at.key(check_key(key))
+
+    def _told(self, what: str, absent: type[StoreError] = ObjectNotFoundError) -> AbstractContextManager[None]:
+        return told(what, self._at, absent)
