@@ -1,0 +1,110 @@
+"""Checkpoint files of FSDP ranks on another node of the run's Ray cluster."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import engines
+import pytest
+import ray
+from ray.cluster_utils import Cluster
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from dapo_core.errors import CheckpointError
+from dapo_core.naming import checkpoint_prefix
+from dapo_core.objectstore import open_store
+from dapo_trainer.checkpoints import CheckpointStore
+
+pytestmark = pytest.mark.timeout(180)
+
+RUN, STEP = "first-20261121-0412-x7k2", 4
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _two_nodes() -> Iterator[None]:
+    engines.load("dapo_trainer.verl_adapter.node_files")
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+    cluster.add_node(num_cpus=2, resources={"dapo_trainer": 2})
+    ray.init(address=cluster.address, log_to_driver=False)
+    yield
+    ray.shutdown()
+    cluster.shutdown()
+
+
+def worker() -> Any:
+    """A rank's actor. A local class, which Ray sends whole: its processes can not import this module."""
+
+    class Rank:
+        pass
+
+    return ray.remote(Rank)
+
+
+@pytest.fixture(scope="module")
+def ranks() -> list[Any]:
+    """Rank 0 on the driver's node, ranks 1 and 2 on the other one."""
+    head = ray.get_runtime_context().get_node_id()
+    here = worker().options(num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(head, soft=False))
+    there = worker().options(num_cpus=0, resources={"dapo_trainer": 1})
+    return [here.remote(), there.remote(), there.remote()]
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    """What verl's ranks 1 and 2 wrote on their node. (Both nodes of this test share the disk.)"""
+    folder = tmp_path / "global_step_4"
+    (folder / "actor").mkdir(parents=True)
+    for rank in (1, 2):
+        (folder / "actor" / f"model_world_size_3_rank_{rank}.pt").write_text(f"shard {rank}")
+    (folder / "actor" / "fsdp_config.json").write_text("{}")
+    return folder
+
+
+def other_nodes(tmp_path: Path, ranks: list[Any]) -> Any:
+    from dapo_trainer.verl_adapter.node_files import OtherNodes
+
+    return OtherNodes((tmp_path / "store").as_uri(), RUN, ranks)
+
+
+def commit(tmp_path: Path, nodes: Any, saved: Path) -> CheckpointStore:
+    """A checkpoint of which the driver's node has the data's position, and the other one the shards."""
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "data.pt").write_text("position")
+    checkpoints = CheckpointStore(open_store((tmp_path / "store").as_uri()), RUN)
+    checkpoints.commit(STEP, here, attempt=1, spec_digest="d", elsewhere=lambda step, _: nodes.put(step, saved))
+    return checkpoints
+
+
+def test_one_checkpoint_of_files_from_everywhere(tmp_path: Path, ranks: list[Any], saved: Path) -> None:
+    checkpoints = commit(tmp_path, other_nodes(tmp_path, ranks), saved)
+    manifest = checkpoints.manifest(STEP)
+    assert sorted(entry.path for entry in manifest.files) == [
+        "actor/fsdp_config.json",
+        "actor/model_world_size_3_rank_1.pt",
+        "actor/model_world_size_3_rank_2.pt",
+        "data.pt",
+    ]
+    checkpoints.verify(manifest)
+
+
+def test_each_node_brings_what_its_ranks_load(tmp_path: Path, ranks: list[Any], saved: Path) -> None:
+    from dapo_trainer.verl_adapter.node_files import Origin
+
+    checkpoints = commit(tmp_path, other_nodes(tmp_path, ranks), saved)
+    restored = tmp_path / "restored"
+    later = other_nodes(tmp_path, ranks[:2])  # rank 2 has moved to a third node
+    later.bring(Origin(checkpoints.store.url, checkpoints.manifest(STEP)), restored)
+    found = sorted(path.relative_to(restored).as_posix() for path in restored.rglob("*") if path.is_file())
+    assert found == ["actor/fsdp_config.json", "actor/model_world_size_3_rank_1.pt", "data.pt"]
+
+
+def test_a_file_damaged_in_the_store_is_told_as_such(tmp_path: Path, ranks: list[Any], saved: Path) -> None:
+    from dapo_trainer.verl_adapter.node_files import Origin
+
+    nodes = other_nodes(tmp_path, ranks)
+    checkpoints = commit(tmp_path, nodes, saved)
+    key = f"{checkpoint_prefix(RUN, STEP)}actor/model_world_size_3_rank_1.pt"
+    checkpoints.store.put_bytes(key, b"shard x")
+    with pytest.raises(CheckpointError, match="rank_1"):
+        nodes.bring(Origin(checkpoints.store.url, checkpoints.manifest(STEP)), tmp_path / "restored")
