@@ -1,0 +1,215 @@
+"""S3 besides the contract: big files in parts, bad servers, and sentences that name the remedy."""
+
+import os
+import random
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from servers.minio import MinioServer
+from servers.ports import free_port
+from servers.s3_proxy import Fault, S3Proxy, proxied
+from urllib3.util import Retry
+
+from dapo_core.errors import StoreError
+from dapo_core.objectstore import ObjectNotFoundError, measure
+from dapo_core.objectstore.s3 import PARALLEL_PARTS, PART_BYTES, RETRIES, S3Store, open_s3
+
+QUICK: Retry = RETRIES.new(total=3, backoff_factor=0.01, backoff_jitter=0.0)
+MEGABYTE = 1024 * 1024
+
+
+@pytest.fixture
+def proxy(minio: MinioServer) -> Iterator[S3Proxy]:
+    with proxied(minio.endpoint) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def bucket(minio: MinioServer) -> str:
+    return minio.new_bucket()
+
+
+@pytest.fixture
+def store(minio: MinioServer, bucket: str, proxy: S3Proxy) -> S3Store:
+    return open_s3(minio.url(bucket, endpoint=proxy.endpoint), minio.environment, QUICK)
+
+
+def big_file(folder: Path, size: int) -> Path:
+    path = folder / "big"
+    block = random.Random(0).randbytes(MEGABYTE)
+    with path.open("wb") as file:
+        for _ in range(size // MEGABYTE):
+            file.write(block)
+        file.write(block[: size % MEGABYTE])
+    return path
+
+
+# Big files
+
+
+def test_a_big_file_goes_in_parts_and_in_bounded_memory(store: S3Store, proxy: S3Proxy, tmp_path: Path) -> None:
+    path = big_file(tmp_path, 7 * PART_BYTES + 5)
+    with path.open("rb") as stream:
+        expected = measure(stream)
+    tracemalloc.start()
+    try:
+        assert store.put_file("big", path) == expected
+        store.get_file("big", tmp_path / "back")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    with (tmp_path / "back").open("rb") as stream:
+        assert measure(stream) == expected
+    parts = [path for method, path in proxy.requests if method == "PUT" and "partNumber" in path]
+    assert len(parts) == 8
+    # The proxy of the test holds every part of its own once more.
+    assert peak < 2 * (PARALLEL_PARTS + 2) * PART_BYTES
+
+
+def test_a_part_that_fails_is_sent_again_alone(store: S3Store, proxy: S3Proxy, tmp_path: Path) -> None:
+    faults = iter([Fault(503), Fault(500)])
+    proxy.faults = lambda method, path: next(faults, None) if "partNumber=2" in path else None
+    store.put_file("big", big_file(tmp_path, 3 * PART_BYTES))
+    sent = [path.partition("partNumber=")[2][:1] for method, path in proxy.requests if "partNumber" in path]
+    assert sorted(sent) == ["1", "2", "2", "2", "3"]
+
+
+def test_an_upload_that_fails_leaves_nothing(
+    store: S3Store, proxy: S3Proxy, minio: MinioServer, bucket: str, tmp_path: Path
+) -> None:
+    proxy.faults = lambda method, path: Fault(503) if "partNumber=2" in path else None
+    with pytest.raises(StoreError, match=r"big can not be written to s3://.*: the server is overloaded"):
+        store.put_file("big", big_file(tmp_path, 3 * PART_BYTES))
+    assert list(store.list("")) == [] and store.sweep_incomplete("big", 0) == 0
+
+
+def test_the_rest_of_a_killed_upload_is_swept(store: S3Store, minio: MinioServer, bucket: str) -> None:
+    minio.client._create_multipart_upload(bucket, "runs/r/big", {})
+    assert list(store.list("")) == []
+    assert store.sweep_incomplete("r/big", older_than_seconds=60) == 0
+    assert store.sweep_incomplete("r/big", older_than_seconds=0) == 1
+    assert store.sweep_incomplete("r/big", older_than_seconds=0) == 0
+
+
+def test_a_read_goes_on_where_the_connection_broke(store: S3Store, proxy: S3Proxy, tmp_path: Path) -> None:
+    path = big_file(tmp_path, 3 * MEGABYTE)
+    store.put_file("big", path)
+    cuts = iter([Fault(cut_after=MEGABYTE), Fault(cut_after=MEGABYTE)])
+    proxy.faults = lambda method, path: next(cuts, None) if method == "GET" else None
+    store.get_file("big", tmp_path / "back")
+    assert (tmp_path / "back").read_bytes() == path.read_bytes()
+    assert [method for method, _ in proxy.requests].count("GET") == 3
+
+
+def test_an_object_that_is_replaced_while_it_is_read_is_told(store: S3Store, proxy: S3Proxy, tmp_path: Path) -> None:
+    store.put_file("big", big_file(tmp_path, 3 * MEGABYTE))
+
+    def replace(method: str, _path: str) -> Fault | None:
+        proxy.faults = lambda method, path: None
+        store.put_bytes("big", os.urandom(3 * MEGABYTE))
+        return None
+
+    with store.open("big") as stream:
+        assert stream.read(10)
+        # The rest is in no buffer: the connection is broken under the reader, and the object is another.
+        stream.raw._disconnect()  # type: ignore[attr-defined]
+        proxy.faults = replace
+        replace("", "")
+        with pytest.raises(StoreError, match="was replaced while it was read; try again"):
+            stream.read()
+
+
+# Bad servers
+
+
+def test_errors_now_and_then_are_not_noticed(store: S3Store, proxy: S3Proxy) -> None:
+    dice = random.Random(1)
+    proxy.faults = lambda method, path: Fault(503) if dice.random() < 0.2 else None
+    for number in range(30):
+        store.put_bytes(f"k/{number:02}", b"x" * number)
+    assert [info.size for info in store.list("k/")] == list(range(30))
+    assert store.get_bytes("k/07") == b"x" * 7
+
+
+FAULTS: dict[str, tuple[Fault, str]] = {
+    "expired": (Fault(400, "ExpiredToken"), "credentials have expired; put new ones into DAPO_S3_ACCESS_KEY and"),
+    "no such bucket": (Fault(404, "NoSuchBucket"), r"the bucket bucket-\w+ does not exist at http://.*; create it, or"),
+    "not allowed": (Fault(403, "AccessDenied"), r"may not do this; grant them s3:ListBucket on bucket-\w+, and"),
+    "unknown key": (Fault(403, "InvalidAccessKeyId"), "does not know these credentials; correct DAPO_S3_ACCESS_KEY"),
+    "wrong secret": (Fault(403, "SignatureDoesNotMatch"), "the secret key does not fit the access key; correct"),
+    "a wrong clock": (Fault(403, "RequestTimeTooSkewed"), "this machine's clock is wrong; set it"),
+    "another region": (Fault(400, "AuthorizationHeaderMalformed"), r"of another region; add \?region=... to the URL"),
+    "full disks": (Fault(507, "XMinioStorageFull"), "the server's disks are full; free some space, or keep fewer"),
+    "a quota": (Fault(400, "XMinioAdminBucketQuotaExceeded"), "the bucket's quota is reached; raise it, or keep fewer"),
+    "overload": (Fault(503, "SlowDown"), "the server is overloaded; it was tried several times"),
+    "a code that is not known": (Fault(409, "Confused"), "Confused, no; see the server's log"),
+    "a proxy's error": (Fault(502, ""), "http://127.0.0.1:[0-9]+ answers 502; see that this is the endpoint of an S3"),
+}
+
+
+@pytest.mark.parametrize(("fault", "sentence"), FAULTS.values(), ids=FAULTS.keys())
+def test_faults_are_told_with_their_remedy(fault: Fault, sentence: str, store: S3Store, proxy: S3Proxy) -> None:
+    proxy.faults = lambda _method, _path: fault
+    with pytest.raises(StoreError, match=sentence) as caught:
+        store.put_bytes("key", b"x")
+    assert str(caught.value).startswith("key can not be written to s3://") and str(caught.value).endswith(".")
+    with pytest.raises(StoreError):
+        list(store.list(""))
+
+
+@pytest.mark.parametrize("operation", ["list", "exists", "get", "put", "delete"])
+def test_a_missing_bucket_is_no_missing_object(operation: str, minio: MinioServer) -> None:
+    store = open_s3(minio.url("no-such-bucket"), minio.environment, QUICK)
+    calls = {
+        "list": lambda: list(store.list("")),
+        "exists": lambda: store.exists("key"),
+        "get": lambda: store.get_bytes("key"),
+        "put": lambda: store.put_bytes("key", b""),
+        "delete": lambda: store.delete("key"),
+    }
+    with pytest.raises(StoreError, match="the bucket no-such-bucket does not exist") as caught:
+        calls[operation]()
+    assert not isinstance(caught.value, ObjectNotFoundError)
+
+
+def test_nobody_there(minio: MinioServer) -> None:
+    url = minio.url("bucket", endpoint=f"http://127.0.0.1:{free_port()}")
+    with pytest.raises(StoreError, match="can not be reached; correct the endpoint, or start the server"):
+        open_s3(url, minio.environment, QUICK).get_bytes("key")
+
+
+def test_http_where_https_is_spoken(tls_minio: MinioServer) -> None:
+    url = tls_minio.url("bucket", endpoint=tls_minio.endpoint.replace("https", "http"))
+    with pytest.raises(StoreError, match="see that this is the endpoint of an S3 server, http or https"):
+        open_s3(url, tls_minio.environment, QUICK).get_bytes("key")
+
+
+def test_a_certificate_of_an_unknown_authority(tls_minio: MinioServer) -> None:
+    keys = {name: value for name, value in tls_minio.environment.items() if name != "DAPO_S3_CA_FILE"}
+    with pytest.raises(StoreError, match=r"is not trusted \(.*\); name the file of its authority in DAPO_S3_CA_FILE"):
+        open_s3(tls_minio.url("bucket"), keys, QUICK).get_bytes("key")
+
+
+# Credentials
+
+
+def test_least_privilege_is_enough(minio: MinioServer, bucket: str) -> None:
+    store = open_s3(minio.url(bucket), minio.new_user(bucket), QUICK)
+    store.put_bytes("r/key", b"x")
+    assert store.get_bytes("r/key") == b"x" and store.exists("r/key") and len(list(store.list("r/"))) == 1
+    assert store.sweep_incomplete("r/", 0) == 0
+    store.delete("r/key")
+    with pytest.raises(StoreError, match="the credentials may not do this"):
+        list(open_s3(minio.url(minio.new_bucket()), minio.new_user(bucket), QUICK).list(""))
+
+
+def test_a_session_token(minio: MinioServer, bucket: str) -> None:
+    session = minio.session(minio.new_user())
+    store = open_s3(minio.url(bucket), session, QUICK)
+    store.put_bytes("key", b"x")
+    assert store.get_bytes("key") == b"x"
+    torn = session | {"DAPO_S3_SESSION_TOKEN": session["DAPO_S3_SESSION_TOKEN"][:-9]}
+    with pytest.raises(StoreError, match="the session token is not valid; correct DAPO_S3_SESSION_TOKEN"):
+        open_s3(minio.url(bucket), torn, QUICK).put_bytes("key", b"x")
