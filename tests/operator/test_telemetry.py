@@ -1,0 +1,243 @@
+"""Numbers, health and logs of the operator."""
+
+import asyncio
+import io
+import json
+import logging
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from dapo_operator.telemetry.logs import bound, set_up
+from dapo_operator.telemetry.pulse import Pulse
+from dapo_operator.telemetry.recorder import Telemetry, resource_in
+from dapo_operator.telemetry.server import TelemetryServer
+
+KEY = ("team", "first")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def sample(telemetry: Telemetry, name: str, **labels: str) -> float | None:
+    return telemetry.metrics.registry.get_sample_value(f"dapo_operator_{name}", labels)
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/api/v1/namespaces/team/pods/first-head-1-0", "pods"),
+        ("/api/v1/pods", "pods"),
+        ("/api/v1/namespaces/team", "namespaces"),
+        ("/apis/dapo.io/v1alpha1/namespaces/team/dapojobs/first/status", "dapojobs/status"),
+        ("/apis/dapo.io/v1alpha1/dapojobs", "dapojobs"),
+        ("/apis/coordination.k8s.io/v1/namespaces/status/leases/status", "leases"),
+        ("/version", "other"),
+        ("/", "other"),
+    ],
+)
+def test_a_request_is_counted_by_resource_without_names(path: str, expected: str) -> None:
+    assert resource_in(path) == expected
+
+
+def test_queue_latency_and_time_from_event_to_action() -> None:
+    clock = Clock()
+    telemetry = Telemetry(clock=clock)
+    telemetry.news(KEY)
+    clock.now += 2
+    telemetry.news(KEY)
+    assert sample(telemetry, "queue_depth") == 1
+    with telemetry.looking(KEY):
+        assert sample(telemetry, "queue_depth") == 0
+        clock.now += 1
+        telemetry.acted()
+        telemetry.acted()
+        clock.now += 4
+    assert sample(telemetry, "event_to_action_seconds_count") == 1
+    assert sample(telemetry, "event_to_action_seconds_sum") == 3
+    assert sample(telemetry, "reconcile_seconds_sum") == 5
+    assert sample(telemetry, "reconciles_total", result="ok") == 1
+
+
+def test_a_look_that_fails_or_that_nobody_asked_for() -> None:
+    telemetry = Telemetry(clock=Clock())
+    with pytest.raises(KeyError), telemetry.looking(KEY):
+        telemetry.acted()
+        raise KeyError
+    assert sample(telemetry, "event_to_action_seconds_count") == 0
+    assert sample(telemetry, "reconciles_total", result="error") == 1
+    telemetry.news(KEY)
+    telemetry.forget(KEY)
+    assert sample(telemetry, "queue_depth") == 0
+
+
+def test_jobs_are_counted_when_they_are_asked_for() -> None:
+    jobs = {"Training": 2}
+    telemetry = Telemetry(lambda: jobs)
+    jobs["Failed"] = 1
+    telemetry.restarted("NodeLost")
+    assert sample(telemetry, "jobs", condition="Training") == 2
+    assert sample(telemetry, "jobs", condition="Failed") == 1
+    assert sample(telemetry, "restarts_total", reason="NodeLost") == 1
+
+
+async def _requests(telemetry: Telemetry) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(status=201 if request.method == "POST" else 404)
+
+    app = web.Application()
+    app.router.add_route("*", "/{rest:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    root = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    async with aiohttp.ClientSession(middlewares=(telemetry.middleware,)) as session:
+        telemetry.news(KEY)
+        with telemetry.looking(KEY):
+            await session.get(f"{root}/api/v1/namespaces/team/pods/first")
+            await session.post(f"{root}/api/v1/namespaces/team/pods")
+        await session.get(f"{root}/api/v1/pods?watch=true")
+        with pytest.raises(aiohttp.ClientError):
+            await session.get("http://127.0.0.1:1/api/v1/pods")
+    await runner.cleanup()
+
+
+def test_requests_are_counted_by_verb_resource_and_code() -> None:
+    telemetry = Telemetry()
+    asyncio.run(_requests(telemetry))
+    counted = {("GET", "404"): 1, ("POST", "201"): 1, ("WATCH", "404"): 1, ("GET", "none"): 1}
+    for (verb, code), count in counted.items():
+        assert sample(telemetry, "api_requests_total", verb=verb, resource="pods", code=code) == count
+    assert sample(telemetry, "event_to_action_seconds_count") == 1
+
+
+@pytest.mark.parametrize(
+    ("seconds", "beats", "news", "expected"),
+    [
+        (29, False, False, ""),
+        (31, False, False, "The loop has not turned for 31 s."),
+        (299, True, True, ""),
+        (301, True, True, "A job with news has been waiting for 301 s."),
+    ],
+    ids=["turns", "stalled", "busy", "a job is stuck"],
+)
+def test_what_makes_the_operator_ill(seconds: float, beats: bool, news: bool, expected: str) -> None:
+    clock = Clock()
+    pulse = Pulse(clock)
+    if news:
+        pulse.news(KEY)
+    clock.now += seconds
+    if beats:
+        pulse.beat()
+    assert pulse.ailments() == ([expected] if expected else [])
+    if news:
+        assert pulse.looked(KEY) == seconds
+        assert pulse.ailments() == []
+
+
+@pytest.fixture
+def served() -> Iterator[tuple[str, list[str], list[str]]]:
+    """The URL, and what is wrong."""
+    ill, unready = list[str](), list[str]()
+    server = TelemetryServer("127.0.0.1", 0, Telemetry().metrics.registry, lambda: ill, lambda: unready)
+    server.start()
+    yield f"http://127.0.0.1:{server.port}", ill, unready
+    server.stop()
+
+
+def _get(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_probes_are_answered_and_numbers_shown(served: tuple[str, list[str], list[str]]) -> None:
+    url, ill, unready = served
+    assert _get(f"{url}/healthz") == (200, "ok\n")
+    unready.append("The pods are not listed yet.")
+    assert _get(f"{url}/healthz")[0] == 200
+    assert _get(f"{url}/readyz") == (503, "The pods are not listed yet.\n")
+    ill.append("The loop has not turned for 31 s.")
+    assert _get(f"{url}/healthz") == (503, "The loop has not turned for 31 s.\n")
+    code, text = _get(f"{url}/metrics")
+    assert code == 200
+    assert "dapo_operator_queue_depth 0.0" in text
+    assert "process_resident_memory_bytes" in text
+    assert _get(f"{url}/else")[0] == 404
+
+
+def test_a_stalled_loop_is_seen_from_outside() -> None:
+    pulse = Pulse(stalled_after=0.2)
+    server = TelemetryServer("127.0.0.1", 0, Telemetry().metrics.registry, pulse.ailments)
+    server.start()
+
+    async def main() -> tuple[int, int]:
+        beating = asyncio.create_task(pulse.run())
+        await asyncio.sleep(0)
+        well = _get(f"http://127.0.0.1:{server.port}/healthz")[0]
+        threading.Event().wait(0.5)  # blocks the loop
+        ill = _get(f"http://127.0.0.1:{server.port}/healthz")[0]
+        beating.cancel()
+        return well, ill
+
+    try:
+        assert asyncio.run(main()) == (200, 503)
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def root_logger() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:], root.level = handlers, level
+
+
+@pytest.mark.usefixtures("root_logger")
+def test_log_records_carry_the_job_and_the_attempt() -> None:
+    stream = io.StringIO()
+    set_up("info", stream=stream)
+    logger = logging.getLogger("dapo_operator.worker")
+    with bound(job="team/first"), bound(attempt=2, role=None):
+        logger.warning("The head ended with %d.", 137)
+    try:
+        raise ValueError("ü")
+    except ValueError:
+        logger.exception("Odd.")
+    logger.debug("Not shown.")
+    first, second = (json.loads(line) for line in stream.getvalue().splitlines())
+    time = first.pop("time")
+    assert time.endswith("+00:00")
+    assert first == {
+        "level": "warning",
+        "logger": "dapo_operator.worker",
+        "message": "The head ended with 137.",
+        "job": "team/first",
+        "attempt": 2,
+    }
+    assert second["error"].endswith("ValueError: ü")
+    assert "job" not in second
+
+
+@pytest.mark.usefixtures("root_logger")
+def test_log_records_for_a_terminal() -> None:
+    stream = io.StringIO()
+    set_up("info", as_json=False, stream=stream)
+    with bound(job="team/first", attempt=2):
+        logging.getLogger("a").info("Training.")
+    assert stream.getvalue().endswith(" INFO [team/first 2] Training.\n")
