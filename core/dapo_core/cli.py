@@ -17,9 +17,11 @@ ENTRY_POINTS: Final = "dapo.commands"
 HELP: Final[dict[str, str]] = {
     "run": "Train on this machine, supervised, until the job is done.",
     "resume": "Go on with a run from its newest checkpoint.",
+    "data": "Make data sets ready to train and validate on.",
     "plan": "Show what a job would do, without starting anything.",
     "runs": "List the runs on this machine.",
     "show": "Show one run: progress, attempts, checkpoints and events.",
+    "db": "Set up, check and prune the metadata store.",
     "crd": "Print the CustomResourceDefinition of DAPOJob.",
     "version": "Print the versions of the platform and its engines.",
 }

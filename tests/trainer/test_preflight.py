@@ -4,7 +4,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -167,11 +167,15 @@ def test_a_file_without_rows(tmp_path: Path) -> None:
     assert refused(lambda: read(file)) == f"spec.data.train[0].source: {file.path} has no rows."
 
 
+def characters(conversations: Sequence[Any]) -> list[int]:
+    return [len(messages[0]["content"]) for messages in conversations]
+
+
 def test_prompts_over_their_limit_are_named(tmp_path: Path) -> None:
     file = saved(tmp_path / "a.parquet", [row("x" * 8), row("x" * 9), row("x" * 30)])
     rows = check(file, "math")
-    check_lengths(file, rows[:1], 8, lambda messages: len(messages[0]["content"]))
-    message = refused(lambda: check_lengths(file, rows, 8, lambda messages: len(messages[0]["content"])))
+    check_lengths(file, rows[:1], 8, characters)
+    message = refused(lambda: check_lengths(file, rows, 8, characters))
     assert message == (
         f"spec.data.train[0].source: {file.path}: row 1, column prompt: 9 tokens, over spec.data.maxPromptTokens (8); "
         "row 2, column prompt: 30 tokens, over spec.data.maxPromptTokens (8). Mend or leave out those rows."

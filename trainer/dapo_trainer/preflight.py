@@ -4,19 +4,20 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from dapo_core.errors import ModelError, Problem, SpecError
+from dapo_core.errors import Problem, SpecError
 from dapo_core.spec import DAPOJob, DAPOJobSpec
 from dapo_trainer.data.model_files import check_model
 from dapo_trainer.data.rows import PromptFile, Row, check_lengths, write
 from dapo_trainer.data.rows import check as check_rows
 from dapo_trainer.data.sources import data_file, model_folder
+from dapo_trainer.data.tokens import token_counter
 from dapo_trainer.rewards.verifier import READY, START_SECONDS, sandbox_command
 from dapo_trainer.verl_config.placement import Paths
 
 Checked = tuple[PromptFile, list[Row]]
 
 
-def _check_reward(spec: DAPOJobSpec) -> None:
+def check_reward(spec: DAPOJobSpec) -> None:
     """Import the user's function where it will run: it may hang, exit, or find another path than this process."""
     if spec.reward.type != "custom" or spec.reward.module is None:
         return
@@ -60,37 +61,21 @@ def _model(spec: DAPOJobSpec) -> Path:
 
 def check(job: DAPOJob) -> None:
     """Raises SpecError, ModelError or DataError; reads every row, loads no model."""
-    _check_reward(job.spec)
+    check_reward(job.spec)
     _model(job.spec)
     _data(job.spec)
 
 
-_GREETING = [{"role": "user", "content": "1+1?"}]
-
-
 def _check_tokens(spec: DAPOJobSpec, model: Path, data: Sequence[Checked]) -> None:
-    from transformers import AutoTokenizer
-
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(model)
-        tokenizer.apply_chat_template(_GREETING, add_generation_prompt=True, return_dict=False)
-    except Exception as error:  # a missing file, a broken one or no chat template: each is an error of its own kind
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise ModelError(
-            f"spec.model.source: {model} has no tokenizer with a chat template ({reason}): add its tokenizer files."
-        ) from error
-
-    def tokens(messages: list[dict[str, str]]) -> int:
-        return len(tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False))
-
+    count = token_counter(model)
     for file, rows in data:
-        check_lengths(file, rows, spec.data.max_prompt_tokens, tokens)
+        check_lengths(file, rows, spec.data.max_prompt_tokens, count)
 
 
 def fetch(job: DAPOJob, work: Path, resume_from: Path | None) -> Paths:
     """`check`, prompts counted in tokens, and the data written to `work` in the schema verl reads."""
     spec = job.spec
-    _check_reward(spec)
+    check_reward(spec)
     model = _model(spec)
     data = _data(spec)
     _check_tokens(spec, model, data)

@@ -1,11 +1,12 @@
 """A prompt file read and checked row by row, into the one schema that verl reads."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dapo_core.errors import DataError
+from dapo_trainer.data.tokens import Counter
 from dapo_trainer.rewards.answers import as_integer
 
 SHOWN_PROBLEMS = 5
@@ -94,9 +95,9 @@ def check(file: PromptFile, reward_type: str) -> list[Row]:
     ]
 
 
-def check_lengths(file: PromptFile, rows: Sequence[Row], limit: int, tokens: Callable[[list[Any]], int]) -> None:
-    """Raises DataError for prompts of more than `limit` tokens, counted by `tokens` with the chat template."""
-    lengths = ((index, tokens(row["prompt"])) for index, row in enumerate(rows))
+def check_lengths(file: PromptFile, rows: Sequence[Row], limit: int, count: Counter) -> None:
+    """Raises DataError for prompts of more than `limit` tokens, counted by `count` with the chat template."""
+    lengths = enumerate(count([row["prompt"] for row in rows]))
     _refuse(
         file,
         [

@@ -1,0 +1,477 @@
+"""`dapo data prepare`: from published rows to prompts to train on, against a plain count, byte for byte."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from hashlib import sha256
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow
+import pytest
+from pyarrow import parquet
+from typer.testing import CliRunner
+
+from dapo_core import cli
+from dapo_core.errors import DataError, ModelError, SpecError
+from dapo_trainer.data.prepare import SCHEMA, Request, prepare
+from dapo_trainer.data.prompts import PAPER_TEMPLATE, label_of, normalised, prompt_key
+from dapo_trainer.data.report import EDGES, Lengths
+from dapo_trainer.data.tables import Columns, SourceFile
+from dapo_trainer.data.tokens import token_counter, tokenizer_folder
+
+Row = dict[str, Any]
+
+
+def row(question: str = "1+1?", answer: Any = "2") -> Row:
+    """A row as DAPO-Math-17k is published."""
+    return {
+        "data_source": "math_dapo",
+        "prompt": [{"content": question, "role": "user"}],
+        "ability": "MATH",
+        "reward_model": {"ground_truth": answer, "style": "rule-lighteval/MATH_v2"},
+        "extra_info": {"index": "9a9b6eb4-a1cb-49d1-8c1e-62eaf2f74079"},
+    }
+
+
+def saved(path: Path, rows: Sequence[Row]) -> SourceFile:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".parquet":
+        parquet.write_table(pyarrow.Table.from_pylist(list(rows)), path, row_group_size=7)
+    else:
+        path.write_text("".join(json.dumps(one) + "\n" for one in rows))
+    return SourceFile(path.name, path)
+
+
+def asked(folder: Path, rows: Sequence[Row], **more: Any) -> Request:
+    source = saved(folder / "source.parquet", rows)
+    return replace(Request("maths", [source], folder / "out" / "maths.parquet"), **more)
+
+
+def questions(request: Request) -> list[str]:
+    return [made["prompt"][0]["content"] for made in parquet.read_table(request.out).to_pylist()]
+
+
+def answers(request: Request) -> list[str]:
+    return [made["reward_model"]["ground_truth"] for made in parquet.read_table(request.out).to_pylist()]
+
+
+def refused(request: Request) -> str:
+    with pytest.raises(DataError) as error:
+        prepare(request)
+    message = str(error.value)
+    assert "\n" not in message and message.endswith(".")
+    assert not request.out.exists() and not request.report_file.exists() and not request.conflicts_file.exists()
+    assert list(request.out.parent.iterdir()) == []
+    return message
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        pytest.param("What is 1+1?", "what is  1 + 1?\n", id="case and spacing"),
+        pytest.param("Let $x=1$.", "Let \\(x = 1\\).", id="math marks"),
+        pytest.param("$\\dfrac{1}{2}$", "$\\frac{1}{2}$", id="size of a fraction"),
+        pytest.param("$\\left( 1\\right)$", "$(1)$", id="size of a bracket"),
+        pytest.param("1{,}000\\,m", "1{,}000 m", id="thin space"),
+        pytest.param("caf\N{LATIN SMALL LETTER E WITH ACUTE}", "cafe\N{COMBINING ACUTE ACCENT}", id="composed letter"),
+        pytest.param(PAPER_TEMPLATE.replace("{prompt}", "1+1?"), "1+1?", id="the paper's instruction"),
+        pytest.param(
+            "1+1? Please reason step by step, and put your final answer within \\boxed{}.", "1+1?", id="boxed"
+        ),
+    ],
+)
+def test_prompts_that_ask_the_same(one: str, other: str) -> None:
+    assert normalised(one) == normalised(other) and prompt_key(one) == prompt_key(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        pytest.param("1+1?", "1-1?", id="sign"),
+        pytest.param("x^2", "x_2", id="mark"),
+        pytest.param("10\N{SUPERSCRIPT TWO}", "102", id="superscript"),
+        pytest.param("a \\leq b", "a \\geq b", id="command"),
+        pytest.param(PAPER_TEMPLATE.replace("{prompt}", ""), "", id="all instruction"),
+    ],
+)
+def test_prompts_that_do_not(one: str, other: str) -> None:
+    assert prompt_key(one) != prompt_key(other)
+
+
+@pytest.mark.parametrize(
+    ("answer", "label"),
+    [("34", "34"), (" 1,000 ", "1000"), ("$-7$", "-7"), ("042", "42"), ("34.0", "34"), (" 1/2", "1/2"), ("x", "x")],
+)
+def test_labels(answer: str, label: str) -> None:
+    assert label_of(answer) == label
+
+
+def test_each_prompt_once_where_it_was_first_and_as_it_was_first_written(tmp_path: Path) -> None:
+    rows = [row("b?", "2"), row("A ?", "1"), row("b?", "2"), row("a?", "1.0"), row("c?", "3"), row("B?", "02")]
+    request = asked(tmp_path, rows)
+    report = prepare(request)
+    assert (questions(request), answers(request)) == (["b?", "A ?", "c?"], ["2", "1", "3"])
+    assert (report.rows, report.prompts, report.kept, report.copies) == (6, 3, 3, (1, 3))
+    assert parquet.read_schema(request.out).equals(SCHEMA)
+    made = parquet.read_table(request.out).to_pylist()[0]
+    assert made == {
+        "data_source": "maths",
+        "prompt": [{"role": "user", "content": "b?"}],
+        "ability": "MATH",
+        "reward_model": {"style": "rule", "ground_truth": "2"},
+        "extra_info": {"index": prompt_key("b?")},
+    }
+
+
+def test_prompts_whose_copies_disagree_are_listed_and_left_out(tmp_path: Path) -> None:
+    rows = [row("a?", "1"), row("b?", "2"), row("A?", "7"), row("a?", "1.0"), row("c?", "x"), row("c?", "3")]
+    request = asked(tmp_path, rows, integers=True)
+    report = prepare(request)
+    assert questions(request) == ["b?"] and (report.conflicting, report.not_integer) == (2, 0)
+    listed = [json.loads(line) for line in request.conflicts_file.read_text().splitlines()]
+    assert listed == [
+        {"prompt": "a?", "answers": {"1": 2, "7": 1}},
+        {"prompt": "c?", "answers": {"x": 1, "3": 1}},
+    ]
+
+
+@pytest.mark.parametrize(("integers", "kept"), [(True, ["a?"]), (False, ["a?", "b?", "c?"])])
+def test_the_papers_integer_rule(tmp_path: Path, integers: bool, kept: list[str]) -> None:
+    request = asked(tmp_path, [row("a?", "1"), row("b?", "1/2"), row("c?", "\\pi")], integers=integers)
+    report = prepare(request)
+    assert questions(request) == kept and report.not_integer == 3 - len(kept)
+
+
+def test_rows_without_a_prompt_or_an_answer_are_counted(tmp_path: Path) -> None:
+    rows = [row(), row(" "), row(answer=None), row(answer=" "), row() | {"prompt": []}, row() | {"prompt": None}]
+    report = prepare(asked(tmp_path, rows))
+    assert (report.rows, report.unusable_rows, report.prompts) == (6, 5, 1)
+
+
+def test_prompts_over_the_limit_are_counted(tmp_path: Path) -> None:
+    def count(conversations: Sequence[Any]) -> list[int]:
+        return [len(one[0]["content"]) for one in conversations]
+
+    request = asked(tmp_path, [row("x" * n, "1") for n in (4, 5, 6, 90)], token_limit=5, count=count)
+    report = prepare(request)
+    assert [len(question) for question in questions(request)] == [4, 5] and report.too_long == 2
+    assert report.lengths.unit == "tokens" and report.lengths.longest == 90
+    assert report.lengths.rows() == [(0, 32, 3), (32, 64, 0), (64, 96, 1)]
+
+
+def test_the_limit_is_of_what_the_rollout_sees(tmp_path: Path) -> None:
+    """With the demo's real tokenizer, a token a byte and one before and after; the template counts."""
+    from dapo_trainer.demo.warm_start import tokenizer
+
+    tokenizer().save_pretrained(tmp_path / "model")
+    count = token_counter(tokenizer_folder(str(tmp_path / "model"), "--model"))
+    assert count([]) == [] and count([[{"role": "user", "content": "1+1?"}]]) == [6]
+    report = prepare(asked(tmp_path, [row("1+1?"), row("2+2=?")], template="Say {prompt}", token_limit=10, count=count))
+    assert (report.kept, report.too_long) == (1, 1)
+
+
+def test_a_folder_without_a_tokenizer(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=f"--model: {tmp_path} has no tokenizer with a chat template"):
+        token_counter(tokenizer_folder(tmp_path.as_uri(), "--model"), "--model")
+
+
+def reference(rows: Sequence[Row]) -> dict[str, int]:
+    """The same counts, one row at a time."""
+    labels: dict[str, set[str]] = {}
+    for one in rows:
+        labels.setdefault(normalised(one["prompt"][0]["content"]), set()).add(
+            label_of(one["reward_model"]["ground_truth"])
+        )
+    agreed = [next(iter(found)) for found in labels.values() if len(found) == 1]
+    integers = [label for label in agreed if label.lstrip("-").isdigit()]
+    return {
+        "rows": len(rows),
+        "prompts": len(labels),
+        "conflicting": len(labels) - len(agreed),
+        "not_integer": len(agreed) - len(integers),
+        "kept": len(integers),
+    }
+
+
+def many(seed: int, count: int = 6_000) -> list[Row]:
+    random = Random(seed)
+    wording = ["{}+{}?", " {} + {}?", "${}+{}?$", "{}  +{}?"]
+    rows = []
+    for _ in range(count):
+        a, b = random.randint(1, 40), random.randint(1, 40)
+        answer = str(a + b) if random.random() < 0.995 else random.choice(["1/2", str(a - b), f"{a + b}.0"])
+        rows.append(row(random.choice(wording).format(a, b), answer))
+    return rows
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
+def test_counts_are_those_of_a_plain_loop_and_bytes_the_same_each_time(tmp_path: Path, suffix: str) -> None:
+    """On more rows than DuckDB reads at a time, by as many threads as there are."""
+    rows = many(1)
+    source = saved(tmp_path / f"many.{suffix}", rows)
+    digests = set()
+    for attempt in range(2):
+        request = Request("maths", [source], tmp_path / f"{attempt}" / "a.parquet", integers=True)
+        report = prepare(request)
+        assert {name: getattr(report, name) for name in reference(rows)} == reference(rows)
+        written = [request.out, request.report_file, request.conflicts_file]
+        digests.add(sha256(b"".join(file.read_bytes() for file in written)).hexdigest())
+    assert len(digests) == 1
+    first = list(dict.fromkeys(normalised(one["prompt"][0]["content"]) for one in rows))
+    kept = [normalised(question) for question in questions(request)]
+    assert kept == [question for question in first if question in set(kept)], "in the order of the first rows"
+
+
+def test_parquet_and_json_lines_make_the_same(tmp_path: Path) -> None:
+    made = set()
+    for suffix in ("parquet", "jsonl"):
+        out = tmp_path / suffix / "a.parquet"
+        prepare(Request("maths", [saved(tmp_path / f"many.{suffix}", many(2, 500))], out))
+        made.add(out.read_bytes())
+    assert len(made) == 1
+
+
+def test_several_files_are_one_set_in_their_order(tmp_path: Path) -> None:
+    files = [saved(tmp_path / f"{i}.parquet", [row(f"{i}?", "1"), row("same?", "2")]) for i in range(3)]
+    report = prepare(request := Request("maths", files, tmp_path / "out" / "a.parquet"))
+    assert questions(request) == ["0?", "same?", "1?", "2?"] and report.copies == (1, 3)
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
+def test_mapped_columns(tmp_path: Path, suffix: str) -> None:
+    rows = [{"problem": "1+1?", "solution": {"final": 2}}, {"problem": "2+2?", "solution": {"final": 4}}]
+    source = saved(tmp_path / f"a.{suffix}", rows)
+    columns = Columns("problem", "solution.final")
+    prepare(request := Request("maths", [source], tmp_path / "a.parquet", columns, template=PAPER_TEMPLATE))
+    assert answers(request) == ["2", "4"]
+    assert questions(request)[0].endswith('\n\n1+1?\n\nRemember to put your answer on its own line after "Answer:".')
+
+
+def test_values_of_json_are_taken_as_they_are_written(tmp_path: Path) -> None:
+    lines = [("a?", 2), ("b?", "1/2"), ("c?", "12:30"), ("d?", "2026-01-02"), ("e?", 1.50), ("f?", True)]
+    source = saved(tmp_path / "a.jsonl", [{"prompt": q, "answer": a} for q, a in lines])
+    prepare(request := Request("maths", [source], tmp_path / "a.parquet", Columns(answer="answer")))
+    assert answers(request) == ["2", "1/2", "12:30", "2026-01-02", "1.5", "true"]
+
+
+def test_a_column_may_have_a_dot_in_its_name(tmp_path: Path) -> None:
+    table = pyarrow.table({"the.prompt": ["1+1?"], 'an "answer"': ["2"]})
+    parquet.write_table(table, tmp_path / "it's.parquet")
+    source = SourceFile("s", tmp_path / "it's.parquet")
+    prepare(request := Request("m", [source], tmp_path / "a.parquet", Columns("the.prompt", 'an "answer"')))
+    assert (questions(request), answers(request)) == (["1+1?"], ["2"])
+
+
+def test_a_systems_message_is_kept_and_tells_prompts_apart(tmp_path: Path) -> None:
+    system = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "1+1?"}]
+    request = asked(tmp_path, [row() | {"prompt": system}, row()])
+    assert prepare(request).kept == 2
+    assert parquet.read_table(request.out).to_pylist()[0]["prompt"] == system
+
+
+class TestValidation:
+    held_out = (row("1 + 1?"), row("9+9?", "18"), row("9+9?", "18"))
+
+    def request(self, folder: Path, on_overlap: str) -> Request:
+        validation = [saved(folder / "validation.parquet", self.held_out)]
+        rows = [row("1+1?"), row("9+9?", "18"), row("2+2?", "4")]
+        return asked(folder, rows, validation=validation, on_overlap=on_overlap)
+
+    def test_overlap_is_refused(self, tmp_path: Path) -> None:
+        assert refused(self.request(tmp_path, "refuse")) == (
+            "The training data hold 2 of the 2 prompts of validation.parquet (1 to the letter): "
+            "leave them out with --overlap drop, or keep them with --overlap keep."
+        )
+
+    @pytest.mark.parametrize(
+        ("choice", "kept"), [("drop", ["2+2?"]), ("keep", ["1+1?", "9+9?", "2+2?"])], ids=["drop", "keep"]
+    )
+    def test_unless_told_otherwise(self, tmp_path: Path, choice: str, kept: list[str]) -> None:
+        report = prepare(request := self.request(tmp_path, choice))
+        assert questions(request) == kept and report.in_validation == 3 - len(kept)
+        [overlap] = report.overlaps
+        assert (overlap.prompts, overlap.exact, overlap.normalised) == (2, 1, 2)
+
+    def test_none_is_no_reason_to_refuse(self, tmp_path: Path) -> None:
+        validation = [saved(tmp_path / "v.jsonl", [row("7?")])]
+        assert prepare(asked(tmp_path, [row()], validation=validation)).overlaps[0].normalised == 0
+
+    def test_prepared_validation_data_beside_mapped_training_data(self, tmp_path: Path) -> None:
+        source = saved(tmp_path / "a.jsonl", [{"q": "1+1?", "a": "2"}])
+        validation = [saved(tmp_path / "v.parquet", [row("1+1?")])]
+        with pytest.raises(DataError, match=r"1 of the 1 prompts of v\.parquet"):
+            prepare(Request("m", [source], tmp_path / "a.parquet", Columns("q", "a"), validation=validation))
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "sentence"),
+    [
+        pytest.param(
+            "a.parquet", [{"q": "1?"}], "a.parquet has no column prompt (it has q): name", id="parquet column"
+        ),
+        pytest.param("a.jsonl", [{"q": "1?"}], "a.jsonl has no column prompt (it has q): name", id="JSON column"),
+        pytest.param("a.jsonl", [], "a.jsonl has no column prompt (it has none): name", id="no lines"),
+        pytest.param(
+            "a.parquet", [{"prompt": "1?"}], "a.parquet has no column reward_model.ground_truth (it has", id="answer"
+        ),
+        pytest.param(
+            "a.parquet",
+            [{"prompt": 1, "reward_model": {"ground_truth": "2"}}],
+            "a.parquet: column prompt is BIGINT: name one of text, or of a list of {role, content}.",
+            id="prompt is a number",
+        ),
+        pytest.param("a.jsonl", [row(" ")], "a.jsonl: none of its 1 rows can be kept.", id="nothing left"),
+    ],
+)
+def test_data_that_cannot_be_used(tmp_path: Path, name: str, rows: list[Row], sentence: str) -> None:
+    source = saved(tmp_path / name, rows)
+    assert sentence in refused(Request("maths", [source], tmp_path / "out" / "a.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("a.parquet", b"PAR1"), ("a.jsonl", b'{"prompt": "1?"\n{'), ("b.jsonl", b"x\n")]
+)
+def test_a_file_that_cannot_be_read(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    message = refused(Request("maths", [SourceFile(name, tmp_path / name)], tmp_path / "out" / "a.parquet"))
+    assert message.startswith(f"{name} cannot be read (") and message.endswith(
+        "name a whole parquet or JSON-lines file."
+    )
+
+
+def test_a_refused_preparation_leaves_the_last_one_alone(tmp_path: Path) -> None:
+    prepare(request := asked(tmp_path, [row()]))
+    before = request.out.read_bytes()
+    saved(tmp_path / "source.parquet", [row(" ")])
+    with pytest.raises(DataError):
+        prepare(request)
+    assert request.out.read_bytes() == before
+
+
+class TestReport:
+    def test_bins(self) -> None:
+        lengths = Lengths("tokens")
+        assert lengths.rows() == []
+        lengths.add([0, 1, 32, 33, EDGES[-1], EDGES[-1] + 1])
+        assert lengths.rows()[0] == (0, 32, 3) and lengths.rows()[-1] == (EDGES[-1], None, 1)
+        assert sum(count for *_, count in lengths.rows()) == 6
+
+    def test_words(self, tmp_path: Path) -> None:
+        rows = [row("a?", "1"), row("a?", "2"), row("b?", "x"), row("c?", "3"), row(" ")]
+        assert prepare(asked(tmp_path, rows, integers=True)).lines() == [
+            "           5  rows read",
+            "           1  rows without a prompt or an answer",
+            "           3  distinct prompts, 1 to 2x each",
+            "          -1  dropped whose copies have different answers",
+            "          -1  dropped whose answer is no integer",
+            "           1  kept",
+            "",
+            "characters of a prompt, dropped ones of too many included",
+            "        1-32          1  ########################################",
+        ]
+
+
+class TestCommand:
+    def run(self, *arguments: str | Path) -> Any:
+        return CliRunner().invoke(cli.app, ["data", "prepare", *map(str, arguments)])
+
+    def test_aime_as_published_becomes_thirty_problems(self, tmp_path: Path) -> None:
+        source = saved(tmp_path / "s.parquet", [row(f"{i}?", str(i)) for i in range(30)] * 32)
+        result = self.run("aime-2024", "--source", source.path, "--out", tmp_path / "a.parquet")
+        assert result.exit_code == 0, result.output
+        assert "30  distinct prompts, 32x each" in result.output
+        assert "for validation, samplesPerPrompt: 32." in result.output
+        report = json.loads((tmp_path / "a.report.json").read_text())
+        assert (report["rows"], report["kept"], report["copies"]) == (960, 30, {"fewest": 32, "most": 32})
+        assert report["sha256"] == sha256((tmp_path / "a.parquet").read_bytes()).hexdigest()
+
+    @pytest.mark.parametrize(
+        ("name", "more", "kept"),
+        [
+            pytest.param("dapo-math-17k", (), 1, id="integers for the paper's data"),
+            pytest.param("dapo-math-17k", ("--answers", "any"), 2, id="unless told otherwise"),
+            pytest.param("mine", (), 2, id="any answer for other data"),
+            pytest.param("mine", ("--answers", "integer"), 1, id="unless told otherwise, too"),
+        ],
+    )
+    def test_which_answers_are_kept(self, tmp_path: Path, name: str, more: tuple[str, ...], kept: int) -> None:
+        source = saved(tmp_path / "s.jsonl", [row(), row("2?", "1/2")])
+        assert self.run(name, "--source", source.path, "--out", tmp_path / "a.parquet", *more).exit_code == 0
+        assert parquet.read_metadata(tmp_path / "a.parquet").num_rows == kept
+
+    def test_every_mistake_is_told_at_once(self, tmp_path: Path) -> None:
+        result = self.run("mine", "--out", "a.csv", "--max-prompt-tokens", "5", "--template", "no hole")
+        assert isinstance(result.exception, SpecError)
+        assert [problem.message for problem in result.exception.problems] == [
+            "--source is missing: only dapo-math-17k and aime-2024 have one of their own, mine has none.",
+            "--out is a.csv: name a file that ends in .parquet.",
+            "--max-prompt-tokens is 5, but no tokenizer is named: add --model.",
+            "--template is 'no hole': write paper, or a text that holds {prompt}.",
+        ]
+
+    def test_a_source_that_is_not_there(self, tmp_path: Path) -> None:
+        result = self.run("mine", "--source", tmp_path / "a.parquet", "--out", tmp_path / "b.parquet")
+        assert isinstance(result.exception, DataError)
+        assert str(result.exception).startswith("--source file:///") and "does not exist" in str(result.exception)
+
+
+@contextmanager
+def hub(files: dict[str, bytes]) -> Iterator[str]:
+    """The two requests of a hub that a download makes, by path; counts what was asked for."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self._answer(body=False)
+
+        def do_GET(self) -> None:
+            self._answer(body=True)
+
+        def _answer(self, body: bool) -> None:
+            content = files.get(self.path)
+            self.send_response(404 if content is None else 200)
+            self.send_header("Content-Length", str(len(content or b"")))
+            self.send_header("ETag", f'"{sha256(content or b"").hexdigest()}"')
+            self.send_header("X-Repo-Commit", "0" * 40)
+            if content is None:
+                self.send_header("X-Error-Code", "EntryNotFound")
+            self.end_headers()
+            if body and content:
+                self.wfile.write(content)
+
+        def log_message(self, *_: Any) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_a_data_set_of_the_hub(tmp_path: Path) -> None:
+    """The hub's real client against a server on this machine: the published source, and one that is not there."""
+    saved(tmp_path / "s.parquet", [row(), row()])
+    place = "/datasets/BytedTsinghua-SIA/DAPO-Math-17k/resolve/main/data/dapo-math-17k.parquet"
+    with hub({place: (tmp_path / "s.parquet").read_bytes()}) as endpoint:
+        environment = os.environ | {"HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path / "hf"), "NO_PROXY": "127.0.0.1"}
+        dapo = Path(sys.executable).with_name("dapo")
+
+        def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+            whole = [dapo, "data", "prepare", "dapo-math-17k", "--out", str(tmp_path / "a.parquet"), *arguments]
+            return subprocess.run(whole, env=environment, capture_output=True, text=True, timeout=120)
+
+        found = run()
+        assert found.returncode == 0, found.stderr
+        missing = run("--source", "hf://datasets/a/b/none.parquet")
+    assert "1  distinct prompts, 2x each" in found.stdout
+    assert missing.returncode == 2 and "Traceback" not in missing.stderr
+    assert "error: --source hf://datasets/a/b/none.parquet could not be downloaded:" in missing.stderr

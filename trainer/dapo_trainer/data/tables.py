@@ -1,0 +1,149 @@
+"""Parquet and JSON-lines files of any columns as one table of prompts and answers, read by DuckDB in a stream."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import duckdb
+
+from dapo_core.errors import DataError
+
+MEMORY: Final = "1GB"  # of DuckDB; beyond it tables go to its file, which lies beside the output
+BATCH_ROWS: Final = 4096
+FILE_ROWS: Final = 1 << 40  # more than a file has
+JSON_LINE_BYTES: Final = 64 << 20
+_JSON_SUFFIXES: Final = (".jsonl", ".json", ".ndjson", ".jsonl.gz", ".ndjson.gz")
+# Whatever shape a prompt has in its file, it is this here; a text is one message of the user.
+_MESSAGES: Final = "STRUCT(role VARCHAR, content VARCHAR)[]"
+# Of a row: it asks something, and the answer is there.
+USABLE: Final = """len(messages) > 0 AND len(trim(answer, ' \t\n\r')) > 0
+    AND len(list_filter(messages, lambda m: len(trim(m.content, ' \t\n\r')) > 0 AND len(m.role) > 0)) = len(messages)"""
+_AS_USER: Final = "[{'role': 'user', 'content': prompt}]"
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Where prompt and answer are; a dot leads into a column's fields. The defaults are verl's chat schema."""
+
+    prompt: str = "prompt"
+    answer: str = "reward_model.ground_truth"
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A file and the name it goes by in sentences and reports."""
+
+    name: str
+    path: Path
+
+
+def connect(folder: Path, threads: int) -> duckdb.DuckDBPyConnection:
+    """A database of its own in `folder`, which may be removed afterwards."""
+    connection = duckdb.connect(
+        folder / "prepare.duckdb",
+        config={"memory_limit": MEMORY, "threads": threads, "temp_directory": str(folder / "spill")},
+    )
+    connection.execute("SET enable_progress_bar = false; SET preserve_insertion_order = true")
+    return connection
+
+
+def load(connection: duckdb.DuckDBPyConnection, table: str, files: Sequence[SourceFile], columns: Columns) -> None:
+    """Make `table(position, messages, answer, copies)`: each distinct pair once, where it is first, and how often.
+
+    Positions count rows, file after file, with gaps between the files. Raises DataError naming the file that cannot be
+    read or lacks a column.
+    """
+    connection.execute(f"CREATE TABLE {table} (position BIGINT, messages {_MESSAGES}, answer VARCHAR, copies BIGINT)")
+    for index, file in enumerate(files):
+        try:
+            _load_file(connection, table, index, file, columns)
+        except duckdb.Error as error:
+            reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+            raise DataError(
+                f"{file.name} cannot be read ({reason}): name a whole parquet or JSON-lines file."
+            ) from error
+
+
+def batches(connection: duckdb.DuckDBPyConnection, query: str) -> Iterator[list[dict[str, Any]]]:
+    """The rows of a query, some at a time, while other queries go on."""
+    with connection.cursor() as cursor:
+        for batch in cursor.sql(query).to_arrow_reader(BATCH_ROWS):
+            yield batch.to_pylist()
+
+
+def _load_file(
+    connection: duckdb.DuckDBPyConnection, table: str, index: int, file: SourceFile, columns: Columns
+) -> None:
+    read = _from_json if file.path.name.endswith(_JSON_SUFFIXES) else _from_parquet
+    pairs, messages = read(connection, file, columns)
+    connection.execute(
+        f"""INSERT INTO {table}
+            SELECT {index * FILE_ROWS} + min(row), {messages}, answer, count(*)
+            FROM ({pairs}) GROUP BY prompt, answer"""
+    )
+
+
+def _from_parquet(connection: duckdb.DuckDBPyConnection, file: SourceFile, columns: Columns) -> tuple[str, str]:
+    """A query for (row, prompt, answer), and the prompt as messages."""
+    rows = f"read_parquet({_text(str(file.path))}, file_row_number = true)"
+    prompt, answer = (_expression(connection, rows, file, column) for column in (columns.prompt, columns.answer))
+    [(_, kind, *_)] = connection.execute(f"DESCRIBE SELECT {prompt} FROM {rows}").fetchall()
+    query = f"SELECT file_row_number AS row, {prompt} AS prompt, CAST({answer} AS VARCHAR) AS answer FROM {rows}"
+    if kind == "VARCHAR":
+        return query, _AS_USER
+    if kind.endswith("[]") and "role" in kind and "content" in kind:
+        return query, "list_transform(prompt, lambda m: {'role': m.role, 'content': m.content})"
+    raise DataError(
+        f"{file.name}: column {columns.prompt} is {kind}: name one of text, or of a list of {{role, content}}."
+    )
+
+
+def _from_json(connection: duckdb.DuckDBPyConnection, file: SourceFile, columns: Columns) -> tuple[str, str]:
+    """As `_from_parquet`. Values stay JSON: guessed types would make a time of the answer `12:30`."""
+    objects = f"read_ndjson_objects({_text(str(file.path))}, maximum_object_size = {JSON_LINE_BYTES})"
+    prompt, answer = (_pointer(column) for column in (columns.prompt, columns.answer))
+    for column, path in ((columns.prompt, prompt), (columns.answer, answer)):
+        if connection.execute(f"SELECT 1 FROM {objects} WHERE json_exists(json, {path}) LIMIT 1").fetchone() is None:
+            first = connection.execute(f"SELECT json_keys(json) FROM {objects} LIMIT 1").fetchone()
+            _refuse_column(file, column, [] if first is None else list(first[0]))
+    # Rows are numbered in the order of the file: DuckDB keeps it for a window without an order of its own.
+    query = f"""SELECT row_number() OVER () - 1 AS row, json -> {prompt} AS prompt, json ->> {answer} AS answer
+                FROM {objects}"""
+    return (
+        query,
+        f"""CASE json_type(prompt)
+        WHEN 'VARCHAR' THEN [{{'role': 'user', 'content': prompt ->> '$'}}]
+        WHEN 'ARRAY' THEN TRY_CAST(prompt AS {_MESSAGES}) END""",
+    )
+
+
+def _expression(connection: duckdb.DuckDBPyConnection, rows: str, file: SourceFile, column: str) -> str:
+    """`column` in SQL; its own name may hold a dot. Raises DataError when the file has no such column."""
+    for expression in (_name(column), ".".join(_name(part) for part in column.split("."))):
+        try:
+            connection.execute(f"DESCRIBE SELECT {expression} FROM {rows}")
+        except duckdb.BinderException:
+            continue
+        return expression
+    there = [name for name, *_ in connection.execute(f"DESCRIBE FROM {rows}").fetchall()]
+    return _refuse_column(file, column, [name for name in there if name != "file_row_number"])
+
+
+def _refuse_column(file: SourceFile, column: str, there: Sequence[str]) -> NoReturn:
+    raise DataError(
+        f"{file.name} has no column {column} (it has {', '.join(there) or 'none'}): "
+        "name its columns with --prompt-column and --answer-column."
+    )
+
+
+def _pointer(column: str) -> str:
+    return _text("$." + ".".join(_name(part) for part in column.split(".")))
+
+
+def _name(identifier: str) -> str:
+    return '"' + identifier.replace('"', '""') + '"'
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
