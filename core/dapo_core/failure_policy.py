@@ -24,8 +24,15 @@ from dapo_core.status import Reason
 Action = Literal["complete", "restart", "ignore", "suspend", "stop", "fail"]
 
 NEVER_RETRIED: Final = (ExitCode.USAGE, ExitCode.SPEC, ExitCode.DATA, ExitCode.MODEL)
-# Faults of the cluster, or of whoever asked the trainer to end: not the job's.
-UNCOUNTED_REASONS: Final = (Reason.EVICTED, Reason.PREEMPTED, Reason.NODE_LOST, Reason.TERMINATED)
+# Faults of the cluster, or of whoever asked the pods to end: not the job's.
+UNCOUNTED_REASONS: Final = (
+    Reason.EVICTED,
+    Reason.PREEMPTED,
+    Reason.NODE_LOST,
+    Reason.POD_DELETED,
+    Reason.SPEC_CHANGED,
+    Reason.TERMINATED,
+)
 _REASONS: Final[dict[int, str]] = {
     ExitCode.DONE: Reason.COMPLETED,
     ExitCode.SPEC: Reason.INVALID_SPEC,

@@ -6,7 +6,16 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 ConditionType = Literal[
-    "Suspended", "QuotaReserved", "PodsReady", "Training", "Stalled", "Degraded", "Succeeded", "Failed"
+    "SpecAccepted",
+    "Suspended",
+    "QuotaReserved",
+    "PodsReady",
+    "Training",
+    "Stalled",
+    "Degraded",
+    "ProgressKnown",
+    "Succeeded",
+    "Failed",
 ]
 MAX_ATTEMPTS_KEPT = 10
 
@@ -14,6 +23,10 @@ MAX_ATTEMPTS_KEPT = 10
 class Reason:
     """Reasons of conditions, events and attempts: what programs match on, so they never change their spelling."""
 
+    # The spec
+    SPEC_ACCEPTED = "SpecAccepted"
+    APPLIES_NEXT_ATTEMPT = "AppliesAtNextAttempt"
+    SPEC_CHANGED = "SpecChanged"
     # Waiting and starting
     SUSPENDED_BY_USER = "SuspendedByUser"
     SUSPENDED_BY_GUARD = "SuspendedByGuard"
@@ -21,13 +34,29 @@ class Reason:
     WAITING_FOR_QUOTA = "WaitingForQuota"
     QUOTA_RESERVED = "QuotaReserved"
     STARTING = "Starting"
+    RESUMED = "Resumed"
     PODS_READY = "PodsReady"
     START_TIMEOUT = "StartTimeout"
+    BACKING_OFF = "BackingOff"
+    ENDING = "Ending"
+    DELETED = "Deleted"
+    # What keeps pods from starting
+    QUOTA_EXCEEDED = "QuotaExceeded"
+    POD_REFUSED = "PodRefused"
+    NAME_TAKEN = "NameTaken"
+    GANG_SCHEDULER_MISSING = "GangSchedulerMissing"
+    API_REFUSED = "ApiRefused"
+    UNSCHEDULABLE = "Unschedulable"
+    CONTAINER_WAITING = "ContainerWaiting"
     # Training
     TRAINING = "Training"
     RESTARTING = "Restarting"
     STALLED = "Stalled"
     GUARD = "Guard"
+    HEALTHY = "Healthy"
+    PROGRESS_READ = "ProgressRead"
+    NO_METADATA_STORE = "NoMetadataStore"
+    METADATA_UNREACHABLE = "MetadataUnreachable"
     # Faults of the job, counted
     DISTRIBUTED_FAULT = "DistributedFault"
     STORES_UNREACHABLE = "StoresUnreachable"
@@ -38,6 +67,7 @@ class Reason:
     EVICTED = "Evicted"
     PREEMPTED = "Preempted"
     NODE_LOST = "NodeLost"
+    POD_DELETED = "PodDeleted"
     TERMINATED = "Terminated"
     # Ends
     COMPLETED = "Completed"
@@ -81,6 +111,7 @@ class Progress(StatusModel):
     response_length: float | None = Field(default=None, description="Mean response length in tokens.")
     seconds_per_step: float | None = Field(default=None, description="Median seconds of the last steps.")
     eta_seconds: int | None = Field(default=None, description="Seconds left at that speed.")
+    step_at: Time | None = Field(default=None, description="When the operator saw that step.")
     # A printer column can not compute, so the time left is also there as people read it.
     eta: str | None = Field(default=None, description="etaSeconds as `kubectl get` shows it, such as 2h13m.")
 
@@ -95,6 +126,13 @@ class Attempt(StatusModel):
     to_step: int | None = Field(default=None, description="Last step it finished.")
     reason: str | None = Field(default=None, description="Why it ended.")
     exit_code: int | None = Field(default=None, description="Exit code of the process that ended it.")
+    message: str | None = Field(default=None, max_length=1024, description="Why it ended, as a sentence.")
+    role: str | None = Field(default=None, description="Role of the pod that ended it; none where no pod did.")
+    counted: bool | None = Field(default=None, description="Whether its end counted against maxRestarts.")
+    shape: str | None = Field(default=None, description="Digest of its pods' templates, told apart from edited ones.")
+    scheduled_at: Time | None = Field(default=None, description="When its first pod had a node: the start deadline.")
+    ready_at: Time | None = Field(default=None, description="When all its pods were ready for the first time.")
+    ending_at: Time | None = Field(default=None, description="When it began to end; its pods have the grace period.")
 
 
 class CheckpointRef(StatusModel):
@@ -112,6 +150,8 @@ class DAPOJobStatus(StatusModel):
     conditions: list[Condition] = Field(default=[], max_length=16, description="Conditions, one of each type.")
     progress: Progress | None = Field(default=None, description="Last values of the run.")
     attempts: list[Attempt] = Field(default=[], max_length=MAX_ATTEMPTS_KEPT, description="The last ten attempts.")
+    started_at: Time | None = Field(default=None, description="When the first attempt started.")
+    next_attempt_at: Time | None = Field(default=None, description="When the next attempt starts, after its backoff.")
     restarts_counted: int | None = Field(default=None, description="Restarts that counted against maxRestarts.")
     checkpoint: CheckpointRef | None = Field(default=None, description="The newest committed checkpoint.")
     run_id: str | None = Field(default=None, description="The run in the metadata store.")

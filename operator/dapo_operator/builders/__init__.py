@@ -1,0 +1,1 @@
+"""The Kubernetes objects of a job, as mappings. Pure: the same job and attempt always give the same objects."""

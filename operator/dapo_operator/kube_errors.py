@@ -1,0 +1,70 @@
+"""What the Kubernetes API answers instead of what was asked for, each a sentence.
+
+ApiError
+ +- NotFoundError       404: the object is gone, or its kind is not installed
+ +- ConflictError       409: somebody wrote meanwhile, read again
+ +- ExistsError         409: an object of that name is there
+ +- RefusedError        400, 403, 422: quota, admission or validation said no
+ +- GoneError           410: the watch is too old, list again
+ +- BusyError           429: come back later
+ +- UnreachableError    no answer, or a 5xx
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+
+class ApiError(Exception):
+    """Base of all. `code` is HTTP's, 0 where there was no answer; `reason` Kubernetes' own."""
+
+    def __init__(self, message: str, code: int = 0, reason: str = "", retry_after: float | None = None) -> None:
+        self.message, self.code, self.reason, self.retry_after = message, code, reason, retry_after
+        super().__init__(message)
+
+
+class NotFoundError(ApiError):
+    """404."""
+
+
+class ConflictError(ApiError):
+    """409, an optimistic lock."""
+
+
+class ExistsError(ApiError):
+    """409, a name that is taken."""
+
+
+class RefusedError(ApiError):
+    """400, 403 or 422."""
+
+
+class GoneError(ApiError):
+    """410."""
+
+
+class BusyError(ApiError):
+    """429."""
+
+
+class UnreachableError(ApiError):
+    """No answer, or a server's own error."""
+
+
+_BY_CODE: Mapping[int, type[ApiError]] = {
+    400: RefusedError,
+    403: RefusedError,
+    404: NotFoundError,
+    409: ConflictError,
+    410: GoneError,
+    422: RefusedError,
+    429: BusyError,
+}
+
+
+def error_of(code: int, status: Mapping[str, Any], retry_after: float | None = None) -> ApiError:
+    """The error for an answer with this code and this Status object."""
+    reason, message = str(status.get("reason", "")), str(status.get("message", "")) or f"HTTP {code}"
+    kind = (
+        ExistsError if reason == "AlreadyExists" else _BY_CODE.get(code, UnreachableError if code >= 500 else ApiError)
+    )
+    return kind(message, code, reason, retry_after)

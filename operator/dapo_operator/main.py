@@ -1,0 +1,131 @@
+"""The wiring: Kopf watches DAPOJobs, and hands them to the fleet."""
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any, Final
+
+import kopf
+
+from dapo_core.naming import GROUP, PLURAL, VERSION
+from dapo_operator.fleet import Fleet
+from dapo_operator.kube import Connection, Kube
+from dapo_operator.leadership import Leadership, LeadershipLostError
+from dapo_operator.lease import Fence, KubeLease
+from dapo_operator.rate_limit import RateLimit
+from dapo_operator.settings import Settings
+from dapo_operator.telemetry.logs import set_up
+from dapo_operator.telemetry.recorder import Telemetry
+from dapo_operator.telemetry.server import TelemetryServer
+
+logger = logging.getLogger(__name__)
+
+_TOKEN_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+
+
+def connection() -> Connection:
+    """Where the API server is: the pod's service account, else the kubeconfig. Raises kopf.LoginError."""
+    settings = kopf.OperatorSettings()
+    info = kopf.login_with_service_account(settings=settings, logger=logger)
+    file = _TOKEN_FILE if info is not None else None
+    if info is None:
+        info = kopf.login_with_kubeconfig(settings=settings, logger=logger)
+    if info is None:
+        raise kopf.LoginError("There is neither a service account nor a kubeconfig: set KUBECONFIG.")
+    return Connection(info.server, info.as_ssl_context(), info.as_http_headers(), info.default_namespace, file)
+
+
+def registry(fleet: Fleet, kube: Kube) -> kopf.OperatorRegistry:
+    """Kopf's handlers, decorators only."""
+    handlers = kopf.OperatorRegistry()
+
+    @kopf.on.login(registry=handlers)
+    async def login(**_: Any) -> kopf.AiohttpSession:
+        return kopf.AiohttpSession(
+            server=kube.connection.server, default_namespace=kube.connection.namespace, aiohttp_session=kube.session
+        )
+
+    @kopf.on.event(GROUP, VERSION, PLURAL, registry=handlers)
+    async def seen(event: kopf.RawEvent, **_: Any) -> None:
+        fleet.seen(event["type"], event["object"])
+
+    return handlers
+
+
+async def operate(settings: Settings) -> None:
+    """Work until a signal asks to stop. Raises LeadershipLostError when another replica may have begun."""
+    leadership: Leadership | None = None
+    telemetry = Telemetry(lambda: fleet.conditions())
+    fence = Fence(lambda: leadership is None or leadership.holds())
+    limit = RateLimit(settings.requests_per_second, settings.requests_burst)
+    kube = Kube(connection(), (fence, limit, telemetry.middleware))
+    if settings.lease:
+        namespace = settings.lease_namespace or kube.connection.namespace or "default"
+        leadership = Leadership(KubeLease(kube, namespace, settings.lease), settings.identity)
+    fleet = Fleet(kube, settings, telemetry)
+    server = TelemetryServer("0.0.0.0", settings.telemetry_port, telemetry.metrics.registry, telemetry.pulse.ailments)
+    server.start()
+    try:
+        await _lead(fleet, kube, settings, leadership)
+    finally:
+        await fleet.stop()
+        if leadership is not None:
+            await leadership.release()
+        await kube.close()
+        server.stop()
+
+
+async def _lead(fleet: Fleet, kube: Kube, settings: Settings, leadership: Leadership | None) -> None:
+    """Wait for the lease, then work for as long as it is held."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for each in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(each, stop.set)
+    stopped = asyncio.create_task(stop.wait())
+    if leadership is not None and not await _first(leadership.acquire(), stopped):
+        return
+    fleet.start()
+    work = [_watch(fleet, kube, settings, stop), fleet.pulse()]
+    work += [leadership.hold()] if leadership is not None else []
+    await _first(asyncio.gather(*work), stopped)
+
+
+async def _first(work: Awaitable[object], stopped: "asyncio.Task[bool]") -> bool:
+    """Whether `work` was done before somebody asked to stop; raises what it raises."""
+    task = asyncio.ensure_future(work)
+    await asyncio.wait((task, stopped), return_when=asyncio.FIRST_COMPLETED)
+    if not task.done():
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return False
+    task.result()
+    return True
+
+
+async def _watch(fleet: Fleet, kube: Kube, settings: Settings, stop: asyncio.Event) -> None:
+    kopf_settings = kopf.OperatorSettings()
+    kopf_settings.posting.enabled = False
+    kopf_settings.scanning.disabled = True
+    await kopf.operator(
+        registry=registry(fleet, kube),
+        settings=kopf_settings,
+        standalone=True,
+        clusterwide=not settings.namespaces,
+        namespaces=settings.namespaces,
+        stop_flag=stop,
+    )
+
+
+def main() -> int:
+    """`python -m dapo_operator`: 0 after a signal, 1 when the lease was lost or the API server could not be used."""
+    settings = Settings.of(os.environ)
+    set_up(settings.log_level, as_json=settings.log_format == "json")
+    try:
+        asyncio.run(operate(settings))
+    except (LeadershipLostError, kopf.LoginError) as error:
+        logger.error("%s", error)
+        return 1
+    return 0

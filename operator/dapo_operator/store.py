@@ -1,0 +1,155 @@
+"""The operator's end of the metadata store: what runs report, in one read for all of them, and what the operator
+records of them. A store that is down delays both and stops nothing."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from dapo_core.errors import StoreError
+from dapo_core.health import Alert, metrics_of
+from dapo_core.spec import DAPOJobSpec
+from dapo_core.status import CheckpointRef, Progress
+from dapo_operator.observed import StoreState
+from dapo_operator.progress import SHOWN, SPEED, alerts_of, progress_of
+from dapo_operator.records import AlertCleared, AlertRaised, Record
+
+if TYPE_CHECKING:
+    from dapo_core.db import RunProgress
+    from dapo_operator.ledger import Ledger
+
+logger = logging.getLogger(__name__)
+
+POLL_SECONDS: Final = 5.0
+POLL_MAX_SECONDS: Final = 60.0
+WRITE_RETRY_SECONDS: Final = 5.0
+# Beyond this many the oldest are dropped: statuses hold the same, and are recorded again at the next start.
+MAX_RECORDS: Final = 50_000
+
+
+@dataclass(frozen=True)
+class RunView:
+    """What a run reports, as its status and the planner want it."""
+
+    progress: Progress | None = None
+    checkpoint: CheckpointRef | None = None
+    alerts: tuple[Alert, ...] = ()
+
+
+@dataclass
+class _Watched:
+    spec: DAPOJobSpec
+    changed: Callable[[], None]
+    view: RunView = RunView()
+
+
+class Store:
+    """Reads and writes in threads of their own; everything else of it is of the event loop."""
+
+    def __init__(self, url: str | None, now: Callable[[], float]) -> None:
+        self._url, self._now = url, now
+        self._runs: dict[str, _Watched] = {}
+        self._records: deque[tuple[str, Record]] = deque(maxlen=MAX_RECORDS)
+        self._news = asyncio.Event()
+        self.state: StoreState = "none" if url is None else "down"
+        # Since when it can be read; 0 when it never failed. A sender has to catch up before silence means a stall.
+        self.since = 0.0
+        self._failed = False
+        # Until the first answer, nothing is known: not even that there is no checkpoint.
+        self.asked = url is None
+
+    def watch(self, run_id: str, spec: DAPOJobSpec, changed: Callable[[], None]) -> None:
+        """Read this run from now on, and call `changed` when it has moved."""
+        known = self._runs.get(run_id)
+        self._runs[run_id] = _Watched(spec, changed, known.view if known else RunView())
+
+    def forget(self, run_id: str) -> None:
+        """Read it no more."""
+        self._runs.pop(run_id, None)
+
+    def view(self, run_id: str) -> RunView:
+        """What the run reported last."""
+        known = self._runs.get(run_id)
+        return known.view if known else RunView()
+
+    def record(self, run_id: str, records: Sequence[Record]) -> None:
+        """Write these, some time soon and in this order."""
+        if self._url is not None and records:
+            self._records.extend((run_id, record) for record in records)
+            self._news.set()
+
+    async def run(self) -> None:
+        """Read and write until cancelled."""
+        if self._url is None:
+            return
+        # SQLAlchemy and its drivers take memory that an installation without a store need not have.
+        from dapo_operator.ledger import Ledger
+
+        ledger = Ledger(self._url)
+        await asyncio.gather(self._read_for_ever(ledger), self._write_for_ever(ledger))
+
+    async def _read_for_ever(self, ledger: "Ledger") -> None:
+        pause = POLL_SECONDS
+        while True:
+            try:
+                await self._read(ledger)
+                pause = POLL_SECONDS
+            except StoreError as error:
+                logger.warning("The metadata store can not be read: %s", error)
+                self._turn("down")
+                pause = min(pause * 2, POLL_MAX_SECONDS)
+            await asyncio.sleep(pause)
+
+    async def _read(self, ledger: "Ledger") -> None:
+        runs = dict(self._runs)
+        curves = {SPEED} | {metric for run in runs.values() for metric in metrics_of(run.spec.guards)}
+        found = await asyncio.to_thread(ledger.progress, list(runs), SHOWN, sorted(curves))
+        self._turn("ok")
+        for run_id, run in runs.items():
+            if run_id in found and self._runs.get(run_id) is run:
+                self._take(run_id, run, found[run_id])
+
+    def _take(self, run_id: str, run: _Watched, found: "RunProgress") -> None:
+        progress = progress_of(found, run.spec)
+        newest = found.checkpoint
+        checkpoint = CheckpointRef(step=newest.step, uri=newest.uri) if newest is not None else None
+        moved = run.view.progress is None or progress != run.view.progress
+        alerts = alerts_of(found, run.spec) if moved else run.view.alerts
+        view = RunView(progress, checkpoint, alerts)
+        if view != run.view:
+            self.record(run_id, _alert_news(run.view.alerts, alerts, self._now()))
+            run.view = view
+            run.changed()
+
+    def _turn(self, state: StoreState) -> None:
+        if not self.asked or state != self.state:
+            self.since = self._now() if self._failed and state == "ok" else self.since
+            self._failed = self._failed or state == "down"
+            self.state, self.asked = state, True
+            for run in list(self._runs.values()):
+                run.changed()
+
+    async def _write_for_ever(self, ledger: "Ledger") -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            while self._records:
+                run_id, record = self._records[0]
+                try:
+                    await asyncio.to_thread(ledger.write, run_id, record)
+                except StoreError as error:
+                    if not ledger.rejected(error):
+                        logger.warning("The metadata store can not be written: %s", error)
+                        await asyncio.sleep(WRITE_RETRY_SECONDS)
+                        continue
+                    logger.error("The metadata store does not take a record of %s: %s", run_id, error)
+                if self._records and self._records[0] == (run_id, record):
+                    self._records.popleft()
+
+
+def _alert_news(old: Sequence[Alert], new: Sequence[Alert], now: float) -> list[Record]:
+    before, after = ({alert.rule: alert for alert in alerts} for alerts in (old, new))
+    raised: list[Record] = [AlertRaised(alert.rule, now, alert.since, alert.message, alert.action) for alert in new]
+    return [*raised, *(AlertCleared(rule, now) for rule in before if rule not in after)]

@@ -1,0 +1,257 @@
+"""The life of one DAPOJob in the operator: look, plan, carry out, wait."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol
+
+from dapo_core.status import DAPOJobStatus, Progress
+from dapo_operator.actions import AddFinalizer, Event, Plan, RemoveFinalizer
+from dapo_operator.builders.site import Site
+from dapo_operator.executor import Executor, LeftoversError, Outcome, dumped
+from dapo_operator.job import FINALIZER, Job, job_of, status_of
+from dapo_operator.kube import Object
+from dapo_operator.kube_errors import ApiError, ConflictError, NotFoundError
+from dapo_operator.observed import Observed, Refusal
+from dapo_operator.planner import plan as make_plan
+from dapo_operator.records import changes
+from dapo_operator.store import Store
+from dapo_operator.telemetry.logs import bound
+from dapo_operator.telemetry.recorder import Telemetry
+from dapo_operator.world import JobKey, World
+
+logger = logging.getLogger(__name__)
+
+# Nothing is read for it, so it is only a safety net: everything that matters wakes a job by itself.
+RESYNC_SECONDS: Final = 300.0
+# Ten pods that change together are one look.
+SETTLE_SECONDS: Final = 0.1
+PROGRESS_SECONDS: Final = 30.0
+BACKOFF_SECONDS: Final = 1.0
+BACKOFF_MAX_SECONDS: Final = 60.0
+
+
+class EventSink(Protocol):
+    """Where a job's story goes."""
+
+    def tell(self, job: Job, event: Event) -> None:
+        """Post it, some time soon; never raises."""
+        ...
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What all workers share."""
+
+    executor: Executor
+    world: World
+    store: Store
+    events: EventSink
+    site: Site
+    now: Callable[[], float]
+    telemetry: Telemetry
+
+
+@dataclass
+class Worker:
+    """Works on one DAPOJob until it is gone."""
+
+    key: JobKey
+    around: Surroundings
+    raw: Object
+    gone: bool = False
+    _woken: asyncio.Event = field(default_factory=asyncio.Event)
+    _job: Job | None = None
+    _refusal: Refusal | None = None
+    _acceptable: bool = False
+    _progress: Progress | None = None
+    _progress_written: float = 0.0
+    _recorded: DAPOJobStatus | None = None
+    _failures: int = 0
+
+    def update(self, raw: Object) -> None:
+        """The job as the watch has it; what is older than what is known is dropped."""
+        if version_of(raw) > version_of(self.raw) or raw["metadata"]["uid"] != self.raw["metadata"]["uid"]:
+            self.raw = raw
+            self.wake()
+
+    def wake(self) -> None:
+        """Something about the job, its children or its run has changed."""
+        self.around.telemetry.news(self.key)
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Look, plan, carry out and wait, until the job is gone."""
+        with bound(job=f"{self.key[0]}/{self.key[1]}"):
+            while not self.gone:
+                self._woken.clear()
+                await self._wait(await self._look())
+
+    async def _look(self) -> float:
+        """One turn, whatever the API server makes of it. Answers the seconds until the next."""
+        try:
+            with self.around.telemetry.looking(self.key, self._attempt_number()):
+                wait = await self._turn()
+        except (ConflictError, LeftoversError, NotFoundError):
+            return await self._reread()
+        except ApiError as error:
+            self._failures += 1
+            wait = min(BACKOFF_SECONDS * 2 ** min(self._failures - 1, 10), BACKOFF_MAX_SECONDS)
+            wait *= random.uniform(0.5, 1.0)
+            logger.warning("%s Again in %.1f s.", error.message, wait)
+            return wait
+        self._failures = 0
+        return wait
+
+    async def _wait(self, seconds: float) -> None:
+        if self._failures or self.gone:
+            # What woke it may be the fault's own noise.
+            await asyncio.sleep(0 if self.gone else seconds)
+            return
+        try:
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+            await asyncio.sleep(SETTLE_SECONDS)
+        except TimeoutError:
+            return
+
+    async def _turn(self) -> float:
+        """One look. Answers the seconds until the next, if nothing happens before."""
+        job, around = self._parsed(), self.around
+        self._follow(job)
+        if job.deleting_since is None and not around.store.asked:
+            # From which checkpoint an attempt starts is the store's to say, if it can.
+            return 1.0
+        status, now = self._status(), around.now()
+        plan = make_plan(job, status, self._observe(job), now, around.site)
+        await self._before(job, plan)
+        await self._write(job, plan, now)
+        outcome = await around.executor.act(self.key, job, plan, now, self._refusal)
+        self._learn(plan, outcome)
+        await self._after(job, plan)
+        return self._pause(plan, outcome, now)
+
+    async def _before(self, job: Job, plan: Plan) -> None:
+        old = status_of(self.raw).attempts
+        new = plan.status.attempts
+        if old and new and new[-1].number > old[-1].number:
+            await self.around.executor.confirm_alone(self.key)
+        if any(isinstance(action, AddFinalizer) for action in plan.actions):
+            self.raw = await self.around.executor.hold(job)
+
+    async def _write(self, job: Job, plan: Plan, now: float) -> None:
+        """Write the status if it says anything new; progress alone may wait for its turn."""
+        old, new = status_of(self.raw), plan.status
+        self._progress = new.progress
+        if dumped(old) == dumped(new) or plan.gone:
+            self._record(job, plan, now, ())
+            return
+        only_progress = dumped(old.model_copy(update=_without(new))) == dumped(new)
+        if only_progress and now < self._progress_written + PROGRESS_SECONDS:
+            return
+        self.raw = await self.around.executor.write_status(self.raw, new)
+        self._progress_written = now
+        for event in plan.events:
+            logger.info("%s: %s", event.reason, event.message)
+            self.around.events.tell(job, event)
+        self._record(job, plan, now, plan.events)
+
+    def _record(self, job: Job, plan: Plan, now: float, events: tuple[Event, ...]) -> None:
+        records = changes(job, self._recorded, plan.status, events, now)
+        self.around.store.record(job.run_id, records)
+        self._recorded = plan.status
+
+    async def _after(self, job: Job, plan: Plan) -> None:
+        if any(isinstance(action, RemoveFinalizer) for action in plan.actions):
+            await self.around.executor.release(job, self.raw)
+        if plan.gone:
+            self.leave()
+
+    def _learn(self, plan: Plan, outcome: Outcome) -> None:
+        if outcome.refusal is not None:
+            self._refusal = outcome.refusal
+            logger.warning("Refused: %s", outcome.refusal.message)
+        elif outcome.created:
+            self._refusal = None
+        self._acceptable = outcome.acceptable
+
+    def _pause(self, plan: Plan, outcome: Outcome, now: float) -> float:
+        if outcome.refusal is not None or outcome.acceptable:
+            return 0.0
+        resync = RESYNC_SECONDS * random.uniform(0.8, 1.2)
+        due = self._progress_written + PROGRESS_SECONDS - now
+        if self._progress != status_of(self.raw).progress and due > 0:
+            resync = min(resync, due)
+        return resync if plan.wake_at is None else min(resync, max(0.05, plan.wake_at - self.around.now()))
+
+    def _observe(self, job: Job) -> Observed:
+        store, view = self.around.store, self.around.store.view(job.run_id)
+        return Observed(
+            pods=self.around.world.pods_of(self.key, job.uid),
+            support=self.around.world.support_of(self.key, job.uid),
+            refusal=self._refusal,
+            acceptable=self._acceptable,
+            store=store.state,
+            store_since=store.since,
+            progress=view.progress,
+            checkpoint=view.checkpoint,
+            alerts=view.alerts,
+        )
+
+    def _status(self) -> DAPOJobStatus:
+        status = status_of(self.raw)
+        # Progress that waits for its turn to be written is known all the same.
+        return status.model_copy(update={"progress": self._progress}) if self._progress else status
+
+    def _parsed(self) -> Job:
+        meta = self.raw["metadata"]
+        known = self._job
+        if known is None or known.uid != meta["uid"] or known.generation != meta.get("generation", 1):
+            self._job = job_of(self.raw, self.around.site)
+        elif known.deleting_since is None and "deletionTimestamp" in meta:
+            self._job = job_of(self.raw, self.around.site)
+        elif known.held != (FINALIZER in meta.get("finalizers", ())):
+            self._job = replace(known, held=not known.held)
+        assert self._job is not None
+        return self._job
+
+    def _follow(self, job: Job) -> None:
+        if job.job is not None and job.deleting_since is None:
+            self.around.store.watch(job.run_id, job.spec, self.wake)
+
+    def conditions(self) -> list[str]:
+        """The conditions that are true now."""
+        conditions = (self.raw.get("status") or {}).get("conditions", ())
+        return [each["type"] for each in conditions if each["status"] == "True"]
+
+    def leave(self) -> None:
+        """The job is gone."""
+        self.gone = True
+        self.around.telemetry.forget(self.key)
+        if self._job is not None:
+            self.around.store.forget(self._job.run_id)
+
+    async def _reread(self) -> float:
+        """The plan was made of something old, or something was not found: see what there is."""
+        try:
+            self.raw = await self.around.executor.read(self.key)
+        except NotFoundError:
+            self.leave()
+        except ApiError as error:
+            logger.warning("%s", error.message)
+        return BACKOFF_SECONDS
+
+    def _attempt_number(self) -> int | None:
+        attempts = (self.raw.get("status") or {}).get("attempts")
+        return attempts[-1].get("number") if attempts else None
+
+
+def version_of(raw: Object) -> int:
+    """Which of two states of one object is the newer one; Kubernetes counts them up."""
+    return int(raw["metadata"]["resourceVersion"])
+
+
+def _without(status: DAPOJobStatus) -> dict[str, object]:
+    return {"progress": status.progress, "checkpoint": status.checkpoint}
