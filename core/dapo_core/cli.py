@@ -22,6 +22,7 @@ HELP: Final[dict[str, str]] = {
     "runs": "List the runs on this machine.",
     "show": "Show one run: progress, attempts, checkpoints and events.",
     "db": "Set up, check and prune the metadata store.",
+    "checkpoints": "List, verify, prune, export and sweep checkpoints.",
     "crd": "Print the CustomResourceDefinition of DAPOJob.",
     "version": "Print the versions of the platform and its engines.",
 }

@@ -5,7 +5,7 @@ be written again: a sender that does not know whether its last batch arrived sen
 """
 
 from dapo_core.db.dialects import RejectedError
-from dapo_core.db.migrations import upgrade
+from dapo_core.db.migrations import check, upgrade
 from dapo_core.db.queries import MetadataReader, RunSummary, open_reader
 from dapo_core.db.rows import (
     ENDED_STATES,
@@ -52,6 +52,7 @@ __all__ = [
     "RunSummary",
     "RunTableRow",
     "SamplesRow",
+    "check",
     "join_value",
     "open_reader",
     "open_writer",

@@ -1,10 +1,11 @@
 """The few places where databases differ: connecting, transactions, upserts, locks, and what an error means."""
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, Table, bindparam, create_engine, event, func, select, text
+from sqlalchemy import Connection, Engine, String, Table, bindparam, cast, create_engine, event, func, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, StatementError
@@ -18,6 +19,7 @@ BUSY_TIMEOUT_MS: Final = 15_000
 # A server that is gone without a word is given up after so long, instead of after the kernel's quarter of an hour.
 SILENCE_MS: Final = 20_000
 CONNECT_SECONDS: Final = 10
+MIGRATION_MS: Final = 3_600_000
 _REMEDY: Final = "write postgresql://user:password@host:5432/dapo or sqlite:///folder/dapo.db."
 _MIGRATION_LOCK: Final = 4713151604
 
@@ -121,24 +123,43 @@ def dialect_insert(dialect: str, table: Table) -> Insert:
     return postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
 
 
-def insert_rows(connection: Connection, table: Table, rows: Rows) -> tuple[Insert, Any]:
-    """An INSERT of `rows`, all with the same columns, and the parameters to execute it with.
+def insert_rows(dialect: str, table: Table, names: Sequence[str]) -> Insert:
+    """An INSERT of rows with these columns; `parameters` makes of rows what it is executed with.
 
     Postgres takes each column as one array: parsing thousands of parameters would cost it more than the rows.
     """
-    names = list(rows[0])
-    if not is_postgres(connection):
-        return sqlite.insert(table), list(rows)
-    arrays = [bindparam(name, type_=postgresql.ARRAY(_array_type(table, name))) for name in names]
+    if dialect != "postgresql":
+        return sqlite.insert(table)
+    arrays = [cast(bindparam(name, type_=Text), postgresql.ARRAY(_element(table, name))) for name in names]
     given = func.unnest(*arrays).table_valued(*names, name="given").render_derived()
-    statement = postgresql.insert(table).from_select(names, select(*(given.c[name] for name in names)))
-    return statement, {name: [row[name] for row in rows] for name in names}
+    return postgresql.insert(table).from_select(list(names), select(*(given.c[name] for name in names)))
 
 
-def _array_type(table: Table, name: str) -> Any:
+def parameters(dialect: str, rows: Rows) -> Any:
+    """What an INSERT by `insert_rows` is executed with: the rows, or an array a column."""
+    if dialect != "postgresql":
+        return list(rows)
+    return {name: _array([row[name] for row in rows]) for name in rows[0]}
+
+
+def _element(table: Table, name: str) -> Any:
     # A cast to varchar(n) cuts what is too long in silence; an insert of text refuses it.
     kind = table.c[name].type
-    return Text() if kind.python_type is str else kind
+    return Text() if isinstance(kind, String) else kind
+
+
+def _array(values: Sequence[Any]) -> str:
+    """An array as Postgres writes one. The driver's own way examines each number for quotation marks."""
+    return "{" + ",".join([repr(value) if type(value) in (float, int) else _word(value) for value in values]) + "}"
+
+
+def _word(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool | float | int):
+        return str(value)
+    text = value if isinstance(value, str) else json.dumps(value)
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def greatest(connection: Connection, *values: Any) -> Any:
@@ -149,7 +170,10 @@ def greatest(connection: Connection, *values: Any) -> Any:
 def lock_for_migration(connection: Connection) -> None:
     """Let one process migrate at a time, until the transaction's end."""
     if is_postgres(connection):
+        # Another process's migration of large tables is waited for; locks of the tables themselves are not for long.
+        connection.execute(text(f"SET LOCAL lock_timeout = {MIGRATION_MS}"))
         connection.execute(text(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})"))
+        connection.execute(text(f"SET LOCAL lock_timeout = {BUSY_TIMEOUT_MS}"))
     # SQLite: BEGIN IMMEDIATE already is that lock.
 
 
@@ -157,6 +181,14 @@ def lock_run(connection: Connection, run_id: str) -> None:
     """Let one transaction at a time write a run's curves, so that each sees what the one before it wrote."""
     if is_postgres(connection):
         connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:run_id, 8))"), {"run_id": run_id})
+
+
+def size(connection: Connection) -> int:
+    """Bytes of the whole database on its disk."""
+    if is_postgres(connection):
+        return int(connection.execute(text("SELECT pg_database_size(current_database())")).scalar_one())
+    pages = [connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in ("page_count", "page_size")]
+    return int(pages[0]) * int(pages[1])
 
 
 def translate(error: Exception, doing: str) -> StoreError:

@@ -5,6 +5,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import cache
 from operator import itemgetter
 from typing import Any
 
@@ -212,17 +213,21 @@ class MetadataWriter:
 
 def _upsert(connection: Connection, table: Table, rows: Rows, wins: Wins | None) -> None:
     """Insert `rows`; where the key exists, keep what is there unless `wins(table, new)`, then set what `rows` name."""
-    if not rows:
-        return
+    if rows:
+        dialect = connection.dialect.name
+        statement = _statement(dialect, table, tuple(rows[0]), wins)
+        connection.execute(statement, dialects.parameters(dialect, _once(rows, dialects.key_of(table))))
+
+
+@cache
+def _statement(dialect: str, table: Table, names: tuple[str, ...], wins: Wins | None) -> dialects.Insert:
     key = dialects.key_of(table)
-    statement, parameters = dialects.insert_rows(connection, table, _once(rows, key))
+    statement = dialects.insert_rows(dialect, table, names)
     if wins is None:
-        connection.execute(statement.on_conflict_do_nothing(index_elements=key), parameters)
-        return
+        return statement.on_conflict_do_nothing(index_elements=key)
     new = statement.excluded
-    values = {name: new[name] for name in rows[0] if name not in key and name not in _FIRST}
-    upsert = statement.on_conflict_do_update(index_elements=key, set_=values, where=wins(table, new))
-    connection.execute(upsert, parameters)
+    values = {name: new[name] for name in names if name not in key and name not in _FIRST}
+    return statement.on_conflict_do_update(index_elements=key, set_=values, where=wins(table, new))
 
 
 def _once(rows: Rows, key: Iterable[str]) -> list[dict[str, Any]]:

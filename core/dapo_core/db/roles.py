@@ -1,0 +1,205 @@
+"""Who may do what in a Postgres store, enforced by the database itself.
+
+| role | rights |
+|---|---|
+| the owner | all: migrations, the operator, `dapo db` |
+| dapo_writer | adds and changes rows of runs in its namespace; deletes nothing |
+| dapo_reader | reads rows of its namespace |
+| dapo_acknowledger | as a reader, and marks alerts as seen |
+
+Logins belong to one of these groups and are bound to a namespace, or to all, by a row in `access`, which only the owner
+can read. What a login may see is a row-level policy of each table, so that neither a forgotten WHERE nor a stolen
+password of a trainer reaches another team's runs. SQLite has no roles: whoever can read the file can read all of it.
+"""
+
+import secrets
+from collections.abc import Sequence
+from typing import Final, Literal
+
+from sqlalchemy import Connection, Engine, Table, text
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import SQLAlchemyError
+
+from dapo_core.db import dialects, schema
+from dapo_core.errors import DapoError, StoreError
+
+Group = Literal["writer", "reader", "acknowledger"]
+GROUPS: Final[dict[Group, str]] = {
+    "writer": "dapo_writer",
+    "reader": "dapo_reader",
+    "acknowledger": "dapo_acknowledger",
+}
+_WRITER, _READERS = GROUPS["writer"], "dapo_reader, dapo_acknowledger"
+_ALL: Final = ", ".join(GROUPS.values())
+# What only the owner may touch, what all share, and what a run's rows are bound to.
+_CLOSED: Final = (schema.access,)
+_SHARED: Final = (schema.metric_names,)
+# Columns that a writer may change where it is not all of them: a run keeps its name and namespace, and an alert is
+# acknowledged by people.
+_CHANGED: Final = {
+    "runs": "config, state, reason, message, started_at, ended_at, tags, total_steps, owner",
+    "alerts": "last_seen, cleared_at, message, action",
+}
+
+
+class LoginError(DapoError):
+    """A login that can not be made or removed as asked."""
+
+    user_mistake = True
+
+
+def are_set_up(connection: Connection) -> bool:
+    """Whether this database has the roles' policies, which every later upgrade then renews."""
+    return connection.execute(text("SELECT to_regproc('dapo_scope')")).scalar() is not None
+
+
+def set_up(connection: Connection) -> None:
+    """Make the groups, their rights and the policies, or renew them. Raises SQLAlchemyError, as without CREATEROLE."""
+    for statement in _statements():
+        connection.execute(text(statement))
+
+
+def grant(url: str, login: str, group: Group, namespace: str | None, password: str | None = None) -> URL | None:
+    """Bind a login to a group and to a namespace (None: all), making it if it is not there.
+
+    The new login's URL, with its password; None for a login that was there and keeps its own. Raises LoginError.
+    """
+    engine = _owner_engine(url)
+    try:
+        with engine.begin() as connection:
+            if not are_set_up(connection):
+                raise LoginError("This database has no roles yet: run `dapo db upgrade --roles` first.")
+            is_new = _ensure_login(connection, login, secret := password or secrets.token_urlsafe(24))
+            for other in GROUPS.values():
+                connection.execute(text(f"REVOKE {other} FROM {_quoted(login)}"))
+            connection.execute(text(f"GRANT {GROUPS[group]} TO {_quoted(login)}"))
+            connection.execute(schema.access.delete().where(schema.access.c.role == login))
+            connection.execute(schema.access.insert().values(role=login, namespace=namespace))
+        return engine.url.set(username=login, password=secret) if is_new else None
+    except SQLAlchemyError as error:
+        raise dialects.translate(error, f"the login {login}") from error
+    finally:
+        engine.dispose()
+
+
+def revoke(url: str, login: str) -> None:
+    """Take a login's rights in this database away and end what it does now. Raises LoginError."""
+    engine = _owner_engine(url)
+    try:
+        with engine.begin() as connection:
+            gone = connection.execute(schema.access.delete().where(schema.access.c.role == login)).rowcount == 0
+            if gone:
+                raise LoginError(f"There is no login {login!r} in this database: look at `dapo db logins`.")
+            for group in GROUPS.values():
+                connection.execute(text(f"REVOKE {group} FROM {_quoted(login)}"))
+            connection.execute(
+                text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = :login"), {"login": login}
+            )
+    except SQLAlchemyError as error:
+        raise dialects.translate(error, f"the login {login}") from error
+    finally:
+        engine.dispose()
+
+
+def logins(url: str) -> list[tuple[str, str, str | None]]:
+    """Login, group and namespace (None: all) of each, by name."""
+    engine = _owner_engine(url)
+    query = (
+        "SELECT access.role, coalesce(groups.rolname, ''), access.namespace FROM access "
+        "LEFT JOIN pg_roles members ON members.rolname = access.role "
+        "LEFT JOIN pg_auth_members links ON links.member = members.oid "
+        "LEFT JOIN pg_roles groups ON groups.oid = links.roleid AND groups.rolname LIKE 'dapo\\_%' ORDER BY 1"
+    )
+    try:
+        with engine.connect() as connection:
+            return [(login, group, namespace) for login, group, namespace in connection.execute(text(query))]
+    except SQLAlchemyError as error:
+        raise dialects.translate(error, "the logins") from error
+    finally:
+        engine.dispose()
+
+
+def _owner_engine(url: str) -> Engine:
+    engine = dialects.open_engine(url)
+    if engine.dialect.name != "postgresql":
+        raise LoginError("Only a Postgres store has logins; who may read a SQLite file is said by its file mode.")
+    return engine
+
+
+def _ensure_login(connection: Connection, login: str, password: str) -> bool:
+    """Whether the login was made. Only a verifier of the password leaves this process, never itself."""
+    known = connection.execute(text("SELECT 1 FROM pg_roles WHERE rolname = :login"), {"login": login}).scalar()
+    if known:
+        return False
+    raw = connection.connection.driver_connection
+    if raw is None:
+        raise StoreError("The connection to the metadata database was lost.")
+    verifier = raw.pgconn.encrypt_password(password.encode(), login.encode(), b"scram-sha-256").decode()
+    connection.exec_driver_sql(f"CREATE ROLE {_quoted(login)} LOGIN PASSWORD '{verifier}'")
+    return True
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _statements() -> list[str]:
+    statements = [_create_group(group) for group in GROUPS.values()]
+    statements += [
+        # The login, not the current role: SET ROLE changes nothing of it.
+        "CREATE OR REPLACE FUNCTION dapo_scope() RETURNS text LANGUAGE sql STABLE SECURITY DEFINER "
+        "SET search_path FROM CURRENT AS "
+        "$$ SELECT coalesce(namespace, '*') FROM access WHERE role = session_user $$",
+        "REVOKE ALL ON FUNCTION dapo_scope() FROM PUBLIC",
+        f"GRANT EXECUTE ON FUNCTION dapo_scope() TO {_ALL}",
+        "DO $$ BEGIN EXECUTE format('REVOKE ALL ON DATABASE %I FROM PUBLIC', current_database()); "
+        f"EXECUTE format('GRANT CONNECT ON DATABASE %I TO {_ALL}', current_database()); "
+        f"EXECUTE format('GRANT USAGE ON SCHEMA %I TO {_ALL}', current_schema()); END $$",
+        f"GRANT SELECT ON alembic_version TO {_ALL}",
+        f"GRANT SELECT ON metric_names TO {_ALL}",
+        f"GRANT INSERT ON metric_names TO {_WRITER}",
+        f"GRANT USAGE ON SEQUENCE metric_names_metric_id_seq TO {_WRITER}",
+    ]
+    for table in _bound_tables():
+        statements += _rights(table) + _policies(table)
+    return [*statements, f"GRANT UPDATE (acknowledged_by, acknowledged_at) ON alerts TO {GROUPS['acknowledger']}"]
+
+
+def _create_group(group: str) -> str:
+    # Groups belong to the server, not to the database: another database's upgrade may make them at the same moment.
+    return (
+        f"DO $$ BEGIN CREATE ROLE {group} NOLOGIN; "
+        "EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$"
+    )
+
+
+def _bound_tables() -> Sequence[Table]:
+    return [table for table in schema.metadata.sorted_tables if table not in (*_CLOSED, *_SHARED)]
+
+
+def _rights(table: Table) -> list[str]:
+    changed = f"UPDATE ({_CHANGED[table.name]})" if table.name in _CHANGED else "UPDATE"
+    return [
+        f"REVOKE ALL ON {table.name} FROM PUBLIC, {_ALL}",
+        f"GRANT SELECT ON {table.name} TO {_ALL}",
+        f"GRANT INSERT, {changed} ON {table.name} TO {_WRITER}",
+    ]
+
+
+def _policies(table: Table) -> list[str]:
+    """The rows a login may see and write. Sub-selects without a reference to the row are run once a statement; the one
+    on `runs` is itself under the policy of `runs`."""
+    bound = "namespace = (SELECT dapo_scope())"
+    if table.name != "runs":
+        bound = f"EXISTS (SELECT 1 FROM runs WHERE runs.run_id = {table.name}.run_id)"
+    rows = f"((SELECT dapo_scope()) = '*' OR {bound})"
+    policies = [
+        ("dapo_write", f"FOR ALL TO {_WRITER} USING {rows} WITH CHECK {rows}"),
+        ("dapo_read", f"FOR SELECT TO {_READERS} USING {rows}"),
+    ]
+    if table.name == "alerts":
+        policies.append(("dapo_acknowledge", f"FOR UPDATE TO {GROUPS['acknowledger']} USING {rows} WITH CHECK {rows}"))
+    made = [f"ALTER TABLE {table.name} ENABLE ROW LEVEL SECURITY"]
+    for name, rest in policies:
+        made += [f"DROP POLICY IF EXISTS {name} ON {table.name}", f"CREATE POLICY {name} ON {table.name} {rest}"]
+    return made

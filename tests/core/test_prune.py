@@ -1,0 +1,86 @@
+"""What is kept of old runs, and that thinning changes no picture."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from metadata_store import reader, writer
+
+from dapo_core.db import AlertRow, EventRow, MetadataReader, MetadataWriter, Point, RunRow
+from dapo_core.db.prune import DAY, Ended, Keep, apply, choose, plan
+
+__all__ = ["reader", "writer"]
+
+NOW = 1000 * DAY
+OLD, MIDDLE, NEW = (
+    Ended(name, "default", NOW - days * DAY, 1600, False) for name, days in {"o": 90, "m": 40, "n": 2}.items()
+)
+CHOICES: dict[str, tuple[Keep, str, str]] = {
+    "nothing is asked": (Keep(), "", ""),
+    "old ones are thinned": (Keep(whole_days=30), "om", ""),
+    "older ones removed": (Keep(whole_days=30, thinned_days=60), "m", "o"),
+    "too many points: the oldest goes": (Keep(most_points=3200), "", "o"),
+    "only as many as must go": (Keep(most_points=1601), "", "om"),
+    "thinning may be enough": (Keep(whole_days=30, most_points=3000), "om", ""),
+    "and if not, what was thinned goes as well": (Keep(whole_days=30, most_points=1700), "m", "o"),
+}
+
+
+@pytest.mark.parametrize(("keep", "thin", "remove"), CHOICES.values(), ids=CHOICES.keys())
+def test_what_is_chosen(keep: Keep, thin: str, remove: str) -> None:
+    found = choose([NEW, OLD, MIDDLE], keep, NOW, 4800, 100.0)
+    assert ["".join(run.run_id for run in each) for each in (found.thin, found.remove)] == [thin, remove]
+
+
+def test_what_is_thinned_already_is_not_again() -> None:
+    assert choose([replace(OLD, is_thinned=True)], Keep(whole_days=30), NOW, 100, 1.0).thin == []
+
+
+def ended(writer: MetadataWriter, run_id: str, days: float) -> None:
+    writer.create_run(RunRow(run_id, "job", created_at=1.0))
+    writer.update_run_state(run_id, "Succeeded", ended_at=NOW - days * DAY)
+    first = [Point.of("m", step, 1, 1.0, (step * 7) % 101) for step in range(1000)]
+    again = [Point.of("m", step, 2, 2.0, (step * 5) % 103) for step in range(500, 700)]
+    writer.write_points(run_id, [*first, *again])
+    writer.write_events(run_id, [EventRow(run_id, "e", 1.0, "Normal", "R", "m")])
+    writer.raise_alert(AlertRow(run_id, "NonFinite", 1.0, 1.0, "m", "Warn"))
+
+
+def test_a_thinned_run_looks_as_before(metadata_url: str, writer: MetadataWriter, reader: MetadataReader) -> None:
+    ended(writer, "r", 40)
+    ended(writer, "other", 1)
+    before = {most: reader.buckets(["r"], ["m"], buckets=most) for most in (3, 20, 60)}
+    chosen = plan(metadata_url, Keep(whole_days=30), NOW)
+    assert [run.run_id for run in chosen.thin] == ["r"] and chosen.points_gone == 1125 and chosen.points == 2400
+    apply(metadata_url, chosen)
+    assert {most: reader.buckets(["r"], ["m"], buckets=most) for most in before} == before
+    curve = reader.curve("r", "m")
+    assert len(curve) == 62 + 8 and {point.attempt for point in curve if 500 <= point.step < 700} == {2}
+    assert len(reader.buckets(["r"], ["m"], buckets=10_000)["r", "m"]) == 63
+    assert len(reader.curve("other", "m")) == 1000
+    assert plan(metadata_url, Keep(whole_days=30), NOW).thin == []
+
+
+def test_a_removed_run_leaves_nothing(metadata_url: str, writer: MetadataWriter, reader: MetadataReader) -> None:
+    ended(writer, "r", 40)
+    ended(writer, "other", 1)
+    apply(metadata_url, plan(metadata_url, Keep(thinned_days=30), NOW))
+    assert [run.run_id for run in reader.runs()] == ["other"]
+    assert reader.curve("r", "m") == [] and reader.events("r") == [] and reader.alerts(["r"]) == []
+    assert reader.buckets(["r"], ["m"], buckets=3) == {} and reader.attempts("r") == []
+    assert len(reader.curve("other", "m")) == 1000
+
+
+LIMITS: dict[str, Mapping[str, str]] = {"run": {"run_id": "r"}, "namespace": {"namespace": "nowhere"}}
+
+
+@pytest.mark.parametrize("limit", LIMITS.values(), ids=LIMITS.keys())
+def test_a_run_that_goes_on_is_not_touched(
+    limit: Mapping[str, str], metadata_url: str, writer: MetadataWriter, reader: MetadataReader
+) -> None:
+    ended(writer, "r", 40)
+    chosen = plan(metadata_url, Keep(thinned_days=30), NOW)
+    writer.update_run_state("r", "Running")
+    assert plan(metadata_url, Keep(thinned_days=30, **limit), NOW).remove == []  # type: ignore[arg-type]
+    apply(metadata_url, chosen)  # resumed between the plan and its work
+    assert len(reader.curve("r", "m")) == 1000
