@@ -1,0 +1,45 @@
+"""The dashboard's server script: who is looking, and which page."""
+
+from pathlib import Path
+
+import streamlit as st
+
+from dapo_dashboard import session
+
+PAGES = Path(__file__).parent / "app_pages"
+# Streamlit leaves a wide margin about a page; charts need the room, on a phone most of all.
+STYLE = """<style>
+.stMainBlockContainer { padding: 3.4rem clamp(0.7rem, 2.5vw, 3rem) 2rem; }
+.stMainBlockContainer > div > .stVerticalBlock { gap: 0.8rem; }
+</style>"""
+ICON = ":material/monitoring:"
+
+
+def main() -> None:
+    st.set_page_config(page_title="DAPO", page_icon=ICON, layout="wide", initial_sidebar_state="collapsed")
+    st.html(STYLE)
+    if session.login_is_set_up() and not st.user.is_logged_in:
+        _ask_to_log_in()
+        return
+    page = st.navigation(
+        [
+            st.Page(PAGES / "runs.py", title="Runs", icon=":material/table_rows:", url_path="runs", default=True),
+            st.Page(PAGES / "run.py", title="Run", icon=":material/show_chart:", url_path="run"),
+            st.Page(PAGES / "compare.py", title="Compare", icon=":material/compare_arrows:", url_path="compare"),
+            st.Page(PAGES / "alerts.py", title="Alerts", icon=":material/notifications:", url_path="alerts"),
+            st.Page(PAGES / "help.py", title="Help", icon=":material/help:", url_path="help"),
+        ],
+        position="top",
+    )
+    if session.settings().demo:
+        st.caption("Demo: runs that this project trained, shipped with it. `dapo run job.yaml` makes runs of your own.")
+    page.run()
+
+
+def _ask_to_log_in() -> None:
+    st.title("DAPO")
+    st.write("Log in to see your runs.")
+    st.button("Log in", type="primary", icon=":material/login:", on_click=st.login)
+
+
+main()

@@ -1,0 +1,150 @@
+"""All runs: find the sick one among a thousand."""
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+import streamlit as st
+
+from dapo_core.db import ENDED_STATES, RunTableRow
+from dapo_dashboard import run_rows, session, words
+from dapo_dashboard.parts.empty import no_runs
+from dapo_dashboard.run_rows import Filters
+from dapo_dashboard.source import NothingYetError, Reading
+
+MOST = 5_000
+SPARKLINE_BUCKETS = 32
+# A curve in a cell is 32 points of a run of thousands of steps: it need not move every second.
+SPARKLINE_SECONDS = 15.0
+COLUMNS = {
+    "Run": st.column_config.TextColumn(pinned=True, width=250),
+    "State": st.column_config.TextColumn(width=110),
+    "Alerts": st.column_config.NumberColumn(width=60, help="Health rules that hold now"),
+    "Done": st.column_config.ProgressColumn(min_value=0, max_value=100, format="%.0f%%", width=110),
+    "Step": st.column_config.TextColumn(width=90),
+    "Reward curve": st.column_config.LineChartColumn(
+        width=130, help="Before filtering, from the first step to the last"
+    ),
+    "Reward": st.column_config.NumberColumn(format="%.3f", width=75),
+    "Accuracy": st.column_config.NumberColumn(format="%.1f%%", width=80),
+    "Entropy": st.column_config.NumberColumn(format="%.3f", width=75, help="Nats per token"),
+    "Length": st.column_config.NumberColumn(format="%.0f", width=70, help="Mean tokens of a response"),
+    "Time left": st.column_config.TextColumn(width=85),
+    "Last step": st.column_config.TextColumn(width=95),
+    "Restarts": st.column_config.NumberColumn(width=75),
+    "GPUs": st.column_config.NumberColumn(width=60),
+    "Namespace": st.column_config.TextColumn(width=110),
+    "Owner": st.column_config.TextColumn(width=110),
+    "Tags": st.column_config.ListColumn(width=200),
+}
+
+
+def page() -> None:
+    st.title("Runs", anchor=False)
+    try:
+        rows = _rows().value
+    except NothingYetError as error:
+        session.stop_without_data(error)
+        st.fragment(session.wait_for_store, run_every=session.settings().refresh_seconds)()
+        return
+    if not rows:
+        no_runs()
+    filters, order = _filters(rows)
+    st.fragment(_table, run_every=session.settings().refresh_seconds)(filters, order)
+
+
+def _rows() -> Reading[list[RunTableRow]]:
+    reading = session.source().read(("runs",), lambda reader, _: reader.run_table(run_rows.METRICS, limit=MOST))
+    viewer = session.viewer()
+    return Reading([row for row in reading.value if viewer.may_see(row.namespace)], reading.at, reading.problem)
+
+
+def _filters(rows: Sequence[RunTableRow]) -> tuple[Filters, str]:
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        search = st.text_input(
+            "Search", key="search", bind="query-params", placeholder="run, job, owner, tag", width=230
+        )
+        states = st.multiselect(
+            "State", list(words.STATE_ICONS), key="state", bind="query-params", format_func=words.state, width=230
+        )
+        namespaces = sorted({row.namespace for row in rows})
+        chosen = st.multiselect("Namespace", namespaces, key="namespace", bind="query-params", width=190)
+        tags = sorted({tag for row in rows for tag in run_rows.tags_of(row)})
+        tagged = st.multiselect("Tags", tags, key="tag", bind="query-params", width=190)
+        order = st.selectbox("Order", list(run_rows.ORDERS), key="order", bind="query-params", width=200)
+        alerts = st.toggle("With alerts only", key="alerts", bind="query-params")
+    return Filters(search, states, chosen, tagged, alerts), order
+
+
+def _table(filters: Filters, order: str) -> None:
+    reading = _rows()
+    session.tell_trouble(reading)
+    rows = run_rows.selected(reading.value, filters, order)
+    accelerators = _accelerators(rows)
+    _summary(reading.value, rows, accelerators)
+    if not rows:
+        if reading.value:
+            st.info("No run matches the filters.", icon=":material/filter_alt_off:")
+        return
+    table = pd.DataFrame(run_rows.columns(rows, _sparklines(rows), accelerators, time.time()))
+    chosen = st.dataframe(
+        table,
+        column_config=COLUMNS,
+        hide_index=True,
+        height=min(680, 38 + 35 * len(rows)),
+        placeholder="",
+        key="runs-table",
+        on_select="rerun",
+        selection_mode=["multi-row", "single-cell"],
+        alt=f"Table of {len(rows)} runs",
+    )
+    _follow(chosen.selection, rows)
+
+
+def _follow(selection: Mapping[str, Sequence[object]], rows: Sequence[RunTableRow]) -> None:
+    """A click on a cell opens its run; ticked rows are compared."""
+    cells = [cell[0] for cell in selection.get("cells", ()) if isinstance(cell, Sequence)]
+    if cells and int(cells[0]) < len(rows):
+        st.switch_page("app_pages/run.py", query_params={"run": rows[int(cells[0])].run_id})
+    ticked = [rows[int(str(index))].run_id for index in selection.get("rows", ()) if int(str(index)) < len(rows)]
+    with st.container(horizontal=True, vertical_alignment="center"):
+        if ticked and st.button(f"Compare {len(ticked)}", icon=":material/compare_arrows:", type="primary"):
+            st.switch_page("app_pages/compare.py", query_params={"runs": ticked[:20]})
+        st.caption("Click a run to open it; tick rows to compare them.")
+
+
+def _summary(everything: Sequence[RunTableRow], rows: Sequence[RunTableRow], accelerators: Mapping[str, int]) -> None:
+    counts = Counter(row.state for row in everything)
+    busy = sum(accelerators.get(row.run_id, 0) for row in rows if row.state == "Running")
+    alerts = sum(row.alerts for row in everything)
+    with st.container(horizontal=True, gap="small"):
+        for state in words.STATE_ICONS:
+            if counts[state]:
+                st.badge(f"{words.state(state)} {counts[state]}", color=words.STATE_COLOURS.get(state, "gray"))
+        st.badge(f"{alerts} alerts", icon=":material/warning:", color="red" if alerts else "gray")
+        st.badge(f"{busy} GPUs at work", icon=":material/memory:", color="gray")
+        if len(rows) != len(everything):
+            st.badge(f"{len(rows)} of {len(everything)} shown", color="gray")
+
+
+def _accelerators(rows: Sequence[RunTableRow]) -> dict[str, int]:
+    ids = tuple(sorted(row.run_id for row in rows))
+    # A job's topology does not change under a run.
+    return session.source().read(("gpus", ids), lambda reader, _: reader.accelerators(ids), max_age=3600).value
+
+
+def _sparklines(rows: Sequence[RunTableRow]) -> dict[str, list[float | None]]:
+    found: dict[str, list[float | None]] = {}
+    for ended, age in ((True, 3600.0), (False, SPARKLINE_SECONDS)):
+        ids = tuple(sorted(row.run_id for row in rows if (row.state in ENDED_STATES) == ended))
+        if ids:
+            found |= session.source().read(("sparklines", ids), _load_sparklines(ids), max_age=age).value
+    return found
+
+
+def _load_sparklines(ids: Sequence[str]) -> session.Load[dict[str, list[float | None]]]:
+    return lambda reader, _: reader.sparklines(ids, run_rows.SPARKLINE, SPARKLINE_BUCKETS)
+
+
+page()

@@ -1,0 +1,59 @@
+"""`dapo dashboard`: the pages over the runs of this machine, or over any metadata store."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dapo_core.db import upgrade
+from dapo_dashboard import demo, settings
+
+SCRIPT = Path(__file__).with_name("app.py")
+
+
+def dashboard(
+    home: Annotated[
+        Path | None,
+        typer.Option("--home", help="Folder of the runs. Left out: DAPO_HOME, else ./runs.", show_default=False),
+    ] = None,
+    metadata: Annotated[
+        str | None,
+        typer.Option(
+            "--metadata", help="URL of the metadata store, instead of the one in the home.", show_default=False
+        ),
+    ] = None,
+    port: Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65535)] = 8501,
+    address: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 lets other machines in.")] = "127.0.0.1",
+    show_demo: Annotated[bool, typer.Option("--demo", help="Show the runs that come with the platform.")] = False,
+) -> None:
+    """Watch runs in the browser: curves, samples, checkpoints and alerts."""
+    env = environment(home, metadata, show_demo)
+    if env.get(settings.DEMO) == "1":
+        typer.echo("Showing the runs that come with the platform; `dapo run job.yaml` makes runs of your own.")
+    typer.echo(f"The dashboard is at http://{'localhost' if address in ('127.0.0.1', '0.0.0.0') else address}:{port}")
+    arguments = ["--server.port", str(port), "--server.address", address]
+    # In the place of this process: signals and the exit code are the server's own.
+    os.execve(sys.executable, [sys.executable, "-m", "streamlit", "run", str(SCRIPT), *arguments], env)
+
+
+def environment(home: Path | None, metadata: str | None, show_demo: bool) -> dict[str, str]:
+    """The server's environment: the store that is named, else the home's, else the demo's. Raises DapoError."""
+    env = dict(os.environ)
+    url = metadata or (None if home or show_demo else env.get(settings.METADATA_URL))
+    if url:
+        return env | {settings.METADATA_URL: url}
+    folder = (home or Path(env.get("DAPO_HOME") or "runs")).expanduser().resolve()
+    is_demo = show_demo or not (folder / "dapo.db").is_file()
+    if is_demo:
+        folder = demo.unpack()
+    database = f"sqlite:///{folder / 'dapo.db'}"
+    upgrade(database)
+    # Alone on this machine: whoever can start the dashboard may acknowledge alerts.
+    return env | {
+        settings.METADATA_URL: database,
+        settings.ACKNOWLEDGE_URL: database,
+        settings.STORE_URL: (folder / "store").as_uri(),
+        settings.DEMO: "1" if is_demo else "0",
+    }

@@ -1,0 +1,95 @@
+"""Makes the demo's archive out of real runs: `python -m dapo_dashboard.demo.export HOME RUN...`.
+
+What is kept of a run is what its pages show: all curves, attempts, events, checkpoints' rows and samples. Paths of the
+machine that trained it are shortened to `file:///demo`.
+"""
+
+import json
+import sqlite3
+import sys
+import tarfile
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from dapo_core.db import upgrade
+from dapo_dashboard.demo import ARCHIVE
+
+_TABLES: Final = ("runs", "attempts", "points", "latest", "rollups", "events", "checkpoints", "samples", "alerts")
+_PLACE: Final = "file:///demo"
+
+
+def export(home: Path, stores: Sequence[Path], run_ids: Sequence[str], archive: Path) -> None:
+    """Write `archive` with the runs `run_ids` of `home`; their samples are looked for in `stores`."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        _copy_rows(home / "dapo.db", folder / "dapo.db", run_ids)
+        _shorten(folder / "dapo.db", [home, Path.cwd()])
+        for run_id in run_ids:
+            _copy_samples(stores, folder / "store", run_id)
+        with tarfile.open(archive, "w:xz", preset=9) as packed:
+            for path in sorted(folder.rglob("*")):
+                packed.add(path, str(path.relative_to(folder)), recursive=False, filter=_anonymous)
+
+
+def _copy_rows(source: Path, target: Path, run_ids: Sequence[str]) -> None:
+    upgrade(f"sqlite:///{source}")
+    with sqlite3.connect(source) as old, sqlite3.connect(target) as new:
+        old.backup(new)
+    marks = ",".join("?" * len(run_ids))
+    connection = sqlite3.connect(target, isolation_level=None)
+    for table in _TABLES:
+        connection.execute(f"DELETE FROM {table} WHERE run_id NOT IN ({marks})", run_ids)
+    connection.execute("DELETE FROM deliveries")
+    connection.execute("DELETE FROM metric_names WHERE metric_id NOT IN (SELECT metric_id FROM points)")
+    connection.execute("PRAGMA journal_mode = DELETE")
+    connection.execute("VACUUM")
+    connection.close()
+
+
+def _shorten(database: Path, folders: Sequence[Path]) -> None:
+    """Paths of the machine that trained the runs, and the store of their checkpoints, become the demo's."""
+    connection = sqlite3.connect(database, isolation_level=None)
+    for run_id, spec, config in connection.execute("SELECT run_id, spec, config FROM runs").fetchall():
+        job = json.loads(_without(spec, folders))
+        job["spec"]["checkpoints"].pop("uri", None)
+        changed = (json.dumps(job), _without(config, folders) if config else None, run_id)
+        connection.execute("UPDATE runs SET spec = ?, config = ? WHERE run_id = ?", changed)
+    for run_id, step, uri in connection.execute("SELECT run_id, step, uri FROM checkpoints").fetchall():
+        place = f"{_PLACE}/{run_id}/checkpoints/{uri.rsplit('/', 1)[-1]}"
+        connection.execute("UPDATE checkpoints SET uri = ? WHERE run_id = ? AND step = ?", (place, run_id, step))
+    for table in ("events", "runs", "attempts"):
+        for rowid, message in connection.execute(f"SELECT rowid, message FROM {table}").fetchall():
+            if message:
+                connection.execute(
+                    f"UPDATE {table} SET message = ? WHERE rowid = ?", (_without(message, folders), rowid)
+                )
+    connection.execute("VACUUM")
+    connection.close()
+
+
+def _without(text: str, folders: Sequence[Path]) -> str:
+    for folder in folders:
+        text = text.replace(f"file://{folder}", _PLACE).replace(str(folder), "/demo")
+    return text
+
+
+def _copy_samples(stores: Sequence[Path], target: Path, run_id: str) -> None:
+    for store in stores:
+        for path in (store / run_id / "samples").glob("*.parquet"):
+            kept = target / run_id / "samples" / path.name
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            kept.write_bytes(path.read_bytes())
+
+
+def _anonymous(info: Any) -> Any:
+    info.uid = info.gid = 0
+    info.uname = info.gname = ""
+    info.mode = 0o755 if info.isdir() else 0o644
+    return info
+
+
+if __name__ == "__main__":
+    place = Path(sys.argv[1]).resolve()
+    export(place, [place / "checkpoints", place / "store"], sys.argv[2:], Path(__file__).with_name(ARCHIVE))

@@ -1,0 +1,191 @@
+"""What each curve means, how it is computed, what it looks like in health and in trouble, and what to change. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dapo_core import metrics
+
+
+@dataclass(frozen=True)
+class Topic:
+    """One section of the help page. `formula` is LaTeX; `metric` is the curve whose pictures are shown."""
+
+    anchor: str
+    title: str
+    meaning: str
+    formula: str
+    healthy: str
+    unhealthy: str
+    change: str
+    metric: str
+
+
+TOPICS: Final[Sequence[Topic]] = (
+    Topic(
+        "length",
+        "Response length",
+        "Mean and longest length of the responses of a step. It says how much the policy reasons, and it is the first "
+        "thing to move when something breaks.",
+        r"\frac{1}{N}\sum_{i=1}^{N} |o_i|",
+        "Rises, or rises and settles, while accuracy rises.",
+        "Jumps to the limit and stays (rambling), or falls to nothing while reward stays low (giving up).",
+        "At the limit: raise `batch.maxResponseTokens` or begin the overlong penalty earlier. Falling: look at "
+        "samples; the reward may pay for short wrong answers.",
+        metrics.LENGTH_MEAN,
+    ),
+    Topic(
+        "reward",
+        "Reward",
+        "Mean reward of all generated responses, and of those that were trained on. Dynamic sampling throws away "
+        "groups that are all right, so the second curve lags behind the policy: read the first for progress.",
+        r"R(o) = R_{\text{answer}}(o) + R_{\text{length}}(o), \qquad R_{\text{answer}} \in \{+1, -1\}",
+        "Rises steadily, faster at the start.",
+        "Falls from its best and does not come back, or rises while validation stays: the reward is being gamed.",
+        "Falling: resume from a checkpoint before the fall with a lower `optimizer.learningRate`. Gamed: read samples "
+        "with a high reward, and mend the reward.",
+        metrics.REWARD_GENERATED,
+    ),
+    Topic(
+        "entropy",
+        "Entropy and mean probability",
+        "How undecided the policy is about each token, and how probable the tokens were that it sampled. Exploration "
+        "lives between certainty and noise.",
+        r"H = -\frac{1}{T}\sum_t \sum_{v} \pi_\theta(v \mid q, o_{<t}) \log \pi_\theta(v \mid q, o_{<t})",
+        "Falls at first and then holds, or rises slowly (the paper's figure 2). A small task that is nearly solved has "
+        "little entropy, and that is in order.",
+        "Falls to nothing within some steps while accuracy stops (collapse), or multiplies (noise).",
+        "Collapse: raise `algorithm.clipHigh` (clip-higher), or the temperature. Explosion: lower "
+        "`optimizer.learningRate` or `algorithm.clipHigh`.",
+        metrics.ENTROPY,
+    ),
+    Topic(
+        "accuracy",
+        "Validation and training accuracy",
+        "mean@k: the share of right answers among k samples for each validation prompt, with an interval of 1.96 "
+        "standard errors over prompts. Beside it, accuracy on training prompts before and after filtering.",
+        r"\text{mean@}k = \frac{1}{P}\sum_{p=1}^{P} \frac{1}{k}\sum_{j=1}^{k} [\,o_{p,j}\ \text{is right}\,], \qquad "
+        r"\pm 1.96 \sqrt{\tfrac{s_P^2}{P}}",
+        "Validation follows training with its interval around it.",
+        "Training rises and validation does not: memorising. Steps within the interval are noise, not progress.",
+        "More or other prompts, fewer epochs; more validation prompts or samples for a narrower interval.",
+        metrics.ACCURACY_GENERATED,
+    ),
+    Topic(
+        "groups",
+        "Group outcomes",
+        "Shares of prompts whose responses were all wrong, mixed, or all right. Only mixed groups have an advantage "
+        "that is not zero: only they teach.",
+        r"\hat A_{i} = \frac{R_i - \operatorname{mean}(R)}{\operatorname{std}(R)}, \qquad "
+        r"0 < |\{o_i \text{ right}\}| < G",
+        "Mixed groups are the most; all-right groups grow as the policy learns.",
+        "Nearly all wrong: the prompts are too hard. Nearly all right: too easy, and steps get slower and slower.",
+        "Choose prompts that the policy solves sometimes; larger groups (`batch.responsesPerPrompt`) make more of them "
+        "mixed.",
+        metrics.GROUPS_ALL_WRONG,
+    ),
+    Topic(
+        "sampling",
+        "Generation batches",
+        "How many batches of prompts were generated to fill one with mixed groups: the price of dynamic sampling.",
+        r"\frac{\text{prompts generated}}{\text{prompts of a batch}}",
+        "Between one and three.",
+        "Grows without end, up to `maxGenerationBatches`: too few groups teach.",
+        "As for group outcomes; `algorithm.dynamicSampling.maxGenerationBatches` and `onExhausted` say what happens at "
+        "the cap.",
+        metrics.GENERATION_BATCHES,
+    ),
+    Topic(
+        "gradient",
+        "Gradient norm",
+        "Length of the gradient before it is clipped.",
+        r"\lVert \nabla_\theta J \rVert_2",
+        "About one level, with single spikes.",
+        "Grows by orders of magnitude, or is not finite (a red band on the charts).",
+        "Lower `optimizer.learningRate` or `optimizer.gradientClip`; resume from the checkpoint before.",
+        metrics.GRADIENT_NORM,
+    ),
+    Topic(
+        "clip",
+        "Clipped tokens",
+        "Share of tokens whose probability moved past the clip range in this step's updates, above and below apart. "
+        "The upper side shows clip-higher at work.",
+        r"r_t > 1 + \varepsilon_{\text{high}} \quad\text{or}\quad r_t < 1 - \varepsilon_{\text{low}}",
+        "Well under one percent, both sides alike.",
+        "Several percent: steps are too large, and what is clipped teaches nothing.",
+        "Lower `optimizer.learningRate`, or take fewer updates a step (`batch.miniBatchResponses` larger).",
+        metrics.CLIP_FRACTION_HIGH,
+    ),
+    Topic(
+        "kl",
+        "KL to the policy that sampled",
+        "How far the updates of a step have moved the policy from the one that generated its responses.",
+        r"\mathbb{E}_t\left[\log \pi_{\text{old}}(o_t) - \log \pi_\theta(o_t)\right]",
+        "Near zero, and steady.",
+        "Grows from step to step.",
+        "Lower `optimizer.learningRate`; fewer updates a step.",
+        metrics.KL,
+    ),
+    Topic(
+        "mismatch",
+        "Trainer against rollout",
+        "The same tokens have one probability in the rollout engine and another in the trainer: kernels and precision "
+        "differ. And how many versions the policy that sampled is behind.",
+        r"\frac{1}{T}\sum_t \left|\pi_{\text{rollout}}(o_t) - \pi_{\text{train}}(o_t)\right|",
+        "Under one percent.",
+        "Grows over time: what is learned is about another policy than the one that acts.",
+        "Use the same `model.dtype` for both, or turn on `algorithm.importanceCorrection`.",
+        metrics.MISMATCH,
+    ),
+    Topic(
+        "speed",
+        "Seconds per phase",
+        "Where a step's time goes, and tokens per second and accelerator.",
+        r"\text{tokens/s} = \frac{\text{tokens of the step}}{\text{seconds} \cdot \text{accelerators}}",
+        "Generation is the most of it, and steady.",
+        "Generation grows with response length or with generation batches; checkpoints or weights that take long.",
+        "More rollout replicas (`topology.rollout.replicas`), or `topology.mode: Separated`.",
+        metrics.STEP_SECONDS,
+    ),
+    Topic(
+        "hardware",
+        "Hardware",
+        "Memory of the accelerator and of the host, and the share of the accelerator's arithmetic that is used (0 on "
+        "processors, which have no such figure).",
+        r"\text{MFU} = \frac{\text{flops needed}}{\text{flops possible}}",
+        "Flat after the first steps.",
+        "Memory that only grows ends in a killed process.",
+        "Smaller micro-batches through `verlOverrides`, `model.gradientCheckpointing: true`.",
+        "actor/perf/cpu_memory_used_gb",
+    ),
+    Topic(
+        "truncated",
+        "Cut off and failed",
+        "Share of responses that ran into the length limit, and answers whose check broke or ran out of time.",
+        r"\frac{|\{o_i : |o_i| \ge L_{\max}\}|}{N}",
+        "A few percent, no failed checks.",
+        "Half of the responses: the policy rambles, and the signal is about length.",
+        "Raise `batch.maxResponseTokens`, widen `algorithm.overlong.penalty`; for failed checks, `reward`.",
+        metrics.TRUNCATED,
+    ),
+    Topic(
+        "loss",
+        "Loss and learning rate",
+        "The policy's surrogate loss. Its level says little in reinforcement learning; that it is finite says much.",
+        r"-\frac{1}{\sum_i |o_i|}\sum_i\sum_t \min\left(r_t \hat A, \operatorname{clip}(r_t, "
+        r"1-\varepsilon_{\text{low}}, 1+\varepsilon_{\text{high}})\hat A\right)",
+        "Small, about zero.",
+        "Not finite, or far from zero for long.",
+        "As for the gradient norm.",
+        metrics.POLICY_LOSS,
+    ),
+)
+ALERTS: Final = (
+    ("EntropyCollapse", "Entropy stays below a threshold of nats per token."),
+    ("EntropyExplosion", "Entropy stays above a multiple of that of the first steps."),
+    ("LengthExplosion", "More than a share of responses is cut at the length limit."),
+    ("RewardCollapse", "Reward stays below the run's best mean by more than a threshold."),
+    ("SamplingStarvation", "Too few of the generated groups are mixed."),
+    ("NonFinite", "A loss, reward or gradient norm is NaN or infinite."),
+)
+"""The rules that can be given as `guards` of a job, and what each watches."""

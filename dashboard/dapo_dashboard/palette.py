@@ -1,0 +1,34 @@
+"""Colours that people with any colour vision tell apart, on white and on near-black (after Okabe and Ito)."""
+
+from typing import Final
+
+# Outcomes and marks have a colour of their own in both themes; all other curves take the theme's, in order
+# (.streamlit/config.toml).
+WRONG: Final = "#D9662B"
+MIXED: Final = "#2F8FCC"
+RIGHT: Final = "#1FA187"
+LOST: Final = "#9AA0A6"
+RESTART: Final = "#E08A00"
+ALERT: Final = "#D1495B"
+CHECKPOINT: Final = "#1FA187"
+SUSPEND: Final = "#8A7FB8"
+NOT_FINITE: Final = "rgba(209,73,91,0.22)"
+# Series without end, such as the runs of a comparison: hues in turn, and a dash of its own for each round.
+RUNS: Final = (
+    "#2F8FCC",
+    "#E08A00",
+    "#1FA187",
+    "#C45BA0",
+    "#D9662B",
+    "#7A68C9",
+    "#5AA9A9",
+    "#B08C2E",
+    "#6C8EBF",
+    "#A0645A",
+)
+DASHES: Final = ("solid", "dashed", "dotted")
+
+
+def run_colour(index: int) -> tuple[str, str]:
+    """Colour and dash of the run of that number."""
+    return RUNS[index % len(RUNS)], DASHES[index // len(RUNS) % len(DASHES)]

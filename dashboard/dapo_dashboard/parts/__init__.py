@@ -1,0 +1,1 @@
+"""Parts of pages: thin, over the pure modules beside them."""

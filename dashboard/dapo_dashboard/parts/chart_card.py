@@ -1,0 +1,45 @@
+"""One chart in its frame, and the link between all of a page."""
+
+import re
+from collections.abc import Sequence
+
+import pandas as pd
+import streamlit as st
+
+from dapo_dashboard import charts
+from dapo_dashboard.charts import Chart
+from dapo_dashboard.clock import Clock
+from dapo_dashboard.link import link_charts
+from dapo_dashboard.marks import Mark
+from dapo_dashboard.parts.toolbar import zoom
+from dapo_dashboard.view import View
+
+
+def draw(chart: Chart, view: View, clock: Clock, happened: Sequence[Mark], steps: tuple[float, float] | None) -> None:
+    """The chart with its title, unit and a way to its help; its toolbar gives it as PNG and its data as CSV."""
+    with st.container(border=True, gap=None):
+        unit = f" :gray[:small[{chart.unit}]]" if chart.unit else ""
+        help_link = f" [:material/help:](help?topic={chart.help_anchor})" if chart.help_anchor else ""
+        st.markdown(f"**{chart.title}**{unit}{help_link}")
+        option = charts.option(chart, view, clock=clock, marks=happened, steps=steps)
+        option["dataset"] = {"source": pd.DataFrame(charts.columns(chart, view, clock))}
+        st.echarts_chart(option, height=charts.HEIGHT, key=f"chart-{chart.key}", alt=charts.spoken(chart))
+
+
+def link(found: Sequence[Chart], view: View, clock: Clock, steps: tuple[float, float] | None) -> None:
+    """One pointer for all these charts, and zoom in one zooms all."""
+    if steps is None:
+        return
+    places = clock.place(steps[0], view.axis), clock.place(steps[1], view.axis)
+    domain = None if places[0] is None or places[1] is None else (places[0], places[1])
+    sides = {re.sub(r"[^A-Za-z0-9_-]", "-", f"chart-{chart.key}"): charts.grid_sides(chart) for chart in found}
+    asked = link_charts(sides, domain)
+    if not asked:
+        return
+    if asked.get("reset"):
+        zoom(0, 0)
+    else:
+        ends = (clock.step_at(float(asked[side]), view.axis) for side in ("from", "to"))
+        first, last = (round(end) if end is not None else 0 for end in ends)
+        zoom(max(0, first), max(last, first + 1))
+    st.rerun(scope="fragment")
