@@ -1,0 +1,136 @@
+{{- define "dapo.name" -}}
+{{- if contains "dapo" .Release.Name }}{{ .Release.Name | trunc 40 | trimSuffix "-" }}{{ else }}{{ printf "%s-dapo" .Release.Name | trunc 40 | trimSuffix "-" }}{{ end -}}
+{{- end }}
+
+{{- /* (list . "operator") -> labels by which a component's pods are found */ -}}
+{{- define "dapo.selector" -}}
+app.kubernetes.io/name: dapo
+app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
+app.kubernetes.io/component: {{ index . 1 }}
+{{- end }}
+
+{{- define "dapo.labels" -}}
+{{ include "dapo.selector" . }}
+app.kubernetes.io/version: {{ (index . 0).Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ (index . 0).Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" (index . 0).Chart.Name (index . 0).Chart.Version }}
+{{- end }}
+
+{{- /* (list . "operator" .Values.operator.image) -> image reference */ -}}
+{{- define "dapo.image" -}}
+{{- $root := index . 0 -}}
+{{- index . 2 | default (printf "%s%s:%s" $root.Values.image.prefix (index . 1) ($root.Values.image.tag | default $root.Chart.AppVersion)) -}}
+{{- end }}
+
+{{- define "dapo.pullSecrets" -}}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets:
+{{- range . }}
+  - name: {{ . }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* What the restricted pod security standard asks of a pod; user and group as a number */ -}}
+{{- define "dapo.podSecurity" -}}
+automountServiceAccountToken: false
+enableServiceLinks: false
+securityContext:
+  runAsNonRoot: true
+  runAsUser: {{ . }}
+  runAsGroup: {{ . }}
+  fsGroup: {{ . }}
+  fsGroupChangePolicy: OnRootMismatch
+  seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{- define "dapo.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end }}
+
+{{- define "dapo.placement" -}}
+{{- with .nodeSelector }}
+nodeSelector: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with .affinity }}
+affinity: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "dapo.keep" -}}
+{{- if .Values.stores.keep }}
+helm.sh/resource-policy: keep
+{{- end }}
+{{- end }}
+
+{{- define "dapo.credentials" -}}{{ include "dapo.name" . }}-credentials{{- end }}
+{{- define "dapo.databaseSecret" -}}{{ .Values.postgres.embedded | ternary (include "dapo.credentials" .) .Values.postgres.existingSecret }}{{- end }}
+{{- define "dapo.postgresHost" -}}{{ include "dapo.name" . }}-postgres.{{ .Release.Namespace }}.svc:5432{{- end }}
+{{- define "dapo.minioUrl" -}}http://{{ include "dapo.name" . }}-minio.{{ .Release.Namespace }}.svc:9000{{- end }}
+
+{{- /* Role names in the database and user names in MinIO, by namespace */ -}}
+{{- define "dapo.writer" -}}dapo_writer_{{ . | replace "-" "_" }}{{- end }}
+{{- define "dapo.storeUser" -}}dapo-{{ . }}{{- end }}
+
+{{- /* Peers of a network policy: the pods of jobs, and own components (list . "operator" ...) */ -}}
+{{- define "dapo.jobPods" }}
+{{- if .namespaces }}
+- namespaceSelector:
+    matchExpressions:
+      - {key: kubernetes.io/metadata.name, operator: In, values: {{ toJson .namespaces }}}
+  podSelector:
+    matchExpressions:
+      - {key: dapo.io/job, operator: Exists}
+{{- end }}
+{{- end }}
+{{- define "dapo.own" }}
+{{- $root := index . 0 }}
+{{- range rest . }}
+- podSelector:
+    matchLabels: {{ include "dapo.selector" (list $root .) | nindent 6 }}
+{{- end }}
+{{- end }}
+
+{{- define "dapo.operatorRules" }}
+- apiGroups: [dapo.io]
+  resources: [dapojobs]
+  # patch: the finalizer; delete: after spec.runPolicy.ttlSecondsAfterFinished.
+  verbs: [get, list, watch, patch, delete]
+- apiGroups: [dapo.io]
+  resources: [dapojobs/status]
+  verbs: [update]
+- apiGroups: [dapo.io]
+  resources: [dapojobs/finalizers]
+  # What OpenShift, and others that check owner references, ask of who sets blockOwnerDeletion.
+  verbs: [update]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch, create, delete]
+- apiGroups: [""]
+  resources: [services, configmaps]
+  verbs: [get, list, watch, create, patch]
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [get, list, watch, create, patch]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, list, watch, create, patch]
+- apiGroups: [""]
+  resources: [secrets]
+  # Each job's Ray token. No list: other Secrets can not be looked through.
+  verbs: [get, create]
+- apiGroups: [""]
+  resources: [events]
+  verbs: [create]
+{{- $groups := dict "volcano" "scheduling.volcano.sh" "coscheduling" "scheduling.x-k8s.io" }}
+{{- range .Values.operator.gangSchedulers }}
+- apiGroups: [{{ index $groups . }}]
+  resources: [podgroups]
+  verbs: [get, create, patch]
+{{- end }}
+{{- end }}

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# images.sh [--load] [NAME...]: builds the platform's images; `make images`.
+#
+# NAME is operator, dashboard, trainer (for processors), trainer-gpu, postgres or minio; without one, all but trainer-gpu.
+# With docker where its daemon answers, else with buildah as root. --load hands them to the cluster of cluster.sh.
+#   DAPO_BASE    base image; by default python's slim one, or where no registry answers one made here with debootstrap
+#   DAPO_PREFIX  what image names start with, by default localhost/dapo-
+#   DAPO_TAG     by default the project's version
+# What this machine needs to reach its package indexes (pip's and uv's variables, a private certificate authority) is
+# mounted as secrets while packages are installed, and is in no layer and no history.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+readonly ROOT=$PWD HOME_FOLDER=$PWD/.dapo/images
+source scripts/cluster/common.sh
+source scripts/images/base.sh
+source scripts/images/build.sh
+
+LOAD=
+if [ "${1:-}" = --load ]; then LOAD=1 && shift; fi
+[ $# -gt 0 ] || set -- operator dashboard trainer postgres minio
+mkdir -p "$HOME_FOLDER"
+exec 9>"$HOME_FOLDER/lock"
+flock 9
+
+find_builder
+find_base
+write_secrets
+trap 'rm -rf "$HOME_FOLDER/secrets"' EXIT
+for image in "$@"; do
+    build "$image"
+    [ -z "$LOAD" ] || load "$image"
+done

@@ -1,0 +1,37 @@
+# Sourced by images.sh: the image that the others start from.
+
+readonly REGISTRY_BASE=docker.io/library/python:3.11-slim-bookworm
+readonly OWN_BASE=localhost/dapo-base:bookworm-1
+
+find_base() {
+    BASE=${DAPO_BASE:-}
+    [ -z "$BASE" ] || return 0
+    if have_image $OWN_BASE; then BASE=$OWN_BASE && return; fi
+    if have_image $REGISTRY_BASE || timeout 60 "${BUILDER[@]}" pull -q $REGISTRY_BASE >/dev/null 2>&1; then
+        BASE=$REGISTRY_BASE && return
+    fi
+    [ "$KIND_OF_BUILDER" = buildah ] || fail "no registry answers: name a base image in DAPO_BASE"
+    say "no registry answers: making a base image with debootstrap"
+    make_base
+    BASE=$OWN_BASE
+}
+
+# Debian with its Python and nothing that only people at a terminal need.
+make_base() {
+    debian debootstrap=debootstrap
+    local folder=$HOME_FOLDER/base
+    rm -rf "$folder"
+    debootstrap --variant=minbase --include=ca-certificates,python3,python3-venv bookworm "$folder" \
+        "${DAPO_DEBIAN_MIRROR:-http://deb.debian.org/debian}" >"$HOME_FOLDER/base.log" 2>&1 ||
+        fail "debootstrap failed: $(tail -1 "$HOME_FOLDER/base.log")"
+    rm -rf "$folder"/var/{cache/apt,log}/* "$folder"/var/lib/apt/lists/* "$folder"/usr/share/{doc,man,info,locale}/*
+    mkdir -p "$folder/var/cache/apt/archives/partial" "$folder/var/lib/apt/lists/partial"
+    # Later installs leave the same things out.
+    printf 'path-exclude=/usr/share/%s/*\n' doc man info locale >"$folder/etc/dpkg/dpkg.cfg.d/slim"
+    local container
+    container=$("${BUILDER[@]}" from scratch)
+    "${BUILDER[@]}" add -q "$container" "$folder" / >/dev/null
+    "${BUILDER[@]}" config --cmd bash "$container"
+    "${BUILDER[@]}" commit -q --rm "$container" $OWN_BASE >/dev/null
+    rm -rf "$folder"
+}

@@ -1,0 +1,72 @@
+# Sourced by images.sh: builders, secrets, and what each image is built from.
+
+PREFIX=${DAPO_PREFIX:-localhost/dapo-}
+VERSION=$(sed -n '/^version = /{s/^version = "\(.*\)"/\1/p;q}' pyproject.toml)
+TAG=${DAPO_TAG:-$VERSION}
+
+find_builder() {
+    if docker info >/dev/null 2>&1; then
+        KIND_OF_BUILDER=docker BUILDER=(docker)
+        return
+    fi
+    [ "$(id -u)" = 0 ] || fail "no Docker daemon answers, and buildah needs root: start Docker, or use sudo"
+    debian buildah=buildah
+    # crun and user namespaces are for rootless builds; as root a chroot is all that a RUN line needs.
+    export BUILDAH_ISOLATION=chroot
+    KIND_OF_BUILDER=buildah
+    BUILDER=(buildah --root "$HOME_FOLDER/storage" --runroot "/run/dapo-images" --storage-driver overlay)
+}
+
+have_image() { "${BUILDER[@]}" inspect --type image "$1" >/dev/null 2>&1; }
+
+write_secrets() {
+    mkdir -p -m 700 "$HOME_FOLDER/secrets"
+    # shellcheck disable=SC2046
+    export -p | grep -E '^declare -x (PIP|UV)_[A-Z_]*(INDEX|INDEXES|TRUSTED_HOST|TIMEOUT|LINKS|INSECURE)[A-Z_]*=' \
+        >"$HOME_FOLDER/secrets/indexes" || true
+    local authorities=${SSL_CERT_FILE:-${PIP_CERT:-/etc/ssl/certs/ca-certificates.crt}}
+    cp "$authorities" "$HOME_FOLDER/secrets/authorities" 2>/dev/null || : >"$HOME_FOLDER/secrets/authorities"
+}
+
+build() { # NAME
+    local name=$1 begun=$SECONDS arguments=(--target "$1") context=$ROOT file=$ROOT/Dockerfile
+    case $name in
+        operator | dashboard) ;;
+        trainer) arguments=(--target trainer --build-arg ACCELERATOR=cpu) ;;
+        trainer-gpu) arguments=(--target trainer --build-arg ACCELERATOR=gpu) ;;
+        postgres | minio)
+            context=$HOME_FOLDER/stores file=$ROOT/scripts/images/Dockerfile.stores
+            mkdir -p "$context"
+            [ "$name" != minio ] || cp "$(scripts/tools.sh minio)" "$context/minio"
+            ;;
+        *) fail "$name is no image: say operator, dashboard, trainer, trainer-gpu, postgres or minio" ;;
+    esac
+    arguments+=(--build-arg "BASE=$BASE" --build-arg "VERSION=$VERSION" --file "$file" --tag "$PREFIX$name:$TAG"
+        --secret "id=indexes,src=$HOME_FOLDER/secrets/indexes"
+        --secret "id=authorities,src=$HOME_FOLDER/secrets/authorities")
+    [ "$KIND_OF_BUILDER" = docker ] || arguments+=(--layers --format docker)
+    "${BUILDER[@]}" build "${arguments[@]}" "$context" >"$HOME_FOLDER/$name.log" 2>&1 ||
+        fail "$name did not build: $(tail -5 "$HOME_FOLDER/$name.log")"
+    say "$PREFIX$name:$TAG in $((SECONDS - begun)) s, $(size_of "$PREFIX$name:$TAG") MB"
+}
+
+size_of() {
+    if [ "$KIND_OF_BUILDER" = docker ]; then
+        echo $(($(docker image inspect --format '{{.Size}}' "$1") / 1000000))
+    else
+        "${BUILDER[@]}" images --json "$1" | sed -n 's/.*"size": "\([0-9.]*\) \([KMG]B\)".*/\1 \2/p' |
+            awk '{print int($2 == "GB" ? $1 * 1000 : $2 == "KB" ? $1 / 1000 : $1)}'
+    fi
+}
+
+load() { # NAME: through an uncompressed archive, which is quicker made and read than a compressed one
+    local archive=$HOME_FOLDER/$1.tar reference=$PREFIX$1:$TAG
+    rm -f "$archive"
+    if [ "$KIND_OF_BUILDER" = docker ]; then
+        docker save "$reference" -o "$archive"
+    else
+        "${BUILDER[@]}" push -q "$reference" "docker-archive:$archive:$reference" >/dev/null
+    fi
+    scripts/cluster.sh load "$archive"
+    rm -f "$archive"
+}
