@@ -87,15 +87,20 @@ def find_run(reader: MetadataReader, name: str) -> RunRow:
     raise UnknownRunError(f"There is no run {name!r}; {hint}")
 
 
-def _reader(home: Path | None, metadata: str | None) -> MetadataReader:
+def metadata_url(home: Path | None, metadata: str | None) -> str:
+    """Where runs are recorded: what is named, else DAPO_METADATA_URL, else the home's. Raises NoRunsError."""
     url = metadata or (None if home else os.environ.get("DAPO_METADATA_URL"))
     if url:
-        return open_reader(url)
+        return url
     folder = (home or Path(os.environ.get("DAPO_HOME") or "runs")).expanduser().resolve()
     database = folder / "dapo.db"
     if not database.is_file():
         raise NoRunsError(f"There are no runs in {folder}: start one with `dapo run job.yaml`, or name --home.")
-    return open_reader(f"sqlite:///{database}")
+    return f"sqlite:///{database}"
+
+
+def _reader(home: Path | None, metadata: str | None) -> MetadataReader:
+    return open_reader(metadata_url(home, metadata))
 
 
 def _print_json(value: Any) -> None:

@@ -30,6 +30,7 @@ MAX_INDEX: Final = 9999
 MAX_JOB_NAME: Final = MAX_LABEL - max(len("-rollout-9999-9999"), len("-20261121-0412-x7k2"))
 NAME_PATTERN: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 
+MANIFEST: Final = "manifest.json"
 _STEP_FOLDER = re.compile(r"^step-(\d{6,})$")
 _SUFFIX_ALPHABET: Final = "23456789abcdefghjkmnpqrstuvwxyz"
 
@@ -82,7 +83,7 @@ def checkpoint_prefix(run_id: str, step: int) -> str:
 
 def manifest_key(run_id: str, step: int) -> str:
     """Key of the object whose existence commits a checkpoint."""
-    return f"{checkpoint_prefix(run_id, step)}manifest.json"
+    return checkpoint_prefix(run_id, step) + MANIFEST
 
 
 def shared_prefix(run_id: str) -> str:

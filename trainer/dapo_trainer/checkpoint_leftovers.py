@@ -6,7 +6,7 @@ from typing import Literal
 
 from dapo_core.errors import CheckpointError
 from dapo_core.manifest import Manifest
-from dapo_core.naming import checkpoints_prefix, manifest_key, parse_step_folder, shared_prefix
+from dapo_core.naming import MANIFEST, checkpoints_prefix, manifest_key, parse_step_folder, shared_prefix
 from dapo_core.objectstore import ObjectInfo
 
 
@@ -39,15 +39,18 @@ class Listing:
 
 @dataclass(frozen=True)
 class Leftover:
-    """Objects that no checkpoint needs: of an upload that never ended, or shared files that nothing names any more."""
+    """Objects that no checkpoint needs: of an upload that never ended, shared files that nothing names any more, or
+    all of a run that is not on record."""
 
-    kind: Literal["TornUpload", "Unused"]
+    kind: Literal["TornUpload", "Unused", "UnknownRun"]
     step: int | None
     objects: tuple[ObjectInfo, ...]
 
     @property
     def keys(self) -> tuple[str, ...]:
-        return tuple(info.key for info in self.objects)
+        """In the order of their removal: manifests first, so that what is cut off half-way is no checkpoint."""
+        keys = (info.key for info in self.objects)
+        return tuple(sorted(keys, key=lambda key: (not key.endswith(MANIFEST), key)))
 
     @property
     def size_bytes(self) -> int:

@@ -82,10 +82,18 @@ class Silent:
 class CheckpointStore:
     """The checkpoints of one run. Methods raise StoreError when the store fails, CheckpointError for a checkpoint."""
 
-    def __init__(self, store: ObjectStore, run_id: str, journal: Journal | None = None) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        run_id: str,
+        journal: Journal | None = None,
+        mine: Callable[[FileEntry], bool] = lambda _: True,
+    ) -> None:
+        """`mine`: which files a restore brings to this machine; of the others it makes sure that they are there."""
         self.store = store
         self.run_id = run_id
         self.journal: Journal = journal or Silent()
+        self.mine = mine
         self._shared: set[str] = set()  # keys of the shared files that this process has put
 
     def uri(self, step: int) -> str:
@@ -214,7 +222,8 @@ class CheckpointStore:
             shutil.rmtree(part, ignore_errors=True)
             part.mkdir(parents=True)
             bring = partial(fetch, self.store, manifest, folder=part, caches=caches)
-            parallel(bring, manifest.files, RESTORE_WORKERS)
+            parallel(bring, [entry for entry in manifest.files if self.mine(entry)], RESTORE_WORKERS)
+            self._look_at([entry for entry in manifest.files if not self.mine(entry)], manifest)
             if into.exists():
                 shutil.rmtree(into)
             part.rename(into)
@@ -222,6 +231,13 @@ class CheckpointStore:
             raise StoreError(f"The checkpoint can not be written to {into}: {error.strerror}.") from error
         finally:
             shutil.rmtree(part, ignore_errors=True)
+
+    def _look_at(self, entries: Sequence[FileEntry], manifest: Manifest) -> None:
+        """Raises CheckpointError unless files that others will bring are there, of their size."""
+        there = {info.key: info.size for info in self.store.list(checkpoints_prefix(self.run_id))} if entries else {}
+        for entry in entries:
+            if there.get(manifest.key(entry)) != entry.size:
+                raise CheckpointError(f"The checkpoint of step {manifest.step} is damaged: {entry.path} is not whole.")
 
     def restore_newest(
         self, into: Path, spec_digest: str | None = None, ranks: int | None = None, caches: Sequence[Path] = ()
@@ -294,14 +310,18 @@ class CheckpointStore:
         self.store.sweep_incomplete(checkpoints_prefix(self.run_id), grace_seconds)
         swept = []
         for leftover in self.leftovers(grace_seconds, busy):
-            for key in leftover.keys:
-                self.store.delete(key)
-            if leftover.kind == "TornUpload" and leftover.step is not None:
-                step = leftover.step
-                self.journal.checkpoint(self.row(step, 0, "deleted", "Removed: its upload never ended."))
-                self.journal.event("CheckpointSwept", f"The torn upload of step {step} was removed.", step=step)
-                swept.append(step)
+            self.drop(leftover)
+            swept += [leftover.step] if leftover.step is not None else []
         return swept
+
+    def drop(self, leftover: Leftover) -> None:
+        """Remove what no checkpoint needs."""
+        for key in leftover.keys:
+            self.store.delete(key)
+        if leftover.kind == "TornUpload" and leftover.step is not None:
+            step = leftover.step
+            self.journal.checkpoint(self.row(step, 0, "deleted", "Removed: its upload never ended."))
+            self.journal.event("CheckpointSwept", f"The torn upload of step {step} was removed.", step=step)
 
     def leftovers(self, grace_seconds: float = GRACE_SECONDS, busy: Iterable[int] = ()) -> Sequence[Leftover]:
         """What a sweep would remove."""

@@ -1,0 +1,1 @@
+"""`dapo checkpoints`: what lies in the store, whether it is whole, and what may go."""
