@@ -15,6 +15,7 @@ from dapo_core.naming import checkpoint_prefix, shared_key
 VERSION: Final = 2
 READABLE: Final = (1, 2)  # the first knew no shared files
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_RANK = re.compile(r"_rank_(\d+)\.pt$")
 _MODEL = re.compile(r"(?:^|/)model_world_size_(\d+)_rank_\d+\.pt$")
 
 
@@ -29,6 +30,12 @@ class FileEntry:
     size: int
     sha256: str
     shared: bool = False
+
+    @property
+    def rank(self) -> int | None:
+        """The FSDP rank that wrote and reads the file; None for a file of all."""
+        found = _RANK.search(self.path)
+        return int(found.group(1)) if found else None
 
 
 @dataclass(frozen=True)

@@ -104,6 +104,9 @@ def pods(tmp_path: Path, job_file: Callable[..., Path]) -> Iterator[Callable[...
                 process.kill()
         except psutil.Error:
             continue
+    for job in started:
+        for pod in job.processes.values():
+            pod.wait(30)
 
 
 def test_the_pods_of_a_job_train_together(pods: Callable[..., Pods]) -> None:

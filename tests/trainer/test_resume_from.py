@@ -41,17 +41,17 @@ def store(tmp_path: Path) -> FolderStore:
 
 @pytest.mark.parametrize(("reference", "step"), [("math-1", 40), ("math-1@20", 20)])
 def test_the_named_checkpoint_is_restored(store: FolderStore, tmp_path: Path, reference: str, step: int) -> None:
-    assert restore(reference, store, tmp_path / "into").step == step
+    assert restore(reference, CheckpointStore(store, "this-run"), tmp_path / "into")[0].step == step
     assert (tmp_path / "into" / "model.pt").read_text() == f"weights of step {step}"
 
 
 def test_a_uri_opens_its_own_store(store: FolderStore, tmp_path: Path) -> None:
     uri = CheckpointStore(store, "math-1").uri(20)
-    assert restore(uri, FolderStore(tmp_path / "other"), tmp_path / "into").step == 20
+    assert restore(uri, CheckpointStore(FolderStore(tmp_path / "other"), "this-run"), tmp_path / "into")[0].step == 20
 
 
 @pytest.mark.parametrize("reference", ["nobody", "math-1@30", "file:///somewhere/else"])
 def test_what_is_not_there_is_refused_with_its_name(store: FolderStore, tmp_path: Path, reference: str) -> None:
     with pytest.raises(CheckpointError) as refused:
-        restore(reference, store, tmp_path / "into")
+        restore(reference, CheckpointStore(store, "this-run"), tmp_path / "into")
     assert reference.partition("@")[0] in str(refused.value)

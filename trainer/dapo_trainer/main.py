@@ -21,13 +21,14 @@ from dapo_core.db import CheckpointRow, MetadataWriter, open_reader, open_writer
 from dapo_core.errors import DapoError, StoreError
 from dapo_core.exit_codes import ExitCode
 from dapo_core.last_words import LastWords
+from dapo_core.manifest import FileEntry
 from dapo_core.objectstore import open_store
 from dapo_core.retention import Retention
 from dapo_core.spec import DAPOJob, load_job
 from dapo_trainer.checkpoints import CheckpointStore
 from dapo_trainer.pod.gate import Gate
 from dapo_trainer.report import RunReport
-from dapo_trainer.restoring import restore
+from dapo_trainer.restoring import Restored, restore
 from dapo_trainer.samples import SampleLog
 from dapo_trainer.sender import Sender
 from dapo_trainer.spool import Spool
@@ -77,16 +78,19 @@ class Trainer:
         self._session: Any = None  # the adapter's, which is imported late
         self._cluster: Any = None
         self._gate: Gate | None = None
+        self._other_nodes: Any = None
         self._writer: MetadataWriter = open_writer(places.metadata_url)
         self._spool = Spool(places.work / "spool", places.attempt)
         earlier = sorted(places.work.parent.glob("attempt-*/spool")) if places.work.name.startswith("attempt-") else []
         others = [folder for folder in earlier if folder != self._spool.folder]
         self._sender = Sender(self._spool.folder, self._writer, places.run_id, earlier=others, tell=self._tell)
         store = open_store(places.store_url)
-        self._checkpoints = CheckpointStore(store, places.run_id, self._spool)
+        # With pods of their own, ranks bring and store their files where they run.
+        mine = (lambda entry: entry.rank is None) if "RAY_ADDRESS" in os.environ else (lambda _: True)
+        self._checkpoints = CheckpointStore(store, places.run_id, self._spool, mine)
         kept = job.spec.checkpoints
         retention = Retention(kept.keep_last, kept.keep_best, kept.best_metric)
-        self._uploads = CheckpointUploader(self._checkpoints, retention)
+        self._uploads = CheckpointUploader(self._checkpoints, retention, elsewhere=self._elsewhere)
         self._samples = SampleLog(store, places.run_id, places.attempt, self._spool)
         self.report = RunReport(
             places.work / "heartbeat.json", self._spool, self._samples, self._uploads, job.spec.digest()
@@ -99,7 +103,7 @@ class Trainer:
         """Raises DapoError, the adapter's Stopped and SamplingExhausted, or whatever verl and Ray raise."""
         self.report.phase("start", 0, 0, "checking model and data")
         resumed = self._restore()
-        config = self._compose(resumed)
+        config = self._compose(None if resumed is None else resumed.folder)
         from omegaconf import OmegaConf
 
         from dapo_trainer.verl_adapter.cluster import Cluster
@@ -115,8 +119,10 @@ class Trainer:
 
         settings = OmegaConf.to_container(config.dapo)
         assert isinstance(settings, dict)
-        step = 0 if resumed is None else int(resumed.name.rpartition("_")[2])
+        step = 0 if resumed is None else resumed.manifest.step
         session = Session(self.report, settings, stop=self.stop, last_recorded=step, last_saved=step)
+        if self._gate is not None:
+            session.on_ranks = lambda workers: self._spread(workers, resumed)
         self._session = session
         runner.run(config, session, cluster, on_ready=self._ready)
 
@@ -130,6 +136,17 @@ class Trainer:
         self._gate = Gate(host, self._pod_leaves)
         wait_for(node_resources(self.job.spec), lambda missing: self.report.phase("start", 0, 0, missing))
 
+    def _spread(self, workers: Sequence[Any], resumed: Restored | None) -> None:
+        """From here on ranks' files are stored where they run; those of `resumed` are brought there."""
+        from dapo_trainer.verl_adapter.node_files import Origin, OtherNodes
+
+        self._other_nodes = OtherNodes(self.places.store_url, self.places.run_id, workers)
+        if resumed is not None:
+            self._other_nodes.bring(Origin(resumed.store_url, resumed.manifest), resumed.folder)
+
+    def _elsewhere(self, step: int, folder: Path) -> Sequence[FileEntry]:
+        return () if self._other_nodes is None else self._other_nodes.put(step, folder)
+
     def _pod_leaves(self, pod: str) -> None:
         self._tell("PodLeaves", f"{pod} has to go: saving a checkpoint and stopping.")
         os.kill(os.getpid(), signal.SIGTERM)
@@ -137,7 +154,7 @@ class Trainer:
     def _ready(self) -> None:
         self.training = True
 
-    def _restore(self) -> Path | None:
+    def _restore(self) -> Restored | None:
         """The checkpoint to go on from, in a folder as verl names it; None to start from the first step."""
         places = self.places
         found = restore(self._checkpoints, self.job, places.work, places.attempt, self._known)
@@ -147,7 +164,7 @@ class Trainer:
             return None
         message = f"Going on from the checkpoint of step {step} of {found.manifest.run_id}."
         self.report.event("Normal", "Resumed", message, step)
-        return found.folder
+        return found
 
     def _known(self) -> Sequence[CheckpointRow]:
         reader = open_reader(self.places.metadata_url)

@@ -26,6 +26,7 @@ class Restored:
 
     manifest: Manifest
     folder: Path
+    store_url: str
 
 
 def ranks(spec: DAPOJobSpec) -> int:
@@ -48,11 +49,12 @@ def restore(checkpoints: CheckpointStore, job: DAPOJob, work: Path, attempt: int
         origin = job.spec.checkpoints.resume_from
         if origin is None:
             return None
-        manifest = resume_from.restore(origin, checkpoints.store, folder, ranks(job.spec))
+        manifest, url = resume_from.restore(origin, checkpoints, folder, ranks(job.spec))
     else:
+        url = checkpoints.store.url
         forget_before(work, manifest.step)
     named = folder.with_name(f"global_step_{manifest.step}")
-    return Restored(manifest, folder.rename(named))
+    return Restored(manifest, folder.rename(named), url)
 
 
 def refuse_lost(checkpoints: CheckpointStore, attempt: int, known: Known) -> None:

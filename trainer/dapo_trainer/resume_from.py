@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dapo_core.errors import CheckpointError
 from dapo_core.manifest import Manifest
-from dapo_core.objectstore import ObjectStore, open_store
+from dapo_core.objectstore import open_store
 from dapo_trainer.checkpoint_fit import check_ranks
 from dapo_trainer.checkpoints import CheckpointStore
 
@@ -36,20 +36,20 @@ def parse(reference: str) -> Source:
     return Source(match["run"], int(match["step"]), match["root"] + (match["query"] or ""))
 
 
-def restore(reference: str, own_store: ObjectStore, into: Path, ranks: int | None = None) -> Manifest:
-    """Bring the checkpoint that `reference` names to `into`, verified.
+def restore(reference: str, own: CheckpointStore, into: Path, ranks: int | None = None) -> tuple[Manifest, str]:
+    """Bring the checkpoint that `reference` names to `into`, verified; its manifest and the URL of its store.
 
     Raises CheckpointError when there is none, SpecError when it is not of so many FSDP ranks.
     """
     source = parse(reference)
-    store = own_store if source.root is None else open_store(source.root)
-    checkpoints = CheckpointStore(store, source.run_id)
+    store = own.store if source.root is None else open_store(source.root)
+    checkpoints = CheckpointStore(store, source.run_id, mine=own.mine)
     if source.step is not None:
         manifest = checkpoints.manifest(source.step)
         check_ranks(manifest, ranks)
         checkpoints.restore(manifest, into)
-        return manifest
+        return manifest, store.url
     newest = checkpoints.restore_newest(into, ranks=ranks)
     if newest is None:
         raise CheckpointError(f"spec.checkpoints.resumeFrom is {reference}, but that run has no checkpoint.")
-    return newest
+    return newest, store.url

@@ -24,7 +24,8 @@ def evaluate(config: DictConfig, session: Session, told: Told) -> list[Evaluated
     # In training the weights come from the trainer; here from the model's own files.
     OmegaConf.update(config, "actor_rollout_ref.rollout.load_format", "auto")
     OmegaConf.resolve(config)
-    ray.init(**OmegaConf.to_container(config.ray_kwargs.ray_init))
+    # Without an address Ray would join whatever cluster another process of this machine has started.
+    ray.init(**{"address": "local"} | OmegaConf.to_container(config.ray_kwargs.ray_init))
     servers = LLMServerManager.create(config=config)
     loop = GroupAgentLoopManager.create(config=config, llm_client=servers.get_client(client_cls=GroupClient))
     try:

@@ -4,7 +4,6 @@ verl's ranks save and load under one path, each on the machine it runs on. The d
 position and the queue, lies beside it; together they are one checkpoint with one manifest.
 """
 
-import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,14 +21,7 @@ from dapo_trainer.checkpoint_files import fetch
 from dapo_trainer.checkpoints import CheckpointStore
 from dapo_trainer.parallel import parallel
 
-_RANK: Final = re.compile(r"_rank_(\d+)\.pt$")
 WORKERS: Final = 4
-
-
-def rank_of(path: str) -> int | None:
-    """The FSDP rank whose shard a checkpoint's file is; None for a file of all."""
-    found = _RANK.search(path)
-    return int(found.group(1)) if found else None
 
 
 @dataclass(frozen=True)
@@ -45,17 +37,16 @@ class _Files:
 
     def __init__(self, store_url: str, run_id: str) -> None:
         self._checkpoints = CheckpointStore(open_store(store_url), run_id)
-        self._stored: list[Path] = []
+        self._stored: Path | None = None
 
     def put(self, step: int, folder: str) -> Sequence[FileEntry]:
-        # Whatever was put before is committed or given up by now.
-        for older in self._stored:
-            shutil.rmtree(older, ignore_errors=True)
-        self._stored = [Path(folder)]
+        if self._stored is not None and self._stored != Path(folder):
+            shutil.rmtree(self._stored, ignore_errors=True)  # committed by now, or given up
+        self._stored = Path(folder)
         return self._checkpoints.put_files(step, Path(folder), give=True)
 
     def bring(self, origin: Origin, ranks: frozenset[int], folder: str) -> None:
-        entries = [entry for entry in origin.manifest.files if (rank := rank_of(entry.path)) is None or rank in ranks]
+        entries = [entry for entry in origin.manifest.files if entry.rank is None or entry.rank in ranks]
         target = Path(folder)
         shutil.rmtree(target, ignore_errors=True)
         store = open_store(origin.store_url)

@@ -4,7 +4,7 @@
 """
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -38,6 +38,8 @@ class Session:
     # Filled by the agent loop's thread, emptied by the trainer's; list.append is atomic.
     evaluated: list[Evaluated] = field(default_factory=list)
     samples: list[tuple[str, Sample]] = field(default_factory=list)
+    # Called with the FSDP ranks' actors, by rank, before they load a checkpoint.
+    on_ranks: Callable[[Sequence[Any]], None] = lambda _: None
     # The last whole steps on record and on disk; a resumed run starts with the step it resumes from.
     last_recorded: int = 0
     last_saved: int = 0

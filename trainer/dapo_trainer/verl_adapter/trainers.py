@@ -82,6 +82,10 @@ class _Hooks:
         current().report.phase("start", 0, 0, "starting trainer and rollout engines")
         super()._setup()  # type: ignore[misc]
 
+    def _load_checkpoint(self) -> None:
+        current().on_ranks(self.actor_rollout_wg.workers)  # type: ignore[attr-defined]
+        super()._load_checkpoint()  # type: ignore[misc]
+
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         self._phase("score")
         batch = super()._compute_old_log_prob(batch, metrics)  # type: ignore[misc]
