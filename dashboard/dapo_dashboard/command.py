@@ -2,12 +2,15 @@
 
 import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from dapo_core.cli import DISTRIBUTION
 from dapo_core.db import upgrade
+from dapo_core.errors import NotInstalledError
 from dapo_dashboard import demo, settings
 
 SCRIPT = Path(__file__).with_name("app.py")
@@ -29,6 +32,8 @@ def dashboard(
     show_demo: Annotated[bool, typer.Option("--demo", help="Show the runs that come with the platform.")] = False,
 ) -> None:
     """Watch runs in the browser: curves, samples, checkpoints and alerts."""
+    if find_spec("streamlit") is None:
+        raise NotInstalledError(f"`dapo dashboard` needs streamlit: install {DISTRIBUTION} with the extra dashboard.")
     env = environment(home, metadata, show_demo)
     if env.get(settings.DEMO) == "1":
         typer.echo("Showing the runs that come with the platform; `dapo run job.yaml` makes runs of your own.")
