@@ -19,7 +19,7 @@ Counts = Mapping[str, int]
 class Metrics:
     """One registry and what is in it. `jobs` answers, when it is asked, how many jobs have each condition True."""
 
-    def __init__(self, jobs: Callable[[], Counts] = dict) -> None:
+    def __init__(self, jobs: Callable[[], Counts]) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)

@@ -28,12 +28,13 @@ _look: ContextVar[_Look | None] = ContextVar("look", default=None)
 
 
 class Telemetry:
-    """Counts, times and health of one operator process."""
+    """Counts, times and health of one operator process. `jobs` answers how many jobs have each condition True."""
 
-    def __init__(self, jobs: Callable[[], Counts] = dict, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
+        self.jobs: Callable[[], Counts] = dict
         self.pulse = Pulse(clock)
-        self.metrics = Metrics(jobs)
+        self.metrics = Metrics(lambda: self.jobs())
         self.metrics.queue_depth.set_function(lambda: self.pulse.waiting)
 
     def news(self, key: Key) -> None:
