@@ -13,9 +13,10 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from dapo_operator.telemetry import Telemetry
 from dapo_operator.telemetry.logs import bound, set_up
 from dapo_operator.telemetry.pulse import Pulse
-from dapo_operator.telemetry.recorder import Telemetry, resource_in
+from dapo_operator.telemetry.recorder import resource_in
 from dapo_operator.telemetry.server import TelemetryServer
 
 KEY = ("team", "first")
@@ -83,7 +84,8 @@ def test_a_look_that_fails_or_that_nobody_asked_for() -> None:
 
 def test_jobs_are_counted_when_they_are_asked_for() -> None:
     jobs = {"Training": 2}
-    telemetry = Telemetry(lambda: jobs)
+    telemetry = Telemetry()
+    telemetry.jobs = lambda: jobs
     jobs["Failed"] = 1
     telemetry.restarted("NodeLost")
     assert sample(telemetry, "jobs", condition="Training") == 2
