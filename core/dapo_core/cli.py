@@ -21,7 +21,7 @@ HELP: Final[dict[str, str]] = {
     "plan": "Show what a job would do, without starting anything.",
     "runs": "List the runs on this machine.",
     "show": "Show one run: progress, attempts, checkpoints and events.",
-    "dashboard": "Watch runs in the browser: curves, samples, checkpoints and alerts.",
+    "dashboard": "Watch runs in the browser: curves, samples and alerts.",
     "db": "Set up, check and prune the metadata store.",
     "checkpoints": "List, verify, prune, export and sweep checkpoints.",
     "crd": "Print the CustomResourceDefinition of DAPOJob.",

@@ -31,7 +31,7 @@ def dashboard(
     address: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 lets other machines in.")] = "127.0.0.1",
     show_demo: Annotated[bool, typer.Option("--demo", help="Show the runs that come with the platform.")] = False,
 ) -> None:
-    """Watch runs in the browser: curves, samples, checkpoints and alerts."""
+    """Watch runs in the browser: curves, samples and alerts."""
     if find_spec("streamlit") is None:
         raise NotInstalledError(f"`dapo dashboard` needs streamlit: install {DISTRIBUTION} with the extra dashboard.")
     env = environment(home, metadata, show_demo)
