@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from dapo_core.errors import Problem
 from dapo_core.naming import Role, child_labels, child_name
-from dapo_core.spec import DAPOJob, DAPOJobSpec, Resources
+from dapo_core.spec import DAPOJob, DAPOJobSpec, Resources, RunPolicy
 from dapo_operator.builders.common import (
     HEAD_PORT,
     JOB_FOLDER,
@@ -23,9 +23,8 @@ from dapo_operator.builders.refused import refused
 from dapo_operator.builders.site import Site
 from dapo_operator.observed import CONTAINER
 
-# What a head has beyond the time for its checkpoint: to deliver its last metrics and end Ray.
-HEAD_MARGIN_SECONDS: Final = 30
-WORKER_GRACE_SECONDS: Final = 30
+# What a pod has beyond the time for the job's checkpoint: to deliver the last metrics and end Ray.
+MARGIN_SECONDS: Final = 30
 _USER: Final = 1000
 
 
@@ -69,7 +68,7 @@ def pod(job: DAPOJob, uid: str, run_id: str, role: Role, attempt: int, index: in
             "restartPolicy": "Never",
             "hostname": child_name(name, role, attempt, index),
             "subdomain": service_name(name),
-            "terminationGracePeriodSeconds": grace_seconds(spec, role),
+            "terminationGracePeriodSeconds": grace_seconds(spec.run_policy),
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             "securityContext": {
@@ -96,9 +95,10 @@ def pod(job: DAPOJob, uid: str, run_id: str, role: Role, attempt: int, index: in
     return built
 
 
-def grace_seconds(spec: DAPOJobSpec, role: Role) -> int:
-    """Seconds a pod has to end: the head writes a checkpoint, the others only have to leave."""
-    return spec.run_policy.grace_period_seconds + HEAD_MARGIN_SECONDS if role == "head" else WORKER_GRACE_SECONDS
+def grace_seconds(policy: RunPolicy) -> int:
+    """Seconds a pod has to end. The same for all: a pod that is told to go first has the driver save a checkpoint,
+    which takes every pod; one whose driver is gone ends at once."""
+    return policy.grace_period_seconds + MARGIN_SECONDS
 
 
 def _template(spec: DAPOJobSpec, role: Role) -> dict[str, Any]:
@@ -168,7 +168,7 @@ def _container(job: DAPOJob, role: Role, attempt: int, index: int, run_id: str, 
 
 
 def _environment(job: DAPOJob, role: Role, attempt: int, index: int, run_id: str) -> list[Object]:
-    name, namespace = job.metadata.name, job.metadata.namespace
+    spec, name, namespace = job.spec, job.metadata.name, job.metadata.namespace
     head = f"{child_name(name, 'head', attempt, 0)}.{service_name(name)}.{namespace}.svc:{HEAD_PORT}"
     values = {
         "DAPO_ROLE": role,
@@ -183,6 +183,8 @@ def _environment(job: DAPOJob, role: Role, attempt: int, index: int, run_id: str
         "TMPDIR": f"{WORK_FOLDER}/tmp",
         "RAY_AUTH_MODE": "token",
     }
+    if (uri := spec.checkpoints.uri) is not None:  # in place of the stores' Secret
+        values["DAPO_STORE_URL"] = uri.replace("pvc://", "file:///pvc/", 1) if uri.startswith("pvc://") else uri
     token = {"secretKeyRef": {"name": token_name(name), "key": "token"}}
     return [
         *({"name": key, "value": value} for key, value in values.items()),

@@ -7,7 +7,7 @@ from dapo_core.failure_policy import Decision, Failure, History, decide, failure
 from dapo_core.naming import ROLES
 from dapo_core.spec import DAPOJobSpec
 from dapo_core.status import Attempt, Reason
-from dapo_operator.builders.pods import HEAD_MARGIN_SECONDS, WORKER_GRACE_SECONDS
+from dapo_operator.builders.pods import grace_seconds
 from dapo_operator.clock import age, seconds, stamp
 from dapo_operator.observed import Pod
 from dapo_operator.planner.draft import Draft
@@ -18,6 +18,8 @@ from dapo_operator.planner.starting import between, hold, jitter
 SETTLE_SECONDS: Final = 20
 # A hung trainer saves nothing: it gets this long to leave its stacks in the log.
 HUNG_GRACE_SECONDS: Final = 30
+# Workers of a driver that is done leave by themselves, at once.
+LEAVE_SECONDS: Final = 30
 _MAX_MESSAGE: Final = 1000
 # Ends that the operator brought about; the head's exit code then only matters when it says that the run is complete.
 _HELD: Final[dict[int, str]] = {
@@ -80,7 +82,7 @@ def _waits(draft: Draft, attempt: Attempt, left: list[Pod]) -> bool:
     head = head_of(draft.pods)
     began = seconds(attempt.ending_at) or draft.now
     if attempt.exit_code == ExitCode.DONE and attempt.role == "head":
-        until = began + WORKER_GRACE_SECONDS
+        until = began + LEAVE_SECONDS
     elif attempt.role not in (None, "head") and attempt.exit_code in SECONDARY and head and not head.deleting:
         until = began + SETTLE_SECONDS if not head.finished else began
     else:
@@ -112,7 +114,7 @@ def _free(draft: Draft, attempt: Attempt, left: list[Pod]) -> None:
 
 def patience_seconds(draft: Draft) -> int:
     """Seconds the head has before its workers go as well."""
-    return draft.policy.grace_period_seconds + HEAD_MARGIN_SECONDS
+    return grace_seconds(draft.policy)
 
 
 def _decide(draft: Draft, attempt: Attempt) -> Decision:
