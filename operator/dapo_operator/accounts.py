@@ -15,7 +15,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from minio import Minio, MinioAdmin
-from minio.credentials import StaticProvider
+from minio.credentials.providers import StaticProvider
 
 from dapo_core.db import roles
 
@@ -111,7 +111,7 @@ def make_users(accounts: Accounts, endpoint: str) -> None:
     log.info("users of the object store: %d namespaces and the dashboard", len(accounts.namespaces))
 
 
-def _make_user(admin: MinioAdmin, name: str, password: str, rights: Mapping[str, Any]) -> None:
+def _make_user(admin: MinioAdmin, name: str, password: str, rights: dict[str, Any]) -> None:
     admin.user_add(name, password)
     admin.policy_add(name, policy=rights)
     if name not in json.loads(admin.user_info(name)).get("policyName", "").split(","):

@@ -89,13 +89,15 @@ EMPTY = "column prompt: it is empty or no list of {role, content} messages"
         ),
         pytest.param({"reward_model": None}, "column reward_model.ground_truth: it is empty", id="null reward_model"),
         pytest.param(
-            {"reward_model": {"ground_truth": "1/2"}},
-            "column reward_model.ground_truth: '1/2' is no integer, which `reward.type: math` needs",
-            id="fraction",
+            {"reward_model": {"ground_truth": "\\frac{1}{2"}},
+            "column reward_model.ground_truth: '\\\\frac{1}{2' has braces that do not match, "
+            "which `reward.type: math` cannot read",
+            id="unbalanced braces",
         ),
         pytest.param(
             {"reward_model": {"ground_truth": "9" * 9000}},
-            f"column reward_model.ground_truth: '{'9' * 40}' is no integer, which `reward.type: math` needs",
+            f"column reward_model.ground_truth: '{'9' * 40}' has more than the 300 characters "
+            "that `reward.type: math` reads of a response",
             id="9,000 digits",
         ),
     ],
@@ -107,12 +109,13 @@ def test_an_unusable_row(tmp_path: Path, name: str, bad: Row, problem: str) -> N
     assert message == f"spec.data.train[0].source: {file.path}: row 1, {problem}. Mend or leave out those rows."
 
 
-def test_a_label_need_be_an_integer_for_math_only(tmp_path: Path) -> None:
-    assert check(saved(tmp_path / "a.parquet", [row(truth="Paris")]), "exact")
+@pytest.mark.parametrize(("rule", "truth"), [("math", "\\frac{1}{2}"), ("math", "x^2"), ("exact", "{" * 400)])
+def test_a_label_that_the_rule_can_read(tmp_path: Path, rule: str, truth: str) -> None:
+    assert check(saved(tmp_path / "a.parquet", [row(truth=truth)]), rule)
 
 
 def test_many_unusable_rows_are_counted(tmp_path: Path) -> None:
-    message = refused(lambda: check(saved(tmp_path / "a.jsonl", [row(truth="x")] * 12), "math"))
+    message = refused(lambda: check(saved(tmp_path / "a.jsonl", [row(truth="{")] * 12), "math"))
     assert message.count("row ") == 5 and "; and 7 more. Mend" in message
 
 
@@ -182,7 +185,21 @@ def test_prompts_over_their_limit_are_named(tmp_path: Path) -> None:
     )
 
 
+NO_KEYS = (
+    "DAPO_S3_ACCESS_KEY and DAPO_S3_SECRET_KEY are not set: give the keys of the store in DAPO_S3_ACCESS_KEY and "
+    "DAPO_S3_SECRET_KEY, on Kubernetes by the Secret of spec.stores.secretName."
+)
+
+
 class TestSources:
+    @pytest.fixture(autouse=True)
+    def no_keys(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("DAPO_S3_ACCESS_KEY", raising=False)
+        monkeypatch.delenv("DAPO_S3_SECRET_KEY", raising=False)
+
+    def test_a_claim_is_where_the_operator_mounts_it(self) -> None:
+        assert local_path("pvc://data/sets/a.parquet") == Path("/pvc/data/sets/a.parquet")
+
     def test_a_uri_may_be_quoted(self) -> None:
         assert local_path("file:///a%20b/c.parquet") == Path("/a b/c.parquet")
 
@@ -190,8 +207,9 @@ class TestSources:
         ("uri", "sentence"),
         [
             ("file:///nowhere/a.parquet", "does not exist: name a parquet or JSON-lines file."),
-            ("s3://bucket/a.parquet", "is not on this machine: name a file:/// or hf:// source."),
-            ("pvc://claim/a.parquet", "is not on this machine: name a file:/// or hf:// source."),
+            ("s3://bucket/a.parquet", f"can not be read: {NO_KEYS}"),
+            ("pvc://claim/a.parquet", "does not exist: name a parquet or JSON-lines file."),
+            ("ftp://host/a.parquet", "is not on this machine: name a file:///, pvc://, s3:// or hf:// source."),
             ("hf://org/name", "names no file of a data set: write hf://datasets/ORGANISATION/NAME/FILE."),
             ("hf://datasets/org/name", "names no file of a data set: write hf://datasets/ORGANISATION/NAME/FILE."),
         ],
@@ -207,7 +225,8 @@ class TestSources:
         [
             ("file:///nowhere", "does not exist: name a folder in Hugging Face's format."),
             ("file:///tmp", "has no config.json: name a folder in Hugging Face's format."),
-            ("s3://bucket/model", "is not on this machine: name a file:/// or hf:// source."),
+            ("s3://bucket/model", f"can not be read: {NO_KEYS}"),
+            ("pvc://claim/model", "does not exist: name a folder in Hugging Face's format."),
         ],
     )
     def test_model(self, uri: str, sentence: str) -> None:
@@ -298,7 +317,7 @@ class TestJob:
         check_job(good)
 
     def test_each_file_is_named_by_its_field(self, good: DAPOJob, tmp_path: Path) -> None:
-        saved(tmp_path / "aime.jsonl", [row(truth="x")])
+        saved(tmp_path / "aime.jsonl", [row(truth="{")])
         assert refused(lambda: check_job(good)).startswith(
             f"spec.data.validation[0].source: {tmp_path}/aime.jsonl: row 0"
         )

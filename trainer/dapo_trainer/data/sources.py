@@ -3,18 +3,24 @@
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from dapo_core.errors import DataError, ModelError
+from dapo_core.errors import DataError, ModelError, StoreError
+from dapo_trainer.data.copies import copied_file, copied_folder
 
-READABLE = "name a file:/// or hf:// source."
+READABLE = "name a file:///, pvc://, s3:// or hf:// source."
+# Where the operator mounts the claims that a job names.
+CLAIMS = Path("/pvc")
 
 
 def local_path(uri: str) -> Path:
-    """The path of a file:// URI."""
-    return Path(unquote(urlsplit(uri).path))
+    """The path of a file:// or pvc:// URI."""
+    parts = urlsplit(uri)
+    path = Path(unquote(parts.path))
+    return CLAIMS / parts.netloc / path.relative_to("/") if parts.scheme == "pvc" else path
 
 
 def model_folder(uri: str, revision: str | None = None) -> Path:
-    """A folder that transformers can load: the file:// folder itself, or a hub repository downloaded to its cache.
+    """A folder that transformers can load: the file:// or pvc:// folder itself, or a copy of an S3 folder or of a
+    hub's repository.
 
     Raises ModelError naming the URI and the remedy.
     """
@@ -26,9 +32,12 @@ def model_folder(uri: str, revision: str | None = None) -> Path:
             return Path(snapshot_download(rest, revision=revision))
         except Exception as error:  # the hub's client raises OSError, HTTP and validation errors alike
             raise ModelError(f"spec.model.source {uri} could not be downloaded: {_first_line(error)}") from error
-    if scheme != "file":
+    if scheme not in ("file", "pvc", "s3"):
         raise ModelError(f"spec.model.source {uri} is not on this machine: {READABLE}")
-    folder = local_path(uri)
+    try:
+        folder = copied_folder(uri) if scheme == "s3" else local_path(uri)
+    except StoreError as error:
+        raise ModelError(f"spec.model.source {uri} can not be read: {error}") from error
     if not (folder / "config.json").is_file():
         what = "has no config.json" if folder.is_dir() else "does not exist"
         raise ModelError(f"spec.model.source {uri} {what}: name a folder in Hugging Face's format.")
@@ -36,16 +45,20 @@ def model_folder(uri: str, revision: str | None = None) -> Path:
 
 
 def data_file(uri: str, field: str) -> Path:
-    """A parquet or JSON-lines file: the file:// path, or one file of a hub data set (hf://datasets/ORG/NAME/FILE).
+    """A parquet or JSON-lines file: the file:// or pvc:// path, a copy of an S3 object or of one file of a hub
+    data set (hf://datasets/ORG/NAME/FILE).
 
     Raises DataError naming `field`, the URI and the remedy.
     """
     scheme, _, rest = uri.partition("://")
     if scheme == "hf":
         return _hub_file(uri, rest, field)
-    if scheme != "file":
+    if scheme not in ("file", "pvc", "s3"):
         raise DataError(f"{field} {uri} is not on this machine: {READABLE}")
-    path = local_path(uri)
+    try:
+        path = copied_file(uri) if scheme == "s3" else local_path(uri)
+    except StoreError as error:
+        raise DataError(f"{field} {uri} can not be read: {error}") from error
     if not path.is_file():
         raise DataError(f"{field} {uri} does not exist: name a parquet or JSON-lines file.")
     return path

@@ -1,4 +1,7 @@
-"""Make the demo's model and data once: `python -m dapo_trainer.demo.prepare FOLDER [--seed N]`."""
+"""Make the demo's model and data once: `python -m dapo_trainer.demo.prepare FOLDER [--seed N] [--store URL]`.
+
+With a store, they are copied there as well, for pods to train on; what is there already is not made again.
+"""
 
 import argparse
 import json
@@ -6,6 +9,7 @@ import os
 from pathlib import Path
 from random import Random
 
+from dapo_core.objectstore import ObjectStore, open_store
 from dapo_trainer.demo.task import problems, question
 
 WARM_START_STEPS = 450
@@ -48,14 +52,28 @@ def prepare(folder: Path, seed: int, steps: int = WARM_START_STEPS) -> None:
     os.replace(temporary, folder / DONE)
 
 
+def copy(folder: Path, store: ObjectStore) -> None:
+    """The folder's files into a store, the one that says that all are there last. Raises StoreError."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    for path in sorted(files, key=lambda path: path.name == DONE):
+        store.put_file(path.relative_to(folder).as_posix(), path)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--store", help="s3://bucket/prefix or file:///folder to copy them to")
     arguments = parser.parse_args()
+    store = open_store(arguments.store) if arguments.store else None
+    if store is not None and store.exists(DONE):
+        print(f"The model and its data are in {store.url} already.")
+        return
     if not (arguments.folder / DONE).exists():
         print(f"Making a small model and its data in {arguments.folder} (about a minute, once).")
         prepare(arguments.folder, arguments.seed)
+    if store is not None:
+        copy(arguments.folder, store)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,60 @@
+"""Model and data from a store: copied once, and there only when whole. A folder stands for the bucket."""
+
+from pathlib import Path
+
+import pytest
+
+from dapo_core.errors import StoreError
+from dapo_core.objectstore import open_store
+from dapo_trainer.data.copies import copied_file, copied_folder
+from dapo_trainer.demo.prepare import DONE, copy
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def bucket(tmp_path: Path) -> Path:
+    folder = tmp_path / "bucket"
+    (folder / "model" / "parts").mkdir(parents=True)
+    (folder / "model" / "config.json").write_text("{}")
+    (folder / "model" / "parts" / "1").write_text("weights")
+    (folder / "train.parquet").write_text("rows")
+    return folder
+
+
+def test_a_folder_comes_whole_and_once(bucket: Path) -> None:
+    folder = copied_folder((bucket / "model").as_uri())
+    assert {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} == {
+        "config.json",
+        "parts/1",
+    }
+    (bucket / "model" / "config.json").unlink()
+    assert copied_folder((bucket / "model").as_uri()) == folder
+    assert (folder / "config.json").is_file()
+
+
+def test_a_file_keeps_its_name(bucket: Path) -> None:
+    path = copied_file((bucket / "train.parquet").as_uri())
+    assert (path.name, path.read_text()) == ("train.parquet", "rows")
+
+
+def test_nothing_half_copied_stays(bucket: Path, cache: Path) -> None:
+    with pytest.raises(StoreError, match=r"There is nothing under file:///.*/nothing\."):
+        copied_folder((bucket / "nothing").as_uri())
+    with pytest.raises(StoreError):
+        copied_file((bucket / "absent.parquet").as_uri())
+    assert list((cache / "dapo" / "sources").iterdir()) == []
+
+
+def test_the_demo_is_copied_with_its_mark_last(bucket: Path, tmp_path: Path) -> None:
+    (bucket / DONE).write_text("{}")
+    store = open_store((tmp_path / "store").as_uri())
+    put: list[str] = []
+    store.put_file = lambda key, path, give=False: put.append(key)  # type: ignore[method-assign,assignment,return-value]
+    copy(bucket, store)
+    assert put[-1] == DONE
+    assert sorted(put) == sorted([DONE, "model/config.json", "model/parts/1", "train.parquet"])
