@@ -143,7 +143,7 @@ FAULTS: dict[str, tuple[Fault, str]] = {
     "another region": (Fault(400, "AuthorizationHeaderMalformed"), r"of another region; add \?region=... to the URL"),
     "full disks": (Fault(507, "XMinioStorageFull"), "the server's disks are full; free some space, or keep fewer"),
     "a quota": (Fault(400, "XMinioAdminBucketQuotaExceeded"), "the bucket's quota is reached; raise it, or keep fewer"),
-    "overload": (Fault(503, "SlowDown"), "the server is overloaded; it was tried several times"),
+    "overload": (Fault(503, "SlowDown"), "the server is overloaded; try again later"),
     "a code that is not known": (Fault(409, "Confused"), "Confused, no; see the server's log"),
     "a proxy's error": (Fault(502, ""), "http://127.0.0.1:[0-9]+ answers 502; see that this is the endpoint of an S3"),
 }

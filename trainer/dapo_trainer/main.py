@@ -28,7 +28,7 @@ from dapo_core.spec import DAPOJob, load_job
 from dapo_trainer.checkpoints import CheckpointStore
 from dapo_trainer.pod.gate import Gate
 from dapo_trainer.report import RunReport
-from dapo_trainer.restoring import Restored, restore
+from dapo_trainer.restoring import Restored, patiently, restore
 from dapo_trainer.samples import SampleLog
 from dapo_trainer.sender import Sender
 from dapo_trainer.spool import Spool
@@ -157,7 +157,10 @@ class Trainer:
     def _restore(self) -> Restored | None:
         """The checkpoint to go on from, in a folder as verl names it; None to start from the first step."""
         places = self.places
-        found = restore(self._checkpoints, self.job, places.work, places.attempt, self._known)
+        found = patiently(
+            lambda: restore(self._checkpoints, self.job, places.work, places.attempt, self._known),
+            lambda message: self.report.phase("start", 0, 0, message),
+        )
         step = 0 if found is None else found.manifest.step
         self._remember(lambda: self._writer.attempt_resumed(places.run_id, places.attempt, step))
         if found is None:

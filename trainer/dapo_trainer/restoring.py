@@ -2,20 +2,27 @@
 
 import re
 import shutil
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from dapo_core.db import CheckpointRow
 from dapo_core.errors import CheckpointError, StoreError
 from dapo_core.manifest import Manifest
+from dapo_core.objectstore import StoreUnreachableError, probe
 from dapo_core.spec import DAPOJob, DAPOJobSpec
 from dapo_trainer import resume_from
+from dapo_trainer.backoff import Backoff
 from dapo_trainer.checkpoints import CheckpointStore
 from dapo_trainer.verl_config.placement import NODE_RESOURCE, node_resources
 
 _SAVED: Final = re.compile(r"^global_step_(\d+)$")
+# As long as a store may take to come back, as a pod of its own does; then the attempt ends, and its restart counts.
+PATIENCE_SECONDS: Final = 300.0
+BACKOFF: Final = Backoff(1.0, 30.0)
+T = TypeVar("T")
 Known = Callable[[], Sequence[CheckpointRow]]
 """The run's checkpoints on record. Raises StoreError when the record can not be read."""
 
@@ -34,6 +41,26 @@ def ranks(spec: DAPOJobSpec) -> int:
     return node_resources(spec)[NODE_RESOURCE["trainer"]]
 
 
+def patiently(
+    work: Callable[[], T],
+    tell: Callable[[str], None],
+    limit_seconds: float = PATIENCE_SECONDS,
+    backoff: Backoff = BACKOFF,
+) -> T:
+    """Do `work`, again while the store does not answer, for so long; then raises what it raised."""
+    deadline, failures = time.monotonic() + limit_seconds, 0
+    while True:
+        try:
+            return work()
+        except StoreUnreachableError as error:
+            failures += 1
+            wait = backoff.delay(failures)
+            if time.monotonic() + wait > deadline:
+                raise
+            tell(f"{error} It is tried again.")
+            time.sleep(wait)
+
+
 def restore(checkpoints: CheckpointStore, job: DAPOJob, work: Path, attempt: int, known: Known) -> Restored | None:
     """Bring what the attempt goes on from to `work`; None to start from the model.
 
@@ -41,6 +68,7 @@ def restore(checkpoints: CheckpointStore, job: DAPOJob, work: Path, attempt: int
     are not in the store, SpecError when the job does not fit.
     """
     folder, caches = work / "resume", [path for path, _ in saved_before(work)]
+    probe(checkpoints.store, f"{checkpoints.run_id}/")
     checkpoints.sweep()
     checkpoints.record()  # whoever committed the newest one may have died before it said so
     manifest = checkpoints.restore_newest(folder, job.spec.digest(), ranks(job.spec), caches)

@@ -1,10 +1,18 @@
 """Where checkpoints and samples lie: objects by key, in a folder or in S3, behind one contract."""
 
+import uuid
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from dapo_core.errors import StoreError
-from dapo_core.objectstore.contract import Content, ObjectInfo, ObjectNotFoundError, ObjectStore, measure
+from dapo_core.objectstore.contract import (
+    Content,
+    ObjectInfo,
+    ObjectNotFoundError,
+    ObjectStore,
+    StoreUnreachableError,
+    measure,
+)
 from dapo_core.objectstore.folder import FolderStore
 
 __all__ = [
@@ -13,8 +21,10 @@ __all__ = [
     "ObjectInfo",
     "ObjectNotFoundError",
     "ObjectStore",
+    "StoreUnreachableError",
     "measure",
     "open_store",
+    "probe",
 ]
 
 _READABLE = "write s3://bucket/prefix or file:///folder"
@@ -35,3 +45,14 @@ def open_store(url: str) -> ObjectStore:
     if parts.scheme == "file":
         raise StoreError(f"The store {url!r} is not an absolute folder; write file:///folder.")
     raise StoreError(f"The store {url!r} is of a kind that can not be opened; {_READABLE}.")
+
+
+def probe(store: ObjectStore, prefix: str = "") -> None:
+    """List, write and delete under `prefix`: what would otherwise be found out at the first checkpoint, hours later.
+
+    Raises StoreError with what is missing.
+    """
+    next(iter(store.list(prefix)), None)
+    key = f"{prefix}{uuid.uuid4().hex}.probe"
+    store.put_bytes(key, b"")
+    store.delete(key)

@@ -20,6 +20,10 @@ class ObjectNotFoundError(StoreError):
     """There is no object of this key."""
 
 
+class StoreUnreachableError(StoreError):
+    """The store does not answer, or says that it can not just now: it may in a while."""
+
+
 @dataclass(frozen=True)
 class ObjectInfo:
     """One object as listed: size in bytes, time of its last change in Unix seconds."""
@@ -38,7 +42,8 @@ class Content:
 
 
 class ObjectStore(Protocol):
-    """A store of objects. Methods raise StoreError, for an absent object ObjectNotFoundError."""
+    """A store of objects. Methods raise StoreError: ObjectNotFoundError for an absent object, StoreUnreachableError
+    after having tried for a while."""
 
     @property
     def url(self) -> str:

@@ -28,9 +28,11 @@ PARALLEL_PARTS: Final = 4
 _MAX_PARTS: Final = 10_000
 # A part has to be sent within the time to connect (the client sets no other for sending): 16 MiB in half a minute.
 TIMEOUT: Final = Timeout(connect=30.0, read=60.0)
-# Every request may be repeated: an object that is put again is the same. About half a minute in all.
+# Every request may be repeated: an object that is put again is the same. About half a minute in all; some seconds where
+# nobody answers, for a mistake in the endpoint is told soon, and whoever can wait asks again.
 RETRIES: Final = Retry(
     total=8,
+    connect=4,
     backoff_factor=0.25,
     backoff_max=8.0,
     backoff_jitter=0.5,

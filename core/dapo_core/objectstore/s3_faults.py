@@ -14,7 +14,7 @@ from urllib3.exceptions import TimeoutError as HttpTimeout
 from dapo_core.errors import StoreError
 from dapo_core.objectstore import address as names
 from dapo_core.objectstore.address import Address
-from dapo_core.objectstore.contract import ObjectNotFoundError
+from dapo_core.objectstore.contract import ObjectNotFoundError, StoreUnreachableError
 
 _KEYS: Final = f"{names.ACCESS_KEY} and {names.SECRET_KEY}"
 _EXPIRED: Final = (
@@ -24,7 +24,10 @@ _EXPIRED: Final = (
 _UNKNOWN_KEY: Final = ("the server does not know these credentials", f"correct {_KEYS}")
 _FULL: Final = ("the server's disks are full", "free some space, or keep fewer checkpoints (keepLast, keepBest)")
 _QUOTA: Final = ("the bucket's quota is reached", "raise it, or keep fewer checkpoints (keepLast, keepBest)")
-_BUSY: Final = ("the server is overloaded", "it was tried several times; try again later")
+_LATER: Final = "try again later"
+_START: Final = "correct the endpoint, or start the server"
+_WAIT: Final = (_LATER, _START)  # remedies that may come by themselves
+_BUSY: Final = ("the server is overloaded", _LATER)
 
 # By the code of S3's error document, Amazon's and MinIO's.
 CODES: Final[dict[str, tuple[str, str]]] = {
@@ -53,7 +56,7 @@ CODES: Final[dict[str, tuple[str, str]]] = {
     "SlowDownRead": _BUSY,
     "SlowDownWrite": _BUSY,
     "ServiceUnavailable": _BUSY,
-    "XMinioServerNotInitialized": ("the server is starting", "try again later"),
+    "XMinioServerNotInitialized": ("the server is starting", _LATER),
     "PreconditionFailed": ("it was replaced while it was read", "try again"),
 }
 
@@ -66,14 +69,15 @@ def told(what: str, address: Address, absent: type[StoreError] = ObjectNotFoundE
     except S3Error as error:
         if error.code == "NoSuchKey":
             raise absent(f"{what}: there is no such object.") from error
-        raise StoreError(_sentence(what, _of_code(error, address))) from error
+        raise _told(what, _of_code(error, address)) from error
     except (MinioException, HTTPError, OSError, ValueError) as error:
-        raise StoreError(_sentence(what, _of_error(error, address))) from error
+        raise _told(what, _of_error(error, address)) from error
 
 
-def _sentence(what: str, reason: tuple[str, str]) -> str:
+def _told(what: str, reason: tuple[str, str]) -> StoreError:
     cause, remedy = reason
-    return f"{what}: {cause}; {remedy}."
+    kind = StoreUnreachableError if remedy in _WAIT else StoreError
+    return kind(f"{what}: {cause}; {remedy}.")
 
 
 def _of_code(error: S3Error, address: Address) -> tuple[str, str]:
@@ -93,11 +97,11 @@ def _of_error(error: Exception, address: Address) -> tuple[str, str]:
             f"name the file of its authority in {names.CA_FILE}",
         )
     if isinstance(cause, NameResolutionError | NewConnectionError):
-        return f"{address.endpoint} can not be reached", "correct the endpoint, or start the server"
+        return f"{address.endpoint} can not be reached", _START
     if isinstance(cause, HttpTimeout):
-        return f"{address.endpoint} does not answer in time", "try again later"
+        return f"{address.endpoint} does not answer in time", _LATER
     if isinstance(cause, HTTPError | ConnectionError):
-        return f"the connection to {address.endpoint} broke ({_first_line(cause)})", "try again later"
+        return f"the connection to {address.endpoint} broke ({_first_line(cause)})", _LATER
     if isinstance(cause, ServerError | InvalidResponseError):
         return _of_status(cause, address)
     if isinstance(cause, OSError):

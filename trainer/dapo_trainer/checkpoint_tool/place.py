@@ -1,7 +1,6 @@
 """From what a user names to a run's checkpoints, wherever they lie."""
 
 import logging
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +38,7 @@ class Places:
     @property
     def store_url(self) -> str:
         """Where runs keep their objects unless their job says otherwise."""
-        return self.store or os.environ.get("DAPO_STORE_URL") or Home.find(self.home).store_url
+        return self.store or Home.find(self.home).store_url
 
     def metadata_url(self) -> str | None:
         """None where no run has been recorded yet."""

@@ -1,7 +1,7 @@
 """Where the files of local runs lie.
 
 {home}/dapo.db              metadata of all runs (SQLite)
-{home}/store/{run_id}/      checkpoints and samples, unless the job names another place
+{home}/store/{run_id}/      checkpoints and samples, unless the job or DAPO_STORE_URL names another place
 {home}/{run_id}/job.json    the job as it runs
 {home}/{run_id}/lock        held by the process that works on the run
 {home}/{run_id}/processes.json
@@ -105,7 +105,8 @@ class Home:
 
     @property
     def store_url(self) -> str:
-        return (self.path / "store").as_uri()
+        """Where runs keep their objects unless their job says otherwise: DAPO_STORE_URL, else a folder of this home."""
+        return os.environ.get("DAPO_STORE_URL") or (self.path / "store").as_uri()
 
     def run(self, run_id: str) -> RunFolder:
         return RunFolder(self.path / run_id)

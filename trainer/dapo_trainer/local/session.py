@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 from rich.console import Console
 
 from dapo_core.db import MetadataWriter, RunRow, open_reader, open_writer, upgrade
+from dapo_core.objectstore import open_store, probe
 from dapo_core.spec import DAPOJob
 from dapo_trainer.local.answers import answers
 from dapo_trainer.local.board import Board
@@ -46,9 +47,10 @@ class Show:
 def work_on(home: Home, run: RunFolder, job: DAPOJob, show: Show, command: Sequence[str] = TRAINER) -> int:
     """Train until the run ends or is stopped, tell how it went, and return the exit code of `dapo run`.
 
-    Raises RunBusyError when another process works on the run, StoreError when the metadata store can't be used.
+    Raises RunBusyError when another process works on the run, StoreError when a store can't be used.
     """
     places = Places(home.metadata_url, job.spec.checkpoints.uri or home.store_url)
+    probe(open_store(places.store_url), f"{run.run_id}/")
     with hold(run.lock, run.run_id), stop_requests() as stop:
         run.write_job(job)
         upgrade(places.metadata_url)

@@ -53,4 +53,4 @@ def _save_where_it_stands(trainer: Any, session: Session) -> None:
     if step > session.last_saved:
         trainer.global_steps = step
         trainer._save_checkpoint()
-        session.recorded(step, {})
+        session.saved_after(step)

@@ -44,6 +44,7 @@ class Session:
     last_recorded: int = 0
     last_saved: int = 0
     _unrecorded: dict[int, Path] = field(default_factory=dict)
+    _values: Mapping[str, float] = field(default_factory=dict)
 
     def saved(self, step: int, folder: Path) -> None:
         """verl has written the checkpoint of `step` to `folder`; it is offered to the store once `recorded`."""
@@ -52,9 +53,15 @@ class Session:
 
     def recorded(self, step: int, values: Mapping[str, float]) -> None:
         """The metrics of `step` are on record: its checkpoint, if any, may be committed."""
-        self.last_recorded = step
+        self.last_recorded, self._values = step, values
         if (folder := self._unrecorded.pop(step, None)) is not None:
             self.report.checkpoint(step, folder, values)
+
+    def saved_after(self, step: int) -> None:
+        """The checkpoint of `step`, the last one recorded, was saved after its metrics were: it has them all the
+        same, or it could not be among the best."""
+        assert step == self.last_recorded
+        self.recorded(step, self._values)
 
 
 class Stopped(Exception):
