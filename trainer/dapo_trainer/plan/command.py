@@ -1,17 +1,24 @@
 """The subcommand: reads the job file, composes, prints."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from omegaconf import OmegaConf
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from dapo_core.spec import DAPOJob, field_sources, parse_job, read_mapping
 from dapo_core.spec.parse import absolute_paths
+from dapo_trainer.data.sources import local_path
+from dapo_trainer.plan.accelerators import ACCELERATORS, DEFAULT
+from dapo_trainer.plan.architecture import Architecture, known, of_folder
+from dapo_trainer.plan.duration import Assumptions
+from dapo_trainer.plan.estimate import estimate
 from dapo_trainer.plan.figures import pods, step
+from dapo_trainer.plan.tables import tables
 from dapo_trainer.verl_config import Paths, Placement, compose, overrides
 from dapo_trainer.verl_config.device import detect
 
@@ -38,6 +45,8 @@ def _pods_table(job: DAPOJob) -> Table:
 
 def _step_table(job: DAPOJob) -> Table:
     one, table = step(job.spec), Table(title="One step", title_justify="left", show_header=False)
+    gpus = job.spec.topology.gpus
+    table.add_row("GPUs", f"{gpus:,}" if gpus else "none: on processors")
     table.add_row("prompts x responses", f"{one.prompts:,} x {job.spec.batch.responses_per_prompt} = {one.responses:,}")
     table.add_row("tokens, at most", f"{one.prompt_tokens:,} of prompts, {one.response_tokens:,} of responses")
     table.add_row("updates", f"{one.updates} of {one.responses_per_update:,} responses")
@@ -102,9 +111,64 @@ def _verl_table(job: DAPOJob, placement: Placement) -> Table:
     return table
 
 
+def _architecture(job: DAPOJob) -> Architecture | None:
+    """Of the model on this machine, or of one that the table knows; nothing is fetched."""
+    source = job.spec.model.source
+    return of_folder(local_path(source)) if source.startswith("file:") else known(source)
+
+
+def _estimate(job: DAPOJob, gpu: str, assumptions: Assumptions) -> Iterator[RenderableType]:
+    model = _architecture(job)
+    if not job.spec.topology.trainer.gpus_per_pod:
+        yield Text("Memory and time are estimated for GPUs only, and this job's trainer has none.", "dim")
+    elif model is None:
+        yield Text(
+            f"No estimate of memory and time: the shape of {job.spec.model.source} is not known here. Name the folder "
+            "of a dense Qwen or Llama model.",
+            "dim",
+        )
+    else:
+        config = compose(job.spec, Placement("cuda"), _paths(job))
+        found = estimate(job.spec, config, model, ACCELERATORS[gpu], assumptions)
+        yield from tables(found, job.spec.schedule.steps)
+
+
+def _gpu(name: str) -> str:
+    if name not in ACCELERATORS:
+        raise typer.BadParameter(f"{name} is not known; there are {', '.join(ACCELERATORS)}.")
+    return name
+
+
+_ASSUMED = Assumptions()
+
+
 def plan(
     job_file: Annotated[Path, typer.Argument(help="A DAPOJob as YAML.", metavar="JOB.YAML")],
     full: Annotated[bool, typer.Option("--full", help="Print verl's whole configuration as YAML instead.")] = False,
+    gpu: Annotated[
+        str, typer.Option(callback=_gpu, help=f"Kind of GPU to estimate for: {', '.join(ACCELERATORS)}.")
+    ] = DEFAULT,
+    mfu: Annotated[
+        float, typer.Option(min=0.01, max=1, help="Share of a GPU's speed that updates reach.")
+    ] = _ASSUMED.mfu,
+    mfu_forward: Annotated[
+        float, typer.Option(min=0.01, max=1, help="Share of a GPU's speed that log-probs reach.")
+    ] = _ASSUMED.mfu_forward,
+    bandwidth_share: Annotated[
+        float, typer.Option(min=0.01, max=1, help="Share of a GPU's memory bandwidth that decoding reaches.")
+    ] = _ASSUMED.bandwidth_share,
+    decode_rate: Annotated[
+        float | None, typer.Option(min=1, help="Tokens generated a second and GPU, instead of the bandwidth's.")
+    ] = None,
+    response_share: Annotated[
+        float, typer.Option(min=0.001, max=1, help="Mean response, as a share of batch.maxResponseTokens.")
+    ] = _ASSUMED.response_share,
+    kept_share: Annotated[
+        float, typer.Option(min=0.01, max=1, help="Share of groups that dynamic sampling keeps.")
+    ] = _ASSUMED.kept_share,
+    sync_seconds_per_gb: Annotated[
+        float, typer.Option(min=0, help="Seconds to hand over a GB of weights.")
+    ] = _ASSUMED.sync_seconds_per_gb,
 ) -> None:
     """Show what a job would do, without starting anything."""
     raw = absolute_paths(read_mapping(job_file), job_file.resolve().parent)
@@ -113,7 +177,10 @@ def plan(
     if full:
         print(OmegaConf.to_yaml(compose(job.spec, placement, _paths(job))), end="")
         return
-    verl_table = _verl_table(job, placement)
+    assumptions = Assumptions(
+        mfu, mfu_forward, bandwidth_share, response_share, kept_share, sync_seconds_per_gb, decode_rate
+    )
+    verl_table, estimated = _verl_table(job, placement), list(_estimate(job, gpu, assumptions))
     console = Console()
-    for table in (_pods_table(job), _step_table(job), _sources_table(raw, job), verl_table):
-        console.print(table, "")
+    for part in (_pods_table(job), _step_table(job), *estimated, _sources_table(raw, job), verl_table):
+        console.print(part, "")
