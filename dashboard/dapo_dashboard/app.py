@@ -12,11 +12,12 @@ STYLE = """<style>
 .stMainBlockContainer { padding: 3.4rem clamp(0.7rem, 2.5vw, 3rem) 2rem; }
 .stMainBlockContainer > div > .stVerticalBlock { gap: 0.8rem; }
 </style>"""
-ICON = ":material/monitoring:"
+# From here, not from a font server: the pages ask nobody but their own server for anything.
+ICON = Path(__file__).with_name("icon.svg")
 
 
 def main() -> None:
-    st.set_page_config(page_title="DAPO", page_icon=ICON, layout="wide", initial_sidebar_state="collapsed")
+    st.set_page_config(page_title="DAPO", page_icon=str(ICON), layout="wide", initial_sidebar_state="collapsed")
     st.html(STYLE)
     if session.login_is_set_up() and not st.user.is_logged_in:
         _ask_to_log_in()

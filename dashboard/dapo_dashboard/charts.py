@@ -154,11 +154,12 @@ def _series(line: Line, index: int, view: View, place: _Placing) -> list[Option]
     parts = _band(line, index, view, place, gap)
     # A metric of every tenth step has too few values to average.
     if view.smoothing <= 0 or _usual_distance(line.curve) > 1:
-        return [*parts, base | {"data": _points(line.curve, means, place, gap)}]
+        return [base | {"data": _points(line.curve, means, place, gap)}, *parts]
     raw = {"lineStyle": {"width": 1, "opacity": 0.28, "type": line.dash}, "tooltip": {"show": False}, "silent": True}
     mean = _points(line.curve, smoothed(means, view.smoothing), place, gap)
     faint = base | raw | {"data": _points(line.curve, means, place, gap), "showSymbol": False}
-    return [*parts, faint, base | {"data": mean, "showSymbol": False}]
+    # The legend takes its sign from the first series of a name.
+    return [base | {"data": mean, "showSymbol": False}, faint, *parts]
 
 
 def _style(line: Line, index: int) -> Option:
