@@ -15,7 +15,7 @@ RUN --mount=type=secret,id=indexes --mount=type=secret,id=authorities \
     python3 -m venv /opt/uv && with-indexes /opt/uv/bin/pip install --quiet --no-cache-dir uv==0.13.8 \
     && /opt/uv/bin/uv venv --quiet --python "$(command -v python3)" /opt/dapo \
     && echo /opt/code > "$(/opt/dapo/bin/python -c 'import site; print(site.getsitepackages()[0])')/dapo-code.pth"
-ENV PATH=/opt/uv/bin:/usr/local/bin:/usr/bin:/bin VIRTUAL_ENV=/opt/dapo
+ENV PATH=/opt/uv/bin:/usr/local/bin:/usr/sbin:/usr/bin:/bin VIRTUAL_ENV=/opt/dapo
 
 FROM builder AS code
 ARG VERSION
@@ -57,7 +57,7 @@ RUN --mount=type=secret,id=indexes --mount=type=secret,id=authorities --mount=ty
 FROM ${BASE} AS runtime
 ARG VERSION
 LABEL org.opencontainers.image.title="DAPO platform" org.opencontainers.image.version="${VERSION}"
-ENV PATH=/opt/code/bin:/opt/dapo/bin:/usr/local/bin:/usr/bin:/bin PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+ENV PATH=/opt/code/bin:/opt/dapo/bin:/usr/local/bin:/usr/sbin:/usr/bin:/bin PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 RUN useradd --uid 1000 --user-group --no-create-home --home-dir /var/lib/dapo dapo && mkdir -p /var/lib/dapo \
     && chown dapo:dapo /var/lib/dapo
 USER 1000:1000

@@ -18,7 +18,7 @@ CPU := --override requirements/cpu-overrides.txt
 export RUFF_CACHE_DIR := $(CURDIR)/.dapo/ruff
 export HYPOTHESIS_STORAGE_DIRECTORY := $(CURDIR)/.dapo/hypothesis
 
-.PHONY: all help setup demo test lint format verify generate lock clean
+.PHONY: all help setup demo test lint format verify generate lock clean cluster cluster-down images e2e
 .DEFAULT_GOAL := all
 
 all: lint test ## lint and test; what bare `make` does
@@ -48,9 +48,11 @@ format: setup ## write the sources the way lint wants them
 
 verify: setup ## prove that generated files (CRD, docs/reference.md) are what the models make
 	$(BIN)/python -m dapo_core.generate --check
+	$(BIN)/python scripts/chart_readme.py --check
 
 generate: setup ## write the generated files
 	$(BIN)/python -m dapo_core.generate --write
+	$(BIN)/python scripts/chart_readme.py --write
 
 lock: ## the locked requirement files; UPGRADE=1 moves to the newest versions
 	$(COMPILE) $(CPU) --extra cpu --extra dev --extra operator --extra dashboard -o requirements/dev.txt
@@ -62,6 +64,9 @@ lock: ## the locked requirement files; UPGRADE=1 moves to the newest versions
 
 cluster: ## a Kubernetes to try things on: kind where Docker is, else processes; DAPO_CLUSTER=existing takes $$KUBECONFIG
 	@scripts/cluster.sh up
+
+images: ## the platform's images, by docker or buildah
+	@scripts/images.sh
 
 cluster-down: ## end that cluster and remove all of it
 	@scripts/cluster.sh down

@@ -1,14 +1,14 @@
 # Sourced by images.sh: the image that the others start from.
 
-readonly REGISTRY_BASE=docker.io/library/python:3.11-slim-bookworm
+readonly PUBLIC_BASE=python:3.11-slim-bookworm
 readonly OWN_BASE=localhost/dapo-base:bookworm-1
 
 find_base() {
     BASE=${DAPO_BASE:-}
     [ -z "$BASE" ] || return 0
     if have_image $OWN_BASE; then BASE=$OWN_BASE && return; fi
-    if have_image $REGISTRY_BASE || timeout 60 "${BUILDER[@]}" pull -q $REGISTRY_BASE >/dev/null 2>&1; then
-        BASE=$REGISTRY_BASE && return
+    if timeout 60 "${BUILDER[@]}" pull -q "$TRANSPORT$PUBLIC_BASE" >/dev/null 2>&1; then
+        BASE=$TRANSPORT$PUBLIC_BASE && return
     fi
     [ "$KIND_OF_BUILDER" = buildah ] || fail "no registry answers: name a base image in DAPO_BASE"
     say "no registry answers: making a base image with debootstrap"
@@ -22,7 +22,7 @@ make_base() {
     local folder=$HOME_FOLDER/base
     rm -rf "$folder"
     debootstrap --variant=minbase --include=ca-certificates,python3,python3-venv bookworm "$folder" \
-        "${DAPO_DEBIAN_MIRROR:-http://deb.debian.org/debian}" >"$HOME_FOLDER/base.log" 2>&1 ||
+        ${DAPO_DEBIAN_MIRROR:+"$DAPO_DEBIAN_MIRROR"} >"$HOME_FOLDER/base.log" 2>&1 ||
         fail "debootstrap failed: $(tail -1 "$HOME_FOLDER/base.log")"
     rm -rf "$folder"/var/{cache/apt,log}/* "$folder"/var/lib/apt/lists/* "$folder"/usr/share/{doc,man,info,locale}/*
     mkdir -p "$folder/var/cache/apt/archives/partial" "$folder/var/lib/apt/lists/partial"

@@ -6,14 +6,14 @@ TAG=${DAPO_TAG:-$VERSION}
 
 find_builder() {
     if docker info >/dev/null 2>&1; then
-        KIND_OF_BUILDER=docker BUILDER=(docker)
+        KIND_OF_BUILDER=docker TRANSPORT='' BUILDER=(docker)
         return
     fi
     [ "$(id -u)" = 0 ] || fail "no Docker daemon answers, and buildah needs root: start Docker, or use sudo"
     debian buildah=buildah
     # crun and user namespaces are for rootless builds; as root a chroot is all that a RUN line needs.
     export BUILDAH_ISOLATION=chroot
-    KIND_OF_BUILDER=buildah
+    KIND_OF_BUILDER=buildah TRANSPORT=docker://
     BUILDER=(buildah --root "$HOME_FOLDER/storage" --runroot "/run/dapo-images" --storage-driver overlay)
 }
 

@@ -86,6 +86,14 @@ helm.sh/resource-policy: keep
   podSelector:
     matchExpressions:
       - {key: dapo.io/job, operator: Exists}
+- namespaceSelector:
+    matchExpressions:
+      - {key: kubernetes.io/metadata.name, operator: In, values: {{ toJson .namespaces }}}
+  podSelector:
+    matchLabels:
+      app.kubernetes.io/name: dapo
+    matchExpressions:
+      - {key: app.kubernetes.io/component, operator: In, values: [demo, test]}
 {{- end }}
 {{- end }}
 {{- define "dapo.own" }}

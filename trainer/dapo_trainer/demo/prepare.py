@@ -64,6 +64,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--store", help="s3://bucket/prefix or file:///folder to copy them to")
+    parser.add_argument("--steps", type=int, default=WARM_START_STEPS, help="batches of the warm start")
     arguments = parser.parse_args()
     store = open_store(arguments.store) if arguments.store else None
     if store is not None and store.exists(DONE):
@@ -71,7 +72,7 @@ def main() -> None:
         return
     if not (arguments.folder / DONE).exists():
         print(f"Making a small model and its data in {arguments.folder} (about a minute, once).")
-        prepare(arguments.folder, arguments.seed)
+        prepare(arguments.folder, arguments.seed, arguments.steps)
     if store is not None:
         copy(arguments.folder, store)
 
