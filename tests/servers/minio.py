@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from minio import Minio
 from minio.credentials import AssumeRoleProvider, StaticProvider
-from minio.error import MinioException
+from minio.error import MinioAdminException, MinioException
 from minio.minioadmin import MinioAdmin
 
 from servers.ports import free_port
@@ -56,7 +56,11 @@ class MinioServer:
 
     def start(self) -> None:
         self.process.start()
-        self.process.wait_until(self._ready, READY_SECONDS)
+        try:
+            self.process.wait_until(self._ready, READY_SECONDS)
+        except BaseException:
+            self.process.kill()
+            raise
 
     def stop(self) -> None:
         self.process.stop()
@@ -117,7 +121,7 @@ class MinioServer:
 
     def _ready(self) -> bool:
         # It answers before its disks and its users are there.
-        with suppress(urllib3.exceptions.HTTPError, MinioException):
+        with suppress(urllib3.exceptions.HTTPError, MinioException, MinioAdminException):
             self.client.list_buckets()
             self.admin.user_list()
             return True

@@ -1,6 +1,8 @@
 """Checkpoints: whole or absent, never resumed from when damaged, kept and removed by rule."""
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +17,7 @@ from store_fakes import MemoryStore, Notebook
 from dapo_core.errors import CheckpointError, StoreError
 from dapo_core.manifest import parse
 from dapo_core.naming import checkpoint_prefix, manifest_key
-from dapo_core.objectstore import FolderStore, ObjectStore
+from dapo_core.objectstore import FolderStore, ObjectStore, open_store
 from dapo_core.resume import pick
 from dapo_core.retention import Retention
 from dapo_trainer.checkpoints import CheckpointStore
@@ -110,6 +112,11 @@ DAMAGES: dict[str, tuple[str, Callable[[bytes], bytes] | None, str]] = {
         "manifest.json",
         lambda data: data.replace(b"data.pt", b"../../x"),
         "outside of the checkpoint",
+    ),
+    "a manifest without a sum": (
+        "manifest.json",
+        lambda data: re.sub(rb'"sha256": "..', b'"sha256": "//', data),
+        "is no SHA-256",
     ),
     "a manifest that is a list": ("manifest.json", lambda data: b"[]", "manifest.json is damaged"),
 }
@@ -209,7 +216,7 @@ def cut_after(count: int) -> Callable[[str, str], None]:
     return fault
 
 
-@pytest.mark.parametrize("count", range(12))
+@pytest.mark.parametrize("count", range(14))
 def test_wherever_an_upload_is_cut_the_one_before_stays(count: int, tmp_path: Path) -> None:
     store = MemoryStore()
     checkpoints = CheckpointStore(store, "r")
@@ -226,10 +233,18 @@ def test_wherever_an_upload_is_cut_the_one_before_stays(count: int, tmp_path: Pa
     checkpoints.restore(found, tmp_path / "restored")
 
 
-def test_killed_while_committing(tmp_path: Path) -> None:
-    store, delays = FolderStore(tmp_path / "store"), [0.0, 0.02, 0.05, 0.1, 0.15, 0.2]
+@pytest.mark.parametrize("place", ["folder", "S3"])
+def test_killed_while_committing(
+    place: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = (tmp_path / "store").as_uri()
+    if place == "S3":
+        url, environment = request.getfixturevalue("s3")
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+    store, delays = open_store(url), [0.0, 0.02, 0.05, 0.1, 0.15, 0.2]
     for turn, delay in enumerate(delays):
-        arguments = [store.url, str(tmp_path / f"local-{turn}"), str(turn * 1000 + 1)]
+        arguments = [url, str(tmp_path / f"local-{turn}"), str(turn * 1000 + 1)]
         process = subprocess.Popen([sys.executable, str(COMMITTING), *arguments], stdout=subprocess.PIPE)
         assert process.stdout is not None
         process.stdout.readline()
@@ -243,8 +258,84 @@ def test_killed_while_committing(tmp_path: Path) -> None:
         assert (found.step if found else 0) >= max(told, default=0) and notes.events == []
     checkpoints = CheckpointStore(store, "r")
     checkpoints.sweep(grace_seconds=0)
-    left = {path.parent.name for path in store.root.rglob("*") if path.is_file()}
-    assert left == {f"step-{step:06d}" for step in checkpoints.steps()}
+    left = {key.split("/")[2] for key in (info.key for info in store.list(""))}
+    shared = {"shared"} if checkpoints.steps() else set()
+    assert left == {f"step-{step:06d}" for step in checkpoints.steps()} | shared
+
+
+# What checkpoints have in common
+
+
+def with_tokenizer(folder: Path, step: int, tokenizer: bytes = b"{}") -> Path:
+    made = local(folder, step)
+    (made / "tokenizer.json").write_bytes(tokenizer)
+    return made
+
+
+def shared_keys(store: ObjectStore) -> list[str]:
+    return [info.key for info in store.list("r/checkpoints/shared/")]
+
+
+def test_what_does_not_change_is_stored_once(tmp_path: Path) -> None:
+    store = MemoryStore()
+    checkpoints = CheckpointStore(store, "r")
+    for step in (5, 10, 15):
+        checkpoints.commit(step, with_tokenizer(tmp_path, step), attempt=1, spec_digest="d")
+    puts = [key for operation, key in store.log if operation == "put" and "/shared/" in key]
+    assert len(puts) == 1 and shared_keys(store) == puts
+    for step in (5, 15):
+        checkpoints.restore(checkpoints.manifest(step), tmp_path / "restored")
+        assert (tmp_path / "restored" / "tokenizer.json").read_bytes() == b"{}"
+    checkpoints.verify(checkpoints.manifest(10))
+
+
+def test_shared_files_go_with_the_last_checkpoint_that_names_them(checkpoints: CheckpointStore, tmp_path: Path) -> None:
+    for step, tokenizer in ((5, b"old"), (10, b"new"), (15, b"new")):
+        checkpoints.commit(step, with_tokenizer(tmp_path, step, tokenizer), attempt=1, spec_digest="d")
+    assert len(shared_keys(checkpoints.store)) == 2
+    checkpoints.retain(Retention(keep_last=1))
+    assert [leftover.kind for leftover in checkpoints.leftovers(grace_seconds=0)] == ["Unused"]
+    assert checkpoints.leftovers() == [], "an upload may be about to name it"
+    checkpoints.sweep(grace_seconds=0)
+    assert len(shared_keys(checkpoints.store)) == 1
+    assert checkpoints.pick() is not None
+
+
+def test_nothing_shared_goes_while_a_manifest_can_not_be_read(checkpoints: CheckpointStore, tmp_path: Path) -> None:
+    for step in (5, 10):
+        checkpoints.commit(step, with_tokenizer(tmp_path, step, b"%d" % step), attempt=1, spec_digest="d")
+    harm(checkpoints.store, 5, "manifest.json", lambda data: data[:20])
+    checkpoints.sweep(grace_seconds=0)
+    assert len(shared_keys(checkpoints.store)) == 2
+
+
+def test_a_checkpoint_of_the_first_version_is_read(checkpoints: CheckpointStore, tmp_path: Path) -> None:
+    save(checkpoints, tmp_path, 5)
+
+    def older(data: bytes) -> bytes:
+        body = json.loads(data) | {"version": 1}
+        for entry in body["files"]:
+            del entry["shared"]
+        return json.dumps(body).encode()
+
+    harm(checkpoints.store, 5, "manifest.json", older)
+    assert checkpoints.restore_newest(tmp_path / "restored") is not None
+
+
+def test_files_of_other_machines_belong_to_the_checkpoint(checkpoints: CheckpointStore, tmp_path: Path) -> None:
+    other = CheckpointStore(checkpoints.store, "r")
+    (tmp_path / "there" / "actor").mkdir(parents=True)
+    (tmp_path / "there" / "actor" / "model_world_size_2_rank_1.pt").write_bytes(b"1")
+    checkpoints.commit(
+        5,
+        local(tmp_path, 5),
+        attempt=1,
+        spec_digest="d",
+        elsewhere=lambda step, _folder: other.put_files(step, tmp_path / "there"),
+    )
+    manifest = checkpoints.manifest(5)
+    assert manifest.ranks == 2 and len(manifest.files) == 3
+    checkpoints.verify(manifest)
 
 
 # Keeping

@@ -19,6 +19,7 @@ for step in range(int(first), int(first) + 1000):
     folder.mkdir(parents=True)
     for name in ("a", "b", "c"):
         (folder / name).write_bytes(os.urandom(100_000))
+    (folder / "tokenizer.json").write_bytes(b"{}")
     checkpoints.commit(step, folder, attempt=1, spec_digest="d", give=step % 2 == 0)
     os.write(1, b"%d\n" % step)
     checkpoints.retain(Retention(keep_last=3))
