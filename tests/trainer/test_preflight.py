@@ -340,6 +340,11 @@ class TestJob:
             ("reward_broken:one", "RuntimeError: no licence for this module"),
             ("reward_functions:missing", "AttributeError: module 'reward_functions' has no attribute 'missing'"),
             ("reward_functions:number", "TypeError: number is int, no function"),
+            (
+                "reward_functions:narrow",
+                "TypeError: narrow(answer: str) -> float cannot be called as narrow(response, truth, prompt=...): "
+                "too many positional arguments",
+            ),
             ("reward_exiting:one", "its import ends with 5"),
         ],
     )

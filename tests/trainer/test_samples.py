@@ -10,7 +10,7 @@ from dapo_core.errors import StoreError
 from dapo_core.objectstore import FolderStore
 from dapo_trainer.samples import MAX_CHARACTERS, MAX_ROWS, Sample, SampleLog, read_samples, to_parquet
 
-SAMPLE = Sample("2+2=", "4 \u2713\n", "4", 1.0, 1.0, 3, False)
+SAMPLE = Sample("2+2=", "4 \u2713\n", "4", 1.0, 1.0, 3, False, '{"steps": 2}')
 
 
 def test_samples_come_back(tmp_path: Path) -> None:
@@ -33,6 +33,7 @@ def test_the_columns() -> None:
         "accuracy double",
         "length int64",
         "truncated bool",
+        "details string",
     ]
     assert to_parquet([]) != b""
 

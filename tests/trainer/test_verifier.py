@@ -52,11 +52,14 @@ def verdicts(function: str, responses: list[str], timeout: float = 20.0, start: 
     return with_verifier(function, work, timeout, start=start)
 
 
+DETAILS = {"note": "short", "steps": 3, "share": 0.5, "boxed": True, "parts": "[1, 2]", "long": "x" * 300}
+
+
 @pytest.mark.parametrize(
     ("function", "verdict"),
     [
         pytest.param("right_when_equal", Verdict(1.0, True), id="a number"),
-        pytest.param("details", Verdict(0.25, True, "p:yes"), id="a mapping"),
+        pytest.param("details", Verdict(0.25, True, "p:yes", details=DETAILS), id="a mapping"),
         pytest.param("flag", Verdict(1.0, True), id="true"),
         pytest.param("chatty", Verdict(0.0, False), id="prints and reads"),
     ],
@@ -123,6 +126,7 @@ def test_a_memory_bomb_costs_one_response() -> None:
         pytest.param("no_such_module:one", "no_such_module:one can not be imported", id="no such module"),
         pytest.param("reward_functions:missing", "reward_functions:missing can not be imported", id="no such function"),
         pytest.param("reward_functions:number", "reward_functions:number can not be imported", id="no function"),
+        pytest.param("reward_functions:narrow", "reward_functions:narrow can not be imported", id="other parameters"),
         pytest.param("reward_exiting:one", "reward_exiting:one can not be imported", id="exits"),
     ],
 )

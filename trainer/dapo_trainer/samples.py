@@ -24,7 +24,10 @@ _CUT: Final = " [...]"
 
 @dataclass(frozen=True)
 class Sample:
-    """One response. `length` is in tokens; `truncated`: it ran into the limit; `reward` is after shaping."""
+    """One response. `length` is in tokens; `truncated`: it ran into the limit; `reward` is after shaping.
+
+    `details`: what a custom reward said of it besides the score, as a JSON object; empty when it said nothing.
+    """
 
     prompt: str
     response: str
@@ -33,6 +36,7 @@ class Sample:
     accuracy: float
     length: int
     truncated: bool
+    details: str = ""
 
 
 class SampleJournal(Protocol):
@@ -56,6 +60,7 @@ def to_parquet(samples: Sequence[Sample]) -> bytes:
         "accuracy": pa.array([sample.accuracy for sample in samples], pa.float64()),
         "length": pa.array([sample.length for sample in samples], pa.int64()),
         "truncated": pa.array([sample.truncated for sample in samples], pa.bool_()),
+        "details": pa.array([_cut(sample.details) for sample in samples], pa.string()),
     }
     sink = io.BytesIO()
     pq.write_table(pa.table(columns), sink, compression="zstd")

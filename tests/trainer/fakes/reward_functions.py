@@ -17,7 +17,12 @@ def right_when_equal(response: str, truth: str, prompt: str = "") -> float:
 
 
 def details(response: str, truth: str, prompt: str = "") -> dict[str, Any]:
-    return {"score": 0.25, "correct": response == truth, "predicted": f"{prompt}{response}", "note": "ignored"}
+    more = {"note": "short", "steps": 3, "share": 0.5, "boxed": True, "parts": [1, 2], "long": "x" * 1000}
+    return {"score": 0.25, "correct": response == truth, "predicted": f"{prompt}{response}", **more}
+
+
+def narrow(answer: str) -> float:
+    return 1.0
 
 
 def flag(response: str, truth: str, prompt: str = "") -> bool:

@@ -7,7 +7,8 @@ from typing import Any
 
 from dapo_core.errors import DataError
 from dapo_trainer.data.tokens import Counter
-from dapo_trainer.rewards.answers import as_integer
+from dapo_trainer.rewards.answers import TAIL_CHARACTERS
+from dapo_trainer.rewards.expressions import balanced
 
 SHOWN_PROBLEMS = 5
 Row = dict[str, Any]
@@ -67,9 +68,15 @@ def _problem(row: Row, reward_type: str) -> str | None:
     label = holder.get("ground_truth") if isinstance(holder, dict) else None
     if label is None or not str(label).strip():
         return "column reward_model.ground_truth: it is empty"
-    if reward_type == "math" and as_integer(str(label)) is None:
-        return f"column reward_model.ground_truth: {str(label)[:40]!r} is no integer, which `reward.type: math` needs"
-    return None
+    reason = _unanswerable(str(label)) if reward_type == "math" else None
+    return None if reason is None else f"column reward_model.ground_truth: {str(label)[:40]!r} {reason}"
+
+
+def _unanswerable(label: str) -> str | None:
+    """Why no answer could ever be right under `reward.type: math`."""
+    if len(label.strip()) > TAIL_CHARACTERS:
+        return f"has more than the {TAIL_CHARACTERS} characters that `reward.type: math` reads of a response"
+    return None if balanced(label) else "has braces that do not match, which `reward.type: math` cannot read"
 
 
 def _refuse(file: PromptFile, problems: Sequence[tuple[int, str]]) -> None:

@@ -8,7 +8,7 @@ from dapo_trainer.rewards.verdict import Verdict, right_or_wrong
 TAIL_CHARACTERS = 300
 _STATEMENT = re.compile(r"answer\s*:", re.IGNORECASE)
 # Groups of three digits may be set apart; a comma or space anywhere else separates two answers.
-_INTEGER = re.compile(r"([+-]?)(\d+|\d{1,3}(?:[, ]\d{3})+)(?:\.0*)?", re.ASCII)
+_INTEGER = re.compile(r"([+-]?)(\d+|[1-9]\d{0,2}(?:[, ]\d{3})+)(?:\.0*)?", re.ASCII)
 _BOXED = re.compile(r"\\?boxed\{(.*)\}")
 _DRESSING = str.maketrans({"$": None, "*": None, "\N{MINUS SIGN}": "-", "\N{NO-BREAK SPACE}": " "})
 _LATEX = {"{,}": ",", "\\,": ",", "\\!": "", "\\(": "", "\\)": "", "\\[": "", "\\]": "", "\\ ": " "}
@@ -44,7 +44,10 @@ def exact(response: str, truth: str) -> Verdict:
 
 
 def math(response: str, truth: str) -> Verdict:
-    """Right when the stated answer is the integer `truth` (the paper's data has integer answers, section 3.5)."""
+    """Right when the stated answer is the integer `truth` (the paper's data has integer answers, section 3.5).
+
+    Where the truth is no integer, `scorer` asks `expressions` and `algebra` instead.
+    """
     stated = stated_answer(response)
     answer = None if stated is None else as_integer(stated)
     return right_or_wrong(answer is not None and answer == as_integer(truth), None if answer is None else str(answer))

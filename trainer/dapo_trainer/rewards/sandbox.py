@@ -1,7 +1,8 @@
 """The other side of the verifier: a small process that imports the user's function and answers one check at a time.
 
-Protocol: one JSON line in ({prompt, response, truth}), one out ({score, correct, predicted} or {failure}; with `spent`
-when this process should not be asked again). Run as `python -m dapo_trainer.rewards.sandbox module:name memory_mib`.
+Protocol: one JSON line in ({prompt, response, truth}), one out ({score, correct, predicted, details} or {failure}; with
+`spent` when this process should not be asked again).
+Run as `python -m dapo_trainer.rewards.sandbox module:name memory_mib`.
 """
 
 import json
@@ -10,11 +11,12 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
 from dapo_trainer.local.kernel import signal_at_death_of
+from dapo_trainer.rewards.custom import check_signature, details_of
 
 PREDICTED_CHARACTERS = 300
 
@@ -25,17 +27,19 @@ def load(module_and_name: str) -> Callable[..., Any]:
     function: Callable[..., Any] = getattr(import_module(module), name)
     if not callable(function):
         raise TypeError(f"{name} is {type(function).__name__}, no function")
+    check_signature(function, name)
     return function
 
 
 def answer(function: Callable[..., Any], request: dict[str, str]) -> dict[str, Any]:
-    """One check: a number is a score (right when above 0); a mapping may say `score`, `correct` and `predicted`."""
+    """One check: a number is a score (right when above 0); a mapping is a `custom.Judgement`."""
     try:
         returned = function(request["response"], request["truth"], prompt=request["prompt"])
-        fields = returned if isinstance(returned, dict) else {"score": returned}
+        fields = returned if isinstance(returned, Mapping) else {"score": returned}
         score, predicted = float(fields["score"]), fields.get("predicted")
         correct = bool(fields.get("correct", score > 0))
         said = None if predicted is None else str(predicted)[:PREDICTED_CHARACTERS]
+        details = details_of(fields)
     except MemoryError:
         # Whatever holds the memory may hold it for ever, and the next response is not to pay for it.
         return {"failure": "MemoryError: over the memory limit of the reward process", "spent": True}
@@ -43,7 +47,7 @@ def answer(function: Callable[..., Any], request: dict[str, str]) -> dict[str, A
         return {"failure": f"{type(error).__name__}: {error}"}
     if not math.isfinite(score):
         return {"failure": f"the score is {score}"}
-    return {"score": score, "correct": correct, "predicted": said}
+    return {"score": score, "correct": correct, "predicted": said, "details": details}
 
 
 def _limit_memory(mebibytes: int) -> None:

@@ -5,10 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dapo_trainer.rewards.answers import RULES
+from dapo_trainer.rewards.answers import RULES, as_integer, math, stated_answer
+from dapo_trainer.rewards.expressions import plain, settled
 from dapo_trainer.rewards.overlong import SoftPenalty
-from dapo_trainer.rewards.verdict import Verdict
+from dapo_trainer.rewards.verdict import Verdict, right_or_wrong
 from dapo_trainer.rewards.verifier import Verifier
+
+ALGEBRA = "dapo_trainer.rewards.algebra:equal"
 
 
 @dataclass(frozen=True)
@@ -26,23 +29,40 @@ class Scorer:
     def __init__(self, settings: Mapping[str, Any]) -> None:
         reward, penalty = settings["reward"], settings["overlong"]["penalty"]
         self._rule: Callable[[str, str], Verdict] | None = RULES.get(reward["type"])
-        self._verifier = None if self._rule else Verifier(reward["module"], float(reward["timeout_seconds"]))
+        # Its processes start with the first check that needs them: integers never do.
+        self._verifier = Verifier(reward["module"] or ALGEBRA, float(reward["timeout_seconds"]))
         self._penalty = SoftPenalty(**penalty) if penalty else None
         self._count_failures = reward["on_timeout"] == "Wrong"
 
     async def score(self, prompt: str, responses: Sequence[str], lengths: Sequence[int], truth: str) -> list[Scored]:
         """One result a response; `lengths` in tokens."""
-        if self._rule is not None:
-            verdicts = [self._rule(response, truth) for response in responses]
-        else:
-            assert self._verifier is not None
-            verdicts = await asyncio.gather(*(self._verifier.check(prompt, r, truth) for r in responses))
+        verdicts = await self._verdicts(prompt, responses, truth)
         return [self._weigh(verdict, tokens) for verdict, tokens in zip(verdicts, lengths, strict=True)]
+
+    async def _verdicts(self, prompt: str, responses: Sequence[str], truth: str) -> Sequence[Verdict]:
+        if self._rule is None:
+            return await asyncio.gather(*(self._verifier.check(prompt, r, truth) for r in responses))
+        if self._rule is math and as_integer(truth) is None:
+            return await self._expressions(responses, truth)
+        return [self._rule(response, truth) for response in responses]
+
+    async def _expressions(self, responses: Sequence[str], truth: str) -> Sequence[Verdict]:
+        """Each distinct answer of the group is judged once: what text does not settle takes milliseconds."""
+        stated = [stated_answer(response) for response in responses]
+        distinct = list(dict.fromkeys(answer for answer in stated if answer is not None))
+        found = await asyncio.gather(*(self._expression(answer, truth) for answer in distinct))
+        verdicts = dict(zip(distinct, found, strict=True))
+        return [right_or_wrong(False, None) if answer is None else verdicts[answer] for answer in stated]
+
+    async def _expression(self, answer: str, truth: str) -> Verdict:
+        right = settled(answer, truth)
+        if right is None:
+            return await self._verifier.check("", answer, truth)
+        return right_or_wrong(right, plain(answer))
 
     def _weigh(self, verdict: Verdict, tokens: int) -> Scored:
         penalty = self._penalty(tokens) if self._penalty else 0.0
         return Scored(verdict, verdict.score + penalty, verdict.failure is None or self._count_failures)
 
     async def close(self) -> None:
-        if self._verifier is not None:
-            await self._verifier.close()
+        await self._verifier.close()

@@ -1,6 +1,9 @@
 """What a check says of one response."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from dapo_trainer.rewards.custom import Detail
 
 
 @dataclass(frozen=True)
@@ -8,13 +11,14 @@ class Verdict:
     """`score`: the reward before length penalties; `predicted`: the answer that was read, for maj@k.
 
     `failure` is set when the check failed for reasons of its own (a crash, a hang, NaN): then nothing is known of
-    the response, and `reward.onTimeout` says what becomes of it.
+    the response, and `reward.onTimeout` says what becomes of it. `details`: what else a custom reward said.
     """
 
     score: float
     correct: bool
     predicted: str | None = None
     failure: str | None = None
+    details: Mapping[str, Detail] = field(default_factory=dict)
 
 
 def right_or_wrong(correct: bool, predicted: str | None) -> Verdict:

@@ -5,6 +5,7 @@ score its responses); generation is vLLM's, and a group's tensors go to Transfer
 """
 
 import asyncio
+import json
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -44,7 +45,8 @@ class Answer:
 
     def sample(self, question: str, truth: str) -> Sample:
         verdict, reward = self.scored.verdict, self.scored.reward
-        return Sample(question, self.text, truth, reward, float(verdict.correct), self.tokens, self.truncated)
+        details = json.dumps(verdict.details) if verdict.details else ""
+        return Sample(question, self.text, truth, reward, float(verdict.correct), self.tokens, self.truncated, details)
 
 
 class GroupAgentLoopManager:

@@ -1,0 +1,105 @@
+"""Answers judged a second: the rules, a function of one's own in killable processes, and the algebra library there.
+
+    python benchmarks/verifier.py [--answers 10000] [--json FILE]
+
+Responses are 800 characters and come in groups of 16, as a step hands them over. Start-up of processes is not counted.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from dapo_trainer.rewards.scorer import Scorer
+
+GROUP = 16
+WANTED = 2000.0  # answers a second, on two processors
+WORKING = "We add the parts and look at what is left over. " * 16
+Group = tuple[list[str], str]
+
+
+def equal(response: str, truth: str, *, prompt: str) -> float:
+    """The simplest reward of one's own: what it takes is the way to its process and back."""
+    return 1.0 if response.rpartition("Answer: ")[2] == truth else -1.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--answers", type=int, default=10_000)
+    parser.add_argument("--json", type=Path, help="also write the figures here")
+    options = parser.parse_args()
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    figures: dict[str, Any] = {"processors": len(os.sched_getaffinity(0))}
+    for name, (make, reward, share) in CASES.items():
+        count = int(options.answers * share)
+        figures[f"{name} (answers/s)"] = round(asyncio.run(rate(groups(make, count), reward)))
+    for name, value in figures.items():
+        print(f"{name:<72}{value:>10,}")
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=2) + "\n")
+    slow = [name for name, (*_, share) in CASES.items() if share == 1 and figures[f"{name} (answers/s)"] < WANTED]
+    if slow:
+        sys.exit(f"below {WANTED:,.0f} answers a second: {', '.join(slow)}")
+
+
+async def rate(work: list[Group], reward: dict[str, Any]) -> float:
+    """Answers a second, with as many groups under way as a step has."""
+    scorer = Scorer({"reward": BASE | reward, "overlong": {"filter": True, "penalty": None}})
+    try:
+        await asyncio.gather(*(scorer.score("", ["Answer: y^2+y"], [1], "y(y+1)") for _ in range(4)))
+        began = time.perf_counter()
+        scored = await asyncio.gather(
+            *(scorer.score("", answers, [200] * len(answers), truth) for answers, truth in work)
+        )
+        took = time.perf_counter() - began
+    finally:
+        await scorer.close()
+    failed = [one.verdict.failure for group in scored for one in group if one.verdict.failure is not None]
+    assert not failed, failed[0]
+    return sum(len(answers) for answers, _ in work) / took
+
+
+def groups(make: Callable[[Random], tuple[str, str]], count: int) -> list[Group]:
+    """Half of the answers of a group are right, the others are another prompt's."""
+    random, made = Random(0), []
+    for _ in range(count // GROUP):
+        right, truth = make(random)
+        answers = [right if random.random() < 0.5 else make(random)[0] for _ in range(GROUP)]
+        made.append(([f"{WORKING}\nAnswer: {answer}" for answer in answers], truth))
+    return made
+
+
+def integer(random: Random) -> tuple[str, str]:
+    value = random.randint(-999, 9999)
+    return random.choice([f"{value}", f"${value}$", f"\\boxed{{{value}}}", f"{value:,}"]), str(value)
+
+
+def fraction(random: Random) -> tuple[str, str]:
+    above, below = random.randint(1, 40), random.randint(2, 40)
+    return random.choice([f"{above}/{below}", f"$\\dfrac{{{above}}}{{{below}}}$"]), f"\\frac{{{above}}}{{{below}}}"
+
+
+def expression(random: Random) -> tuple[str, str]:
+    a, b = random.randint(2, 60), random.randint(2, 60)
+    return f"\\sqrt{{{a}}}\\cdot\\frac{{1}}{{{b}}}", f"\\frac{{\\sqrt{{{a}}}}}{{{b}}}"
+
+
+BASE = {"type": "math", "module": None, "timeout_seconds": 60.0, "on_timeout": "Exclude"}
+# What is made, how it is judged, and the share of the answers that is enough for a rate.
+CASES: dict[str, tuple[Callable[[Random], tuple[str, str]], dict[str, Any], float]] = {
+    "math, integers: the paper's rule": (integer, {}, 1),
+    "math, fractions: settled as numbers": (fraction, {}, 1),
+    "exact": (integer, {"type": "exact"}, 1),
+    "custom, in its processes": (integer, {"type": "custom", "module": "verifier:equal"}, 1),
+    "math, expressions: the algebra library in its processes": (expression, {}, 0.1),
+}
+
+
+if __name__ == "__main__":
+    main()
