@@ -57,22 +57,36 @@ def runs(
 
 
 def show(
-    run: Annotated[str, typer.Argument(help="Run, or job: then its newest run.", metavar="RUN")],
+    run: Annotated[
+        str, typer.Argument(help="Run, or job: then its newest run; or a model that was evaluated.", metavar="RUN")
+    ],
     home: HomeOption = None,
     metadata: UrlOption = None,
     events: Annotated[int, typer.Option(help="How many events, newest last.", min=0)] = 10,
     as_json: JsonOption = False,
 ) -> None:
     """Show one run: progress, attempts, checkpoints and events."""
+    from dapo_core.evaluation_table import evaluations_table
     from dapo_core.run_page import load, page
 
-    reader = _reader(home, metadata)
+    reader, console = _reader(home, metadata), Console()
+    if reader.run(run) is None and (found := reader.evaluations(subject=_subject(run))):
+        # No run, but a model that was evaluated.
+        if as_json:
+            _print_json([asdict(row) for row in found])
+        else:
+            console.print(evaluations_table(found))
+        return
     record = load(reader, find_run(reader, run), events)
     if as_json:
         _print_json(asdict(record))
     else:
-        console = Console()
         console.print(*page(record, time.time(), console.width), sep="\n")
+
+
+def _subject(text: str) -> str:
+    """A model as `dapo evaluate` has recorded it: a URI, also of a folder."""
+    return text if "://" in text else Path(text).expanduser().resolve().as_uri()
 
 
 def find_run(reader: MetadataReader, name: str) -> RunRow:

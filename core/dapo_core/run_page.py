@@ -10,6 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from dapo_core.db import AttemptRow, CheckpointRow, CurvePoint, EventRow, MetadataReader, RunRow
+from dapo_core.db.evaluations import EvaluationRow
+from dapo_core.errors import StoreError
+from dapo_core.evaluation_table import evaluations_table
 from dapo_core.resume import pick
 from dapo_core.run_tables import ACCURACY, ENTROPY, LENGTH, REWARD, progress
 from dapo_core.run_words import ago, moment, number, size, span, state_style
@@ -30,6 +33,7 @@ class RunRecord:
     curves: Mapping[str, Sequence[CurvePoint]]
     checkpoints: Sequence[CheckpointRow]
     events: Sequence[EventRow]
+    evaluations: Sequence[EvaluationRow] = ()
 
 
 def load(reader: MetadataReader, run: RunRow, events: int) -> RunRecord:
@@ -44,7 +48,16 @@ def load(reader: MetadataReader, run: RunRow, events: int) -> RunRecord:
         curves={name: reader.curve(run.run_id, name) for name in shown},
         checkpoints=reader.checkpoints(run.run_id),
         events=reader.events(run.run_id, events),
+        evaluations=_evaluations_of(reader, run.run_id),
     )
+
+
+def _evaluations_of(reader: MetadataReader, run_id: str) -> Sequence[EvaluationRow]:
+    """None in a store that an older program made: it has no table for them, and all else could be read."""
+    try:
+        return reader.evaluations(run_id)
+    except StoreError:
+        return ()
 
 
 def page(record: RunRecord, now: float, width: int = 100) -> Iterator[RenderableType]:
@@ -53,6 +66,7 @@ def page(record: RunRecord, now: float, width: int = 100) -> Iterator[Renderable
     parts: list[tuple[str, RenderableType | None]] = [
         ("Curves", _curves(record, max(10, min(60, width - 60)))),
         ("Validation", _validation(record)),
+        ("Evaluations", evaluations_table(record.evaluations) if record.evaluations else None),
         ("Attempts", _attempts(record, now)),
         ("Checkpoints", _checkpoints(record)),
         ("Events", _events(record)),

@@ -1,8 +1,12 @@
 """What `dapo evaluate` found, one row a set. Rows are only ever added."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from dapo_core.db import dialects, schema
 
 
 @dataclass(frozen=True)
@@ -23,3 +27,15 @@ class EvaluationRow:
     source: str
     sampling: Mapping[str, Any]
     results: Mapping[str, Any]
+
+
+def record(url: str, rows: Sequence[EvaluationRow]) -> None:
+    """Add the rows to the database at `url`. Raises StoreError."""
+    engine = dialects.open_engine(url)
+    try:
+        with engine.begin() as connection:
+            connection.execute(schema.evaluations.insert(), [asdict(row) for row in rows])
+    except SQLAlchemyError as error:
+        raise dialects.translate(error, "an evaluation") from error
+    finally:
+        engine.dispose()

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Select, desc, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from dapo_core.db import curves, dialects, overview, schema
+from dapo_core.db.evaluations import EvaluationRow
 from dapo_core.db.rollups import overtaken
 from dapo_core.db.rows import (
     AlertRow,
@@ -215,6 +216,16 @@ class MetadataReader:
         table = schema.samples
         query = select(table).where(table.c.run_id == run_id).order_by(desc(table.c.step), desc(table.c.attempt))
         return [SamplesRow(**row) for row in self._rows(query)]
+
+    def evaluations(self, run_id: str | None = None, subject: str | None = None) -> list[EvaluationRow]:
+        """What `dapo evaluate` found, newest first: of a run's checkpoints, of what was named so, or all of it."""
+        table = schema.evaluations
+        query = select(table).order_by(desc(table.c.created_at), table.c.evaluation_id, table.c.set_name)
+        if run_id is not None:
+            query = query.where(table.c.run_id == run_id)
+        if subject is not None:
+            query = query.where(table.c.subject == subject)
+        return [EvaluationRow(**row) for row in self._rows(query)]
 
     def _latest(self, run_ids: Sequence[str], metrics: Sequence[str] | None) -> dict[str, dict[str, CurvePoint]]:
         table, names = schema.latest, schema.metric_names

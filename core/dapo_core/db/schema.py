@@ -179,6 +179,22 @@ alerts: Final = Table(
     Column("acknowledged_at", Double),
 )
 
+# One row a set. `run_id` and `step` are of the checkpoint that was evaluated, null for a model that is nobody's.
+evaluations: Final = Table(
+    "evaluations",
+    metadata,
+    Column("evaluation_id", String(128), primary_key=True),
+    Column("set_name", String(63), primary_key=True),
+    Column("subject", Text, nullable=False),
+    Column("run_id", String(128)),
+    Column("step", BigInteger),
+    Column("created_at", Double, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("sampling", JSON, nullable=False),
+    Column("results", JSON, nullable=False),
+    Index(None, "run_id"),
+)
+
 # Which namespace a login of the database is bound to (none: all of them). Only the owner may read or write it.
 access: Final = Table(
     "access",

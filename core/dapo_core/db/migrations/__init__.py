@@ -12,7 +12,7 @@ from dapo_core.errors import StoreError
 
 FOLDER: Final = Path(__file__).parent
 # The newest revision, so that a database that is up to date need not wait for Alembic's import.
-HEAD: Final = "0002"
+HEAD: Final = "0003"
 
 
 @dataclass(frozen=True)

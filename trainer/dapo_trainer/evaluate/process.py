@@ -1,0 +1,91 @@
+"""The evaluating process, started, watched and ended to its last child."""
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from dapo_core import last_words
+from dapo_core.errors import DapoError, DataError, ModelError, Problem, SpecError, StoreError
+from dapo_core.exit_codes import ExitCode
+from dapo_trainer.local.endings import log_tail, why
+from dapo_trainer.local.heartbeat import Heartbeat, read_heartbeat
+from dapo_trainer.local.kernel import become_subreaper
+from dapo_trainer.local.layout import AttemptFolder, RunFolder
+from dapo_trainer.local.process import Places, TrainerProcess, trainer_environment
+from dapo_trainer.local.signals import stop_requests
+from dapo_trainer.local.tree import ProcessTree
+from dapo_trainer.local.words import shown_path
+
+WORKER = (sys.executable, "-m", "dapo_trainer.evaluate.worker")
+TICK_SECONDS = 0.1
+PARTING_SECONDS = 3.0
+
+
+class StoppedError(DapoError):
+    """The user ended the evaluation."""
+
+    exit_code = ExitCode.TERMINATED
+
+
+def work(run: RunFolder, places: Places, console: Console, command: Sequence[str] = WORKER) -> None:
+    """Evaluate as the files in the run's folder say. Raises DapoError with the worker's own sentence."""
+    attempt = run.attempt(1)
+    become_subreaper()
+    tree = ProcessTree.of(run)
+    tree.adopt_orphans()
+    with stop_requests() as stop, _shown(console) as show:
+        process = TrainerProcess(command, trainer_environment(run, attempt, places, os.environ), attempt)
+        tree.started(process.pid)
+        try:
+            while (code := process.exit_code()) is None and not stop.asked:
+                show(read_heartbeat(attempt.heartbeat))
+                tree.look()
+                time.sleep(TICK_SECONDS)
+            show(read_heartbeat(attempt.heartbeat))
+        finally:
+            tree.end(0.0 if stop.asked else PARTING_SECONDS)
+    if code is None:
+        raise StoppedError("Stopped; nothing is recorded.")
+    if code != ExitCode.DONE:
+        raise _error(code, attempt)
+
+
+def _error(code: int, attempt: AttemptFolder) -> DapoError:
+    """What ended the worker, as the error that a user would get here."""
+    words = last_words.read(attempt.last_words)
+    _, message = why(code, words)
+    if words is None or code == 1:
+        log = "\n".join(log_tail(attempt.log))
+        message = f"{message}\n{log}\nThe whole log is {shown_path(attempt.log)}."
+    if code == ExitCode.SPEC:
+        return SpecError([Problem("evaluation", message)])
+    kinds = {ExitCode.DATA: DataError, ExitCode.MODEL: ModelError, ExitCode.STORES: StoreError}
+    return kinds.get(ExitCode(code), DapoError)(message) if code in set(ExitCode) else DapoError(message)
+
+
+@contextmanager
+def _shown(console: Console) -> Iterator["_Shown"]:
+    """A bar on a terminal, a line for each phase elsewhere."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        yield _Shown(console, bar)
+
+
+class _Shown:
+    def __init__(self, console: Console, bar: Progress) -> None:
+        self._console, self._bar = console, bar
+        self._task = bar.add_task("starting", total=None)
+        self._said = ""
+
+    def __call__(self, beat: Heartbeat | None) -> None:
+        if beat is None:
+            return
+        self._bar.update(self._task, description=beat.detail, completed=beat.step, total=beat.total_steps or None)
+        if beat.detail != self._said and not self._console.is_terminal:
+            self._console.print(beat.detail)
+        self._said = beat.detail

@@ -1,0 +1,114 @@
+"""An evaluation as a job: the same fields, checks and configuration as validation in training. Pure."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from dapo_core.errors import Problem, SpecError
+from dapo_core.naming import API_VERSION, KIND
+from dapo_core.spec import DAPOJob, parse_job
+from dapo_core.spec.base import has_scheme
+from dapo_trainer.evaluate.target import Target
+
+Tree = dict[str, Any]
+_ROLLOUT = "actor_rollout_ref.rollout."
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How responses are drawn: `samples` to each prompt. A limit of None is the run's own, else the paper's."""
+
+    samples: int = 32
+    temperature: float = 1.0
+    top_p: float = 0.7
+    seed: int = 0
+    max_prompt_tokens: int | None = None
+    max_response_tokens: int | None = None
+
+    def record(self) -> Tree:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What may be told differently from the run: None keeps the run's. `gpus` 0 is on processors."""
+
+    sampling: Sampling
+    reward: str | None = None
+    dtype: str | None = None
+    gpus: int = 0
+    tensor_parallel: int | None = None
+
+
+def sets_of(given: Sequence[str], spec: Mapping[str, Any] | None) -> dict[str, str]:
+    """Sources by name of set: `--data` as `FILE` or `NAME=FILE`, else the run's own. Raises SpecError."""
+    if not given:
+        own = {v["name"]: v["source"] for v in (spec or {}).get("data", {}).get("validation", ())}
+        if not own:
+            raise SpecError([Problem("--data", "There is nothing to evaluate on: name a file with --data NAME=FILE.")])
+        return own
+    found: dict[str, str] = {}
+    for text in given:
+        name, equals, source = text.partition("=")
+        if not equals:
+            name, source = re.sub(r"[^A-Za-z0-9_.-]+", "-", Path(text).stem).strip("-_."), text
+        if name in found:
+            raise SpecError(
+                [Problem("--data", f"--data {text}: there are two sets of the name {name}: write NAME=FILE.")]
+            )
+        found[name] = source if has_scheme(source) else Path(source).expanduser().resolve().as_uri()
+    return found
+
+
+def job_of(target: Target, sets: Mapping[str, str], choices: Choices, model: str) -> DAPOJob:
+    """The job that validates `model` (a URI) on `sets` and trains nothing. Raises SpecError for values out of range."""
+    run, sampling = target.spec or {}, choices.sampling
+    data, batch = run.get("data", {}), run.get("batch", {})
+    validation = [
+        {
+            "name": name,
+            "source": source,
+            "samplesPerPrompt": sampling.samples,
+            "temperature": sampling.temperature,
+            "topP": sampling.top_p,
+        }
+        for name, source in sets.items()
+    ]
+    spec = {
+        "model": {"source": model, "dtype": choices.dtype or run.get("model", {}).get("dtype", "bfloat16")},
+        # A job has training data; these files stand in for it, and nothing reads them as such.
+        "data": {
+            "train": [{"source": source} for source in sets.values()],
+            "validation": validation,
+            "seed": sampling.seed,
+            **_given("maxPromptTokens", sampling.max_prompt_tokens, data),
+        },
+        "reward": _reward(choices.reward, run.get("reward", {})),
+        # No penalty: accuracy never includes it, and its numbers belong to the run's own limit.
+        "algorithm": {"preset": "grpo"},
+        "batch": _given("maxResponseTokens", sampling.max_response_tokens, batch),
+        "schedule": {"logSamplesEvery": 1},
+        "topology": _topology(run.get("topology", {}), choices),
+        "verlOverrides": {k: v for k, v in run.get("verlOverrides", {}).items() if k.startswith(_ROLLOUT)},
+    }
+    return parse_job({"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "evaluation"}, "spec": spec})
+
+
+def _given(name: str, value: int | None, run: Mapping[str, Any]) -> Tree:
+    chosen = value if value is not None else run.get(name)
+    return {} if chosen is None else {name: chosen}
+
+
+def _reward(given: str | None, run: Mapping[str, Any]) -> Tree:
+    if given is None:
+        return dict(run)
+    return {"type": "custom", "module": given} if ":" in given else {"type": given}
+
+
+def _topology(run: Mapping[str, Any], choices: Choices) -> Tree:
+    """Engines of their own, as validation has them in `Separated` mode; no FSDP rank is started."""
+    wide = choices.tensor_parallel or run.get("rollout", {}).get("tensorParallel", 1) if choices.gpus else 1
+    rollout = {"replicas": 1, "gpusPerPod": choices.gpus, "tensorParallel": wide}
+    return {"mode": "Separated", "trainer": {"replicas": 1, "gpusPerPod": 0}, "rollout": rollout}

@@ -1,0 +1,132 @@
+"""One call of `dapo evaluate`: resolved, checked, run, told and recorded."""
+
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from dapo_core.db import upgrade
+from dapo_core.db.evaluations import EvaluationRow, record
+from dapo_core.naming import new_run_id
+from dapo_core.spec import DAPOJob
+from dapo_trainer.checkpoint_tool.place import Places
+from dapo_trainer.evaluate.files import WorkFolder
+from dapo_trainer.evaluate.inputs import check
+from dapo_trainer.evaluate.inputs import files as files_of
+from dapo_trainer.evaluate.process import work
+from dapo_trainer.evaluate.request import Choices, job_of, sets_of
+from dapo_trainer.evaluate.statistics import Summary, by_subset, summarise
+from dapo_trainer.evaluate.subsets import subsets_of
+from dapo_trainer.evaluate.target import Target, resolve
+from dapo_trainer.evaluation import Evaluated
+from dapo_trainer.local.layout import Home, RunFolder
+from dapo_trainer.local.process import Places as Stores
+
+Results = Mapping[str, tuple[Summary, Mapping[str, Summary]]]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How `dapo evaluate` was called. `metadata` None is the home's own store; `subset` is a column or None."""
+
+    home: Home
+    metadata: str | None
+    choices: Choices
+    subset: str | None
+
+    @property
+    def url(self) -> str:
+        return self.metadata or self.home.metadata_url
+
+    def run(self, text: str, data: Sequence[str], console: Console, responses: Path | None) -> "Outcome":
+        """Raises DapoError for everything that stands in the way."""
+        target = resolve(text, Places(self.home.path, self.metadata))
+        folder = RunFolder(self.home.path / "evaluations" / new_run_id("evaluation"))
+        files = WorkFolder(folder.attempt(1).path)
+        job = job_of(target, sets_of(data, target.spec), self.choices, target.model or files.model.as_uri())
+        subsets = self._check(job)
+        folder.write_job(job)
+        files.write_request(target.checkpoint)
+        try:
+            work(folder, Stores(self.url, self.home.store_url), console)
+        finally:
+            shutil.rmtree(files.model, ignore_errors=True)
+            shutil.rmtree(files.path / "data", ignore_errors=True)
+        if responses is not None:
+            shutil.copyfile(files.responses, responses)
+        step, groups = files.read_groups()
+        results = {name: _results(name, groups, subsets.get(name)) for name in _names(job)}
+        rows = _rows(folder.run_id, target, step, job, results)
+        self._record(rows)
+        return Outcome(rows, results)
+
+    def _check(self, job: DAPOJob) -> Mapping[str, Sequence[str]]:
+        """All that can be refused before anything is fetched; the subset of each row by set, where subsets are told."""
+        check(job)
+        if self.subset is None:
+            return {}
+        return {file.set_name: subsets_of(file.path, self.subset, file.set_name) for file in files_of(job)}
+
+    def _record(self, rows: Sequence[EvaluationRow]) -> None:
+        upgrade(self.url)
+        record(self.url, rows)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came out, by set: as it is stored, and as figures."""
+
+    rows: Sequence[EvaluationRow]
+    results: Results
+
+
+def _names(job: DAPOJob) -> list[str]:
+    return [one.name for one in job.spec.data.validation]
+
+
+def _results(
+    name: str, groups: Sequence[Evaluated], subsets: Sequence[str] | None
+) -> tuple[Summary, Mapping[str, Summary]]:
+    mine = sorted((group for group in groups if group.set_name == name), key=lambda group: group.index)
+    return summarise(mine), by_subset(mine, subsets) if subsets is not None else {}
+
+
+def _rows(evaluation_id: str, target: Target, step: int | None, job: DAPOJob, results: Results) -> list[EvaluationRow]:
+    spec, now = job.spec, time.time()
+    return [
+        EvaluationRow(
+            evaluation_id=evaluation_id,
+            set_name=one.name,
+            subject=target.subject,
+            run_id=target.checkpoint.run_id if target.checkpoint else None,
+            step=step,
+            created_at=now,
+            source=one.source,
+            sampling={
+                "samples": one.samples_per_prompt,
+                "temperature": one.temperature,
+                "topP": one.top_p,
+                "maxPromptTokens": spec.data.max_prompt_tokens,
+                "maxResponseTokens": spec.batch.max_response_tokens,
+                "seed": spec.data.seed,
+                "dtype": spec.model.dtype,
+                "reward": spec.reward.module or spec.reward.type,
+            },
+            results=stored(*results[one.name]),
+        )
+        for one in spec.data.validation
+    ]
+
+
+def stored(summary: Summary, subsets: Mapping[str, Summary]) -> dict[str, Any]:
+    """A summary as JSON, its subsets within it."""
+    return {**_plain(summary), "subsets": {name: _plain(one) for name, one in subsets.items()}}
+
+
+def _plain(summary: Summary) -> dict[str, Any]:
+    fields = asdict(summary)
+    return {**fields, "pass_at": {str(k): estimate for k, estimate in fields["pass_at"].items()}}
