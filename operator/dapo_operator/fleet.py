@@ -30,7 +30,6 @@ class Fleet:
         self._kube, self._settings, self._telemetry = kube, settings, telemetry
         self._workers: dict[JobKey, Worker] = {}
         self._tasks: dict[JobKey, asyncio.Task[None]] = {}
-        self._background: list[asyncio.Task[None]] = []
         self.world = World(self._changed)
         self.store = Store(settings.metadata_url, kube.now)
         self.story = Story(kube, kube.now)
@@ -39,8 +38,9 @@ class Fleet:
         )
         self._synced = asyncio.Event()
 
-    def start(self) -> None:
-        """Begin to watch; workers wait until the first lists are there."""
+    async def run(self) -> None:
+        """Watch and work until cancelled; workers wait until the first lists are there. Raises what breaks a loop that
+        all depend on."""
         places: tuple[str | None, ...] = self._settings.namespaces or (None,)
         informers = [Informer(self._kube, PODS, place, LABEL_JOB, self.world.pods) for place in places]
         informers += [
@@ -48,15 +48,16 @@ class Fleet:
             for kind, resource in WATCHED.items()
             for place in places
         ]
-        loops = [informer.run() for informer in informers]
-        loops += [self.store.run(), self.story.run(), self._sync(informers), self._audit(places)]
-        self._background = [asyncio.create_task(loop) for loop in loops]
-        for task in self._background:
-            task.add_done_callback(_tell_end)
+        async with asyncio.TaskGroup() as loops:
+            for informer in informers:
+                loops.create_task(informer.run())
+            for loop in (self.store.run(), self.story.run(), self._audit(places), self._telemetry.pulse.run()):
+                loops.create_task(loop)
+            await self._sync(informers)
 
     async def stop(self) -> None:
-        """End everything; the cluster stays as it is."""
-        tasks = [*self._background, *self._tasks.values()]
+        """End all workers; the cluster stays as it is."""
+        tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -64,10 +65,6 @@ class Fleet:
     def conditions(self) -> Counter[str]:
         """How many jobs have each condition true."""
         return Counter(kind for worker in list(self._workers.values()) for kind in worker.conditions())
-
-    async def pulse(self) -> None:
-        """Show that the loop turns, for as long as it does."""
-        await self._telemetry.pulse.run()
 
     def seen(self, kind: str | None, raw: Object) -> None:
         """News of a DAPOJob from Kopf's watch; `kind` is None for what its list had."""
@@ -90,7 +87,6 @@ class Fleet:
         self._workers[key] = worker
         task = asyncio.create_task(self._work(key, worker), name=f"{key[0]}/{key[1]}")
         self._tasks[key] = task
-        task.add_done_callback(_tell_end)
 
     async def _work(self, key: JobKey, worker: Worker) -> None:
         await self._synced.wait()
@@ -140,9 +136,3 @@ class Fleet:
                     self.seen(None, await self._kube.get(JOBS, *key))
                 except NotFoundError:
                     continue
-
-
-def _tell_end(task: "asyncio.Task[None]") -> None:
-    """A loop that ends by an error is a bug, and nobody awaits it before the operator ends."""
-    if not task.cancelled() and (error := task.exception()) is not None:
-        logger.error("%s has ended: %r", task.get_name(), error, exc_info=error)

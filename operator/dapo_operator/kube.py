@@ -42,22 +42,30 @@ class Connection:
 
 
 class Kube:
-    """One session for everything, Kopf's watches too, so that one limit and one count hold for all."""
+    """One way to the API server for everything, Kopf's watches too: one limit and one count hold for all."""
 
     def __init__(self, connection: Connection, middlewares: Sequence[aiohttp.ClientMiddlewareType] = ()) -> None:
         self.connection = connection
         self._token: tuple[float, str] | None = None
         self._ahead = 0.0
-        self.session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=connection.ssl or True),
-            headers={"User-Agent": FIELD_MANAGER, **connection.headers},
-            middlewares=(*middlewares, self._authorise),
+        self._middlewares = (*middlewares, self._authorise)
+        self._connector = aiohttp.TCPConnector(limit=0, ssl=connection.ssl or True)
+        self.session = self.open_session()
+
+    def open_session(self) -> aiohttp.ClientSession:
+        """Another session over the same connections, for whoever closes what it is given."""
+        return aiohttp.ClientSession(
+            connector=self._connector,
+            connector_owner=False,
+            headers={"User-Agent": FIELD_MANAGER, **self.connection.headers},
+            middlewares=self._middlewares,
             timeout=aiohttp.ClientTimeout(total=None),
         )
 
     async def close(self) -> None:
         """End all connections."""
         await self.session.close()
+        await self._connector.close()
 
     def now(self) -> float:
         """Unix seconds by the API server's clock, which all operators share."""
@@ -109,7 +117,7 @@ class Kube:
         items: list[Object] = []
         while True:
             page = await self._ask("GET", resource.path(namespace), query=query, accept=accept)
-            items += page["items"]
+            items += page["items"] or []
             if not (more := page["metadata"].get("continue")):
                 return items, page["metadata"]["resourceVersion"]
             query = query | {"continue": more}

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +22,7 @@ from dapo_operator.telemetry.server import TelemetryServer
 
 logger = logging.getLogger(__name__)
 
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _TOKEN_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
 
@@ -45,7 +45,7 @@ def registry(fleet: Fleet, kube: Kube) -> kopf.OperatorRegistry:
     @kopf.on.login(registry=handlers)
     async def login(**_: Any) -> kopf.AiohttpSession:
         return kopf.AiohttpSession(
-            server=kube.connection.server, default_namespace=kube.connection.namespace, aiohttp_session=kube.session
+            server=kube.connection.server, default_namespace=kube.connection.namespace, aiohttp_session=kube.open_session()
         )
 
     @kopf.on.event(GROUP, VERSION, PLURAL, registry=handlers)
@@ -58,7 +58,7 @@ def registry(fleet: Fleet, kube: Kube) -> kopf.OperatorRegistry:
 async def operate(settings: Settings) -> None:
     """Work until a signal asks to stop. Raises LeadershipLostError when another replica may have begun."""
     leadership: Leadership | None = None
-    telemetry = Telemetry(lambda: fleet.conditions())
+    telemetry = Telemetry()
     fence = Fence(lambda: leadership is None or leadership.holds())
     limit = RateLimit(settings.requests_per_second, settings.requests_burst)
     kube = Kube(connection(), (fence, limit, telemetry.middleware))
@@ -66,6 +66,7 @@ async def operate(settings: Settings) -> None:
         namespace = settings.lease_namespace or kube.connection.namespace or "default"
         leadership = Leadership(KubeLease(kube, namespace, settings.lease), settings.identity)
     fleet = Fleet(kube, settings, telemetry)
+    telemetry.jobs = fleet.conditions
     server = TelemetryServer("0.0.0.0", settings.telemetry_port, telemetry.metrics.registry, telemetry.pulse.ailments)
     server.start()
     try:
@@ -79,33 +80,36 @@ async def operate(settings: Settings) -> None:
 
 
 async def _lead(fleet: Fleet, kube: Kube, settings: Settings, leadership: Leadership | None) -> None:
-    """Wait for the lease, then work for as long as it is held."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for each in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(each, stop.set)
-    stopped = asyncio.create_task(stop.wait())
-    if leadership is not None and not await _first(leadership.acquire(), stopped):
+    """Wait for the lease, then work for as long as it is held and nothing that all depend on breaks."""
+    if leadership is not None and not await _acquired(leadership):
         return
-    fleet.start()
-    work = [_watch(fleet, kube, settings, stop), fleet.pulse()]
-    work += [leadership.hold()] if leadership is not None else []
-    await _first(asyncio.gather(*work), stopped)
-
-
-async def _first(work: Awaitable[object], stopped: "asyncio.Task[bool]") -> bool:
-    """Whether `work` was done before somebody asked to stop; raises what it raises."""
-    task = asyncio.ensure_future(work)
-    await asyncio.wait((task, stopped), return_when=asyncio.FIRST_COMPLETED)
-    if not task.done():
+    loops = [_watch(fleet, kube, settings), fleet.run()]
+    loops += [leadership.hold()] if leadership is not None else []
+    tasks = [asyncio.ensure_future(loop) for loop in loops]
+    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
         task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        return False
-    task.result()
-    return True
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for task in done:
+        task.result()
 
 
-async def _watch(fleet: Fleet, kube: Kube, settings: Settings, stop: asyncio.Event) -> None:
+async def _acquired(leadership: Leadership) -> bool:
+    """Whether the lease came before a signal to stop; once it is there, Kopf minds the signals."""
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    for each in _SIGNALS:
+        loop.add_signal_handler(each, stop.set)
+    tasks = [asyncio.ensure_future(leadership.acquire()), asyncio.ensure_future(stop.wait())]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for each in _SIGNALS:
+        loop.remove_signal_handler(each)
+    return not stop.is_set()
+
+
+async def _watch(fleet: Fleet, kube: Kube, settings: Settings) -> None:
     kopf_settings = kopf.OperatorSettings()
     kopf_settings.posting.enabled = False
     kopf_settings.scanning.disabled = True
@@ -115,7 +119,6 @@ async def _watch(fleet: Fleet, kube: Kube, settings: Settings, stop: asyncio.Eve
         standalone=True,
         clusterwide=not settings.namespaces,
         namespaces=settings.namespaces,
-        stop_flag=stop,
     )
 
 
@@ -123,6 +126,8 @@ def main() -> int:
     """`python -m dapo_operator`: 0 after a signal, 1 when the lease was lost or the API server could not be used."""
     settings = Settings.of(os.environ)
     set_up(settings.log_level, as_json=settings.log_format == "json")
+    # It tells of each event of each job that it was handled.
+    logging.getLogger("kopf").setLevel(logging.WARNING)
     try:
         asyncio.run(operate(settings))
     except (LeadershipLostError, kopf.LoginError) as error:

@@ -97,13 +97,19 @@ class Worker:
         except (ConflictError, LeftoversError, NotFoundError):
             return await self._reread()
         except ApiError as error:
-            self._failures += 1
-            wait = min(BACKOFF_SECONDS * 2 ** min(self._failures - 1, 10), BACKOFF_MAX_SECONDS)
-            wait *= random.uniform(0.5, 1.0)
-            logger.warning("%s Again in %.1f s.", error.message, wait)
-            return wait
+            logger.warning("%s", error.message)
+            return self._backoff()
+        except Exception:
+            # A mistake of ours about one job must not end the work on all others.
+            logger.exception("This job could not be looked at.")
+            return self._backoff()
         self._failures = 0
         return wait
+
+    def _backoff(self) -> float:
+        self._failures += 1
+        seconds = min(BACKOFF_SECONDS * 2 ** min(self._failures - 1, 10), BACKOFF_MAX_SECONDS)
+        return seconds * random.uniform(0.5, 1.0)
 
     async def _wait(self, seconds: float) -> None:
         if self._failures or self.gone:

@@ -1,5 +1,21 @@
-"""The Kubernetes of these tests is started once."""
+"""One control plane, and one operator for the tests that do nothing to it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from operator_process import SHARED, OperatorProcess
 
 from servers.cluster_fixtures import cluster, kubernetes, namespace
+from servers.kubernetes_objects import Kubernetes
 
 __all__ = ["cluster", "kubernetes", "namespace"]
+
+
+@pytest.fixture(scope="session")
+def shared(kubernetes: Kubernetes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A namespace in which an operator works; answers its log. A test's jobs have names of their own."""
+    kubernetes.namespace(SHARED)
+    operator = OperatorProcess(kubernetes.kubeconfig, tmp_path_factory.mktemp("operator"), namespaces=SHARED).start()
+    yield operator.log
+    assert operator.stop() == 0, operator.log.read_text()
