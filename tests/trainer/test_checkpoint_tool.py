@@ -1,0 +1,190 @@
+"""`dapo checkpoints` as typed: what it tells, what it refuses, and that it removes nothing unasked."""
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+from builders import dumped, job
+from typer.testing import CliRunner, Result
+
+from dapo_core.db import RunRow, open_reader, open_writer, upgrade
+from dapo_core.errors import CheckpointError, DapoError, SpecError
+from dapo_core.naming import checkpoint_prefix
+from dapo_core.objectstore import FolderStore, open_store
+from dapo_core.retention import Retention
+from dapo_trainer.checkpoint_tool import command
+from dapo_trainer.checkpoint_tool.place import Places, find
+from dapo_trainer.checkpoints import CheckpointStore
+
+RUN = "first-20261121-0412-x7k2"
+BEST = "val-core/aime/acc/mean@32"
+
+
+class Home:
+    """A folder of runs, one of them with four checkpoints, of which the second is the best."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.url = f"sqlite:///{path / 'dapo.db'}"
+        upgrade(self.url)
+        spec = dumped(job(checkpoints={"keepLast": 3}))
+        open_writer(self.url).create_run(RunRow(RUN, name="first", namespace="default", spec=spec, created_at=1.0))
+        self.store = FolderStore(path / "store")
+        self.checkpoints = CheckpointStore(self.store, RUN)
+        for step, value in ((5, 0.1), (10, 0.9), (15, 0.2), (20, 0.3)):
+            self.commit(step, value)
+
+    def commit(self, step: int, value: float) -> None:
+        folder = self.path / f"local-{step}"
+        folder.mkdir()
+        (folder / "model.pt").write_bytes(b"weights")
+        (folder / "config.json").write_bytes(b"{}")
+        self.checkpoints.commit(step, folder, attempt=1, spec_digest="d", metrics={BEST: value})
+
+    def dapo(self, *words: str, environment: dict[str, str] | None = None) -> Result:
+        home = ["--home", str(self.path)] if environment is None else []
+        return CliRunner(env={"COLUMNS": "160"} | (environment or {})).invoke(command.checkpoints, [*words, *home])
+
+    def told(self, *words: str) -> str:
+        result = self.dapo(*words)
+        assert result.exit_code == 0, (result.output, result.exception)
+        return result.output
+
+    def refused(self, *words: str) -> DapoError:
+        error = self.dapo(*words).exception
+        assert isinstance(error, DapoError), error
+        return error
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path)
+
+
+def test_listing(home: Home) -> None:
+    lines = home.told("list", RUN).splitlines()
+    assert [line.split()[0] for line in lines] == ["step", "20", "15", "10", "5"]
+    assert "Kept as number 1 of the newest 3." in lines[1] and "Removed: not of the newest 3." in lines[4]
+    rows = json.loads(home.told("list", "first", "--json"))
+    assert [row["step"] for row in rows] == [20, 15, 10, 5]
+    assert rows[0]["uri"] == home.checkpoints.uri(20) and rows[0]["metrics"] == {BEST: 0.3}
+
+
+def test_verifying_names_what_is_damaged(home: Home) -> None:
+    assert home.told("verify", RUN).count("whole, 2 files") == 4
+    home.store.put_bytes(checkpoint_prefix(RUN, 10) + "model.pt", b"torn")
+    result = home.dapo("verify", RUN)
+    assert result.exit_code == 31 and result.output.count("whole, 2 files") == 3
+    assert "Step 10: The checkpoint of step 10 is damaged: model.pt has 4 bytes instead of 7." in result.output
+    assert home.told("verify", f"{RUN}@20").count("Step") == 1
+
+
+def test_pruning_tells_first(home: Home) -> None:
+    told = home.told("prune", RUN, "--keep-last", "1", "--keep-best", "1", "--metric", BEST)
+    assert told.count("Removed: neither of the newest 1 nor the best 1") == 2
+    assert told.splitlines()[-1] == "Nothing is removed yet: add --remove to do it."
+    assert home.checkpoints.steps() == [20, 15, 10, 5]
+
+
+def test_pruning_is_on_record(home: Home) -> None:
+    told = home.told("prune", RUN, "--keep-last", "1", "--keep-best", "1", "--metric", BEST, "--remove")
+    assert told.splitlines()[-1] == "Removed: 2."
+    assert home.checkpoints.steps() == [20, 10]
+    rows = {row.step: row for row in open_reader(home.url).checkpoints(RUN)}
+    assert {step: row.state for step, row in rows.items()} == {
+        5: "deleted",
+        10: "committed",
+        15: "deleted",
+        20: "committed",
+    }
+    assert (rows[10].decision or "").startswith("Kept as number 1 of the best 1")
+
+
+def test_pruning_keeps_the_newest_whatever_is_asked(home: Home) -> None:
+    home.told("prune", RUN, "--keep-last", "1", "--remove")
+    assert home.checkpoints.steps() == [20]
+
+
+def age(home: Home) -> None:
+    for path in home.store.root.rglob("*"):
+        if path.is_file():
+            os.utime(path, (time.time() - 48 * 3600,) * 2)
+
+
+def test_sweeping_tells_first(home: Home) -> None:
+    torn = checkpoint_prefix(RUN, 25) + "model.pt"
+    home.store.put_bytes(torn, b"half")
+    home.store.put_bytes(f"{RUN}/checkpoints/shared/{'0' * 64}", b"nobody's")
+    assert home.told("sweep").strip() == "Nothing to sweep.", "all of it is young"
+    age(home)
+    told = home.told("sweep")
+    assert "upload of step 25 that never ended" in told and "shared files that no checkpoint names" in told
+    assert "add --remove" in told and home.store.exists(torn)
+    assert "Removed: 2 objects." in home.told("sweep", RUN, "--remove")
+    assert not home.store.exists(torn)
+    home.checkpoints.verify(home.checkpoints.manifest(20))
+
+
+def test_runs_that_nobody_knows_are_swept_when_asked(home: Home) -> None:
+    home.store.put_bytes("old-run/checkpoints/step-000005/manifest.json", b"{}")
+    home.store.put_bytes("old-run/samples/a.parquet", b"")
+    age(home)
+    assert home.told("sweep").strip() == "Nothing to sweep."
+    assert "all of a run that is not on record" in home.told("sweep", "--unknown-runs")
+    home.told("sweep", "--unknown-runs", "--remove")
+    assert {info.key.partition("/")[0] for info in home.store.list("")} == {RUN}
+
+
+def test_the_record_of_another_place_sweeps_nothing(home: Home, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    upgrade(f"sqlite:///{tmp_path / 'other' / 'dapo.db'}")
+    other = f"sqlite:///{tmp_path / 'other' / 'dapo.db'}"
+    refused = home.refused("sweep", "--unknown-runs", "--remove", "--metadata", other)
+    assert isinstance(refused, SpecError) and "this is the record of another place" in str(refused)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        pytest.param(["list", "frist"], "There is no run 'frist'; the nearest are first", id="a slip"),
+        pytest.param(["verify", f"{RUN}@7"], "Step 7: There is no committed checkpoint of step 7", id="no such step"),
+        pytest.param(["list", "file:///a/b"], "names no checkpoint: write .../RUN/checkpoints/step-N", id="a URI"),
+        pytest.param(["prune", RUN, "--keep-best", "1"], "--keep-best needs a metric to compare by", id="no metric"),
+        pytest.param(["export", RUN, "/"], "/ is there already: name another folder, or add --replace", id="the root"),
+        pytest.param(["list", RUN, "--store", "gs://b"], "can not be opened; write s3://", id="a store of no kind"),
+    ],
+)
+def test_mistakes(words: list[str], sentence: str, home: Home) -> None:
+    result = home.dapo(*words)
+    assert result.exit_code != 0 and sentence in f"{result.exception}{result.output}"
+
+
+def test_a_uri_needs_no_record(home: Home, tmp_path: Path) -> None:
+    found = find(home.checkpoints.uri(10), Places(home=tmp_path / "nowhere"))
+    assert found.step == 10 and found.run is None
+    assert found.checkpoints.manifest(10).step == 10
+    named = find(f"{RUN}@15", Places(home=tmp_path / "nowhere", store=home.store.url))
+    assert named.step == 15 and named.retention == Retention(2, 0, None)
+
+
+def test_the_jobs_own_store_comes_first(home: Home, tmp_path: Path) -> None:
+    elsewhere = (tmp_path / "elsewhere").as_uri()
+    spec = dumped(job(checkpoints={"uri": elsewhere}))
+    open_writer(home.url).create_run(RunRow("r2", name="second", namespace="default", spec=spec, created_at=2.0))
+    assert find("second", Places(home=home.path)).checkpoints.store.url == elsewhere
+
+
+def test_the_environment_names_record_and_store(home: Home, s3: tuple[str, dict[str, str]], tmp_path: Path) -> None:
+    url, keys = s3
+    result = home.dapo("list", RUN, environment={**keys, "DAPO_METADATA_URL": home.url, "DAPO_STORE_URL": url})
+    assert result.exit_code == 0 and f"has no committed checkpoint in {url}" in result.output, result.exception
+
+
+def test_nothing_to_verify_is_an_error(home: Home) -> None:
+    for step in home.checkpoints.steps():
+        home.checkpoints.remove(step)
+    assert isinstance(home.refused("verify", RUN), CheckpointError)
+    assert "has no committed checkpoint in file:///" in home.told("list", RUN)
+    assert open_store(home.store.url).url == home.store.url
