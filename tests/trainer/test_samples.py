@@ -3,12 +3,25 @@
 import io
 from pathlib import Path
 
+import duckdb
 import pyarrow.parquet as pq
+from pyarrow import fs
+from servers.minio import ROOT, MinioServer
 from store_fakes import MemoryStore, Notebook
 
 from dapo_core.errors import StoreError
 from dapo_core.objectstore import FolderStore
-from dapo_trainer.samples import MAX_CHARACTERS, MAX_ROWS, Sample, SampleLog, read_samples, to_parquet
+from dapo_core.objectstore.s3 import open_s3
+from dapo_trainer.samples import (
+    MAX_CHARACTERS,
+    MAX_ROWS,
+    MAX_TOTAL,
+    Sample,
+    SampleLog,
+    bounded,
+    read_samples,
+    to_parquet,
+)
 
 SAMPLE = Sample("2+2=", "4 \u2713\n", "4", 1.0, 1.0, 3, False, '{"steps": 2}')
 
@@ -41,10 +54,35 @@ def test_the_columns() -> None:
 def test_samples_are_bounded() -> None:
     store, notes = MemoryStore(), Notebook()
     log = SampleLog(store, "r", 1, notes)
-    log.write(5, [Sample("x" * 3 * MAX_CHARACTERS, "", "", 0.0, 0.0, 0, False)] * (MAX_ROWS + 7))
+    long = Sample("x" * 3 * MAX_CHARACTERS, "", "", 0.0, 0.0, 0, False)
+    log.write(5, [long, *[SAMPLE] * (MAX_ROWS + 7)])
     log.close()
     found = read_samples(store, notes.indexed[0][1])
     assert len(found) == MAX_ROWS and len(found[0].prompt) < MAX_CHARACTERS + 10 and found[0].prompt.endswith("[...]")
+
+
+def test_a_steps_samples_are_bounded_together() -> None:
+    long = Sample("", "x" * MAX_CHARACTERS, "", 0.0, 0.0, 0, False)
+    assert len(bounded([long] * MAX_ROWS)) == MAX_TOTAL // MAX_CHARACTERS
+    assert bounded([]) == [] and bounded([SAMPLE] * 3) == [SAMPLE] * 3
+
+
+def test_any_reader_reads_them_where_they_lie(minio: MinioServer, tmp_path: Path) -> None:
+    """Written by our client, read from the bucket by Arrow's own, and by a database."""
+    store, notes = open_s3(minio.url(bucket := minio.new_bucket()), minio.environment), Notebook()
+    log = SampleLog(store, "r", 2, notes)
+    log.write(5, [SAMPLE, SAMPLE])
+    log.close()
+    [(step, key, rows)] = notes.indexed
+    assert (step, rows) == (5, 2)
+    reader = fs.S3FileSystem(
+        access_key=ROOT[0], secret_key=ROOT[1], endpoint_override=minio.endpoint, region="us-east-1", scheme="http"
+    )
+    assert pq.read_table(f"{bucket}/runs/{key}", filesystem=reader).to_pylist()[1]["response"] == SAMPLE.response
+    store.get_file(key, tmp_path / "samples.parquet")
+    with duckdb.connect() as database:
+        found = database.execute("select count(*), avg(accuracy) from read_parquet(?)", [str(tmp_path / "*.parquet")])
+        assert found.fetchone() == (2, 1.0)
 
 
 def test_a_bad_store_costs_the_samples_alone() -> None:

@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 
 MAX_ROWS: Final = 256
 MAX_CHARACTERS: Final = 100_000  # of one text; a response of 20,480 tokens has some 80,000
+MAX_TOTAL: Final = 16_000_000  # characters of one step's samples: 200 of the paper's longest responses
 _CUT: Final = " [...]"
 
 
@@ -90,9 +91,9 @@ class SampleLog:
         self.failures = 0
 
     def write(self, step: int, samples: Sequence[Sample]) -> None:
-        """Take the samples of `step`, the first `MAX_ROWS` of them."""
+        """Take the samples of `step`, the first of them up to `MAX_ROWS` and `MAX_TOTAL`."""
         try:
-            self._queue.put_nowait((step, list(samples[:MAX_ROWS])))
+            self._queue.put_nowait((step, bounded(samples)))
         except Full:
             self._fail(step, "the ones before are not written yet")
 
@@ -124,6 +125,18 @@ class SampleLog:
         log.warning("The samples of step %d are not written: %s", step, why)
         message = f"The samples of step {step} are not written: {why}"
         self._journal.event("SamplesFailed", message, type="Warning", step=step)
+
+
+def bounded(samples: Sequence[Sample]) -> list[Sample]:
+    """The first samples, as many as are kept of a step; one at least."""
+    kept: list[Sample] = []
+    total = 0
+    for sample in samples[:MAX_ROWS]:
+        total += sum(min(len(text), MAX_CHARACTERS) for text in (sample.prompt, sample.response, sample.ground_truth))
+        if kept and total > MAX_TOTAL:
+            break
+        kept.append(sample)
+    return kept
 
 
 def _cut(text: str) -> str:
