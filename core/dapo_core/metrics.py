@@ -46,6 +46,8 @@ GROUPS_GENERATED: Final = "dapo/groups/generated"
 GROUPS_CARRIED: Final = "dapo/groups/carried"
 GROUPS_DROPPED: Final = "dapo/groups/dropped"
 GENERATION_BATCHES: Final = "dapo/generation_batches"
+TOKENS_GENERATED: Final = "dapo/tokens/generated"
+TOKENS_TRAINED: Final = "dapo/tokens/trained"
 REWARD_FAILURES: Final = "dapo/reward_failures"
 POLICY_LOSS: Final = "actor/pg_loss"
 GRADIENT_NORM: Final = "actor/grad_norm"
@@ -77,6 +79,8 @@ _ALL: Final = (
     Metric(GROUPS_CARRIED, "carried to the next step", "prompts", Panel.GROUPS),
     Metric(GROUPS_DROPPED, "dropped as surplus", "prompts", Panel.GROUPS),
     Metric(GENERATION_BATCHES, "generation batches", "batches", Panel.GROUPS),
+    Metric(TOKENS_GENERATED, "response tokens generated", "tokens", Panel.GROUPS),
+    Metric(TOKENS_TRAINED, "response tokens trained on", "tokens", Panel.GROUPS),
     Metric(POLICY_LOSS, "policy loss", "", Panel.OPTIMISATION),
     Metric(GRADIENT_NORM, "gradient norm", "", Panel.OPTIMISATION),
     Metric(LEARNING_RATE, "learning rate", "", Panel.OPTIMISATION),

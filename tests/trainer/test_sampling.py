@@ -46,6 +46,7 @@ def test_tally_counts_responses_and_groups() -> None:
         tally.add(outcome("a", correct))
     assert tally.groups == {Kind.ALL_WRONG: 1, Kind.MIXED: 2, Kind.ALL_RIGHT: 1, Kind.LOST: 1}
     assert (tally.generated, tally.responses, tally.correct, tally.failures) == (5, 4 * G, 2 + G + 1, G)
+    assert tally.tokens == 4 * G * 7
     assert tally.reward == pytest.approx((2 + G + 1) - (4 * G - 2 - G - 1))
 
 

@@ -10,7 +10,7 @@ class Kind(StrEnum):
     ALL_WRONG = "all_wrong"
     MIXED = "mixed"
     ALL_RIGHT = "all_right"
-    LOST = "lost"  # no response of it could be scored, or the rollout failed
+    LOST = "lost"  # fewer than two responses of it could be scored, or the rollout failed
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,8 @@ class GroupOutcome:
 
     @property
     def kind(self) -> Kind:
-        if not self.rewards:
+        # One response left of a group has no others to compare with: verl would take its bare reward for an advantage.
+        if not self.rewards or (self.failures and len(self.rewards) == 1):
             return Kind.LOST
         if self.correct == 0:
             return Kind.ALL_WRONG
@@ -40,20 +41,28 @@ class GroupOutcome:
 
 @dataclass
 class Tally:
-    """What became of the groups generated for one step; `batch` in prompts."""
+    """What became of the groups generated for one step; `batch` in prompts.
+
+    Every prompt is accounted for. What was carried into the step and what it generated is what it trained on, rejected,
+    dropped as surplus, or carries on.
+    """
 
     step: int
     batch: int
     groups: dict[Kind, int] = field(default_factory=lambda: dict.fromkeys(Kind, 0))
     responses: int = 0
+    tokens: int = 0
     correct: int = 0
     reward: float = 0.0
     failures: int = 0
+    trained: int = 0
     dropped: int = 0
+    starved: bool = False
 
     def add(self, outcome: GroupOutcome) -> None:
         self.groups[outcome.kind] += 1
         self.responses += len(outcome.rewards)
+        self.tokens += sum(outcome.lengths)
         self.correct += outcome.correct
         self.reward += sum(outcome.rewards)
         self.failures += outcome.failures
@@ -61,6 +70,10 @@ class Tally:
     @property
     def generated(self) -> int:
         return sum(self.groups.values())
+
+    def rejected(self, policy: "Policy") -> int:
+        """Groups that were not worth training on, or lost."""
+        return sum(count for kind, count in self.groups.items() if not policy.keeps_kind(kind))
 
 
 @dataclass(frozen=True)
@@ -78,7 +91,10 @@ class Policy:
     ahead: bool
 
     def keeps(self, outcome: GroupOutcome) -> bool:
-        return outcome.kind is Kind.MIXED or (self.keep_uniform and outcome.kind is not Kind.LOST)
+        return self.keeps_kind(outcome.kind)
+
+    def keeps_kind(self, kind: Kind) -> bool:
+        return kind is Kind.MIXED or (self.keep_uniform and kind is not Kind.LOST)
 
     def wanted(self, needed: int, ready: int, in_flight: int, rejected: int, acceptance: float, generated: int) -> int:
         """How many prompts to submit now; `rejected`: groups not replaced yet, `acceptance` in (0, 1]."""

@@ -201,6 +201,7 @@ def _sampling_metrics(tally: Tally, carried: int) -> dict[str, float]:
         metrics.GROUPS_GENERATED: tally.generated,
         metrics.GROUPS_CARRIED: carried,
         metrics.GROUPS_DROPPED: tally.dropped,
+        metrics.TOKENS_GENERATED: tally.tokens,
         metrics.GENERATION_BATCHES: tally.generated / max(tally.batch, 1),
         metrics.REWARD_FAILURES: tally.failures,
     }
@@ -217,6 +218,7 @@ def _trained_metrics(batch: KVBatchMeta) -> dict[str, float]:
     tags = [tag for tag in batch.tags if not tag.get("is_padding", False)]
     return {
         metrics.ACCURACY_TRAINED: float(np.mean([tag["correct"] for tag in tags])),
+        metrics.TOKENS_TRAINED: float(sum(tag["response_len"] for tag in tags)),
         metrics.TRUNCATED: float(np.mean([tag["truncated"] for tag in tags])),
     }
 
