@@ -19,6 +19,7 @@ _PATCHES: Final = {
 }
 
 
+_METADATA_ONLY: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 # An API server that has just started answers 429 until it has read what it stores.
 _BUSY_SECONDS: Final = 30
 
@@ -36,7 +37,7 @@ class KubernetesApi:
 
     def __init__(self, server: str, token: str | None = None, ca: Path | None = None) -> None:
         self.server = server
-        self._headers = {"Accept": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._pool = urllib3.PoolManager(maxsize=8, retries=False, ca_certs=str(ca) if ca else None)
 
     def get(self, path: str, **query: Any) -> Any:
@@ -72,10 +73,11 @@ class KubernetesApi:
         """DELETE with these options, such as `gracePeriodSeconds=0`."""
         return self._call("DELETE", path, options or None)
 
-    def watch(self, path: str, seconds: int, **query: Any) -> Iterator[Object]:
+    def watch(self, path: str, seconds: int, *, metadata_only: bool = False, **query: Any) -> Iterator[Object]:
         """Events until the API server ends the watch after so many seconds."""
         query |= {"watch": "true", "timeoutSeconds": seconds}
-        answer = self._answer("GET", path, None, None, query, stream=True)
+        accept = _METADATA_ONLY if metadata_only else "application/json"
+        answer = self._answer("GET", path, None, None, query, stream=True, accept=accept)
         rest = b""
         for chunk in answer.stream(65_536):
             *lines, rest = (rest + chunk).split(b"\n")
@@ -94,6 +96,7 @@ class KubernetesApi:
         kind: str | None,
         query: dict[str, Any],
         stream: bool = False,
+        accept: str = "application/json",
     ) -> urllib3.BaseHTTPResponse:
         deadline = time.monotonic() + _BUSY_SECONDS
         while True:
@@ -101,7 +104,7 @@ class KubernetesApi:
                 method,
                 self.server + path + ("?" + urlencode(query) if query else ""),
                 body=None if content is None else json.dumps(content),
-                headers=self._headers | {"Content-Type": kind or "application/json"},
+                headers=self._headers | {"Accept": accept, "Content-Type": kind or "application/json"},
                 timeout=urllib3.Timeout(connect=5, read=None if stream else 30),
                 preload_content=not stream,
             )

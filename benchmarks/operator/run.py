@@ -1,0 +1,293 @@
+"""What an operator costs and how soon it acts, on a real API server with fake nodes.
+
+    PYTHONPATH=tests python benchmarks/operator/run.py [--jobs 100] [--namespaces 1] [--json FILE]
+    ... --kuberay BINARY --kuberay-crds FOLDER          both, one after the other
+
+Each job has ten pods. One run: create all jobs, wait until every pod exists, every job is ready and the operator is
+quiet; idle; pods deleted one by one; kill -9, a pod deleted meanwhile, and the restart. Everything is on this machine,
+so processor seconds say more than times do.
+"""
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from audit import POLICY, AuditLog, by_verb
+from observer import Observer, percentiles
+from processes import Meter, spent, wait_until
+from servers.kubernetes import Cluster
+from servers.ports import free_port
+from servers.process import Process
+from subjects import PODS_PER_JOB, Subject, environment, kuberay, ours
+
+Figures = dict[str, Any]
+QUIET_SECONDS = 3.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=100)
+    parser.add_argument("--namespaces", type=int, default=1, help="the jobs are spread over so many")
+    parser.add_argument("--nodes", type=int, default=100)
+    parser.add_argument("--deletes", type=int, default=50, help="pods to delete, two a second")
+    parser.add_argument("--idle", type=float, default=60, help="seconds to watch an idle operator")
+    parser.add_argument("--rate", type=float, default=200, help="our operator's requests a second")
+    parser.add_argument("--limit", type=float, default=1200, help="seconds until a phase counts as failed")
+    parser.add_argument("--kuberay", type=Path, help="KubeRay's operator binary")
+    parser.add_argument("--kuberay-crds", type=Path, help="folder with KubeRay's CRDs")
+    parser.add_argument("--kuberay-options", nargs="*", default=[], help="more flags for it, without the dashes")
+    parser.add_argument("--only-kuberay", action="store_true")
+    parser.add_argument("--profile", type=Path, help="py-spy's record of our operator while it creates the pods")
+    parser.add_argument("--keep", action="store_true", help="leave the logs of the run in their temporary folder")
+    parser.add_argument("--json", type=Path, help="also write the figures here")
+    options = parser.parse_args()
+    subjects = [] if options.only_kuberay else [ours(free_port(), options.rate)]
+    if options.kuberay:
+        flags = [f"--{flag}" for flag in options.kuberay_options]
+        subjects.append(kuberay(options.kuberay, options.kuberay_crds, flags))
+    found = {subject.name: Run(subject, options).all() for subject in subjects}
+    show(found)
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=2) + "\n")
+
+
+class Run:
+    """One operator on a control plane of its own."""
+
+    def __init__(self, subject: Subject, options: argparse.Namespace) -> None:
+        self.subject, self.options = subject, options
+        self.folder = Path(tempfile.mkdtemp(prefix="dapo-bench-"))
+        (self.folder / "policy.yaml").write_text(POLICY)
+        self.audit = AuditLog(self.folder / "audit.log")
+        flags = [f"--audit-policy-file={self.folder / 'policy.yaml'}", f"--audit-log-path={self.audit.path}"]
+        self.cluster = Cluster(self.folder, apiserver_flags=flags, controllers=["*"])
+        self.observer = Observer(self.cluster.api, subject)
+        self.meter = Meter()
+        self.operator: Process | None = None
+        spaces = [f"bench-{index}" for index in range(options.namespaces)]
+        self.jobs = [(spaces[index % len(spaces)], f"job-{index:04}") for index in range(options.jobs)]
+        self.spaces = spaces
+
+    def all(self) -> Figures:
+        """Every phase; the figures of each."""
+        try:
+            self.prepare()
+            found = {"jobs": len(self.jobs), "namespaces": len(self.spaces)}
+            found |= self.create() | self.idle() | self.churn() | self.restart()
+            return found | {"peak_mib": {name: peak / 2**20 for name, peak in self.meter.peak.items()}}
+        finally:
+            self.observer.stop()
+            self.meter.stop()
+            if self.operator:
+                self.operator.kill()
+            self.cluster.stop()
+            if not self.options.keep:
+                shutil.rmtree(self.folder, ignore_errors=True)
+
+    def prepare(self) -> None:
+        """The control plane, the nodes, the namespaces, and the operator at rest."""
+        self.say("starting the control plane")
+        cluster = self.cluster.start()
+        for crd in self.subject.crds:
+            path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+            cluster.api.apply(f"{path}/{crd['metadata']['name']}", crd)
+        cluster.add_nodes(self.options.nodes, gpus=1000)
+        for space in self.spaces:
+            cluster.namespace(space)
+        kubeconfig = self.identity()
+        env = environment(self.subject, kubeconfig)
+        self.operator = Process(self.subject.name, self.subject.command, self.folder / "operator.log", env)
+        self.operator.start()
+        self.operator.wait_until(lambda: self.holder() is not None, 60)
+        own = (cluster.apiserver, cluster.etcd, cluster.controllers, cluster.scheduler, cluster.kwok)
+        for process in (self.operator, *(each for each in own if each)):
+            self.meter.watch(process.name, process.pid)
+        self.meter.start()
+        self.observer.start()
+        wait_until(lambda: self.audit.quiet_for() > QUIET_SECONDS, "the operator is at rest", 120)
+
+    def identity(self) -> Path:
+        """A service account that may do everything, so that the audit log can tell the operator from others."""
+        api = self.cluster.api
+        self.cluster.namespace("kube-system")
+        api.apply("/api/v1/namespaces/kube-system/serviceaccounts/subject", _object("v1", "ServiceAccount", "subject"))
+        binding = _object("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", "subject") | {
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [{"kind": "ServiceAccount", "name": "subject", "namespace": "kube-system"}],
+        }
+        api.apply("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/subject", binding)
+        return self.cluster.service_account_kubeconfig("kube-system", "subject")
+
+    def holder(self) -> str | None:
+        """Who has the operator's lease."""
+        namespace, name = self.subject.lease
+        leases = self.cluster.api.items(f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases")
+        found = [lease["spec"].get("holderIdentity") for lease in leases if lease["metadata"]["name"] == name]
+        return found[0] or None if found else None
+
+    def create(self) -> Figures:
+        """All jobs at once."""
+        self.say(f"creating {len(self.jobs)} jobs")
+        rest, before, begun = self.meter.memory(self.subject.name), self.meter.all_cpu(), time.time()
+        profiler = self.profiler()
+        with ThreadPoolExecutor(8) as pool:
+            posted = dict(zip(self.jobs, pool.map(self.post, self.jobs), strict=True))
+        wanted = len(self.jobs) * PODS_PER_JOB
+        limit = self.options.limit
+        wait_until(lambda: self.observer.alive >= wanted, "all pods exist", limit)
+        pods = time.time() - begun
+        self.say(f"all pods exist after {pods:.1f} s")
+        wait_until(lambda: len(self.observer.ready) >= len(self.jobs), "all jobs are ready", limit)
+        ready = time.time() - begun
+        self.say(f"all jobs are ready after {ready:.1f} s")
+        wait_until(lambda: self.audit.quiet_for() > QUIET_SECONDS, "the operator is quiet", limit)
+        cpu = spent(before, self.meter.all_cpu())
+        if profiler:
+            profiler.stop()
+        requests = self.audit.since(begun)
+        last = [max(self.observer.pods[key].values()) - posted[key] for key in self.jobs]
+        spread = [max(at.values()) - min(at.values()) for at in self.observer.pods.values()]
+        return {
+            "pods_exist_s": pods,
+            "jobs_ready_s": ready,
+            "job_to_last_pod_s": percentiles(last),
+            "first_to_last_pod_s": percentiles(spread),
+            "create_cpu_s": cpu,
+            "requests_per_job": len(requests) / len(self.jobs),
+            "requests": dict(by_verb(requests).most_common()),
+            "memory_at_rest_mib": rest,
+            "memory_after_create_mib": self.meter.memory(self.subject.name),
+        }
+
+    def post(self, key: tuple[str, str]) -> float:
+        """Create one job; answers when."""
+        at = time.time()
+        self.cluster.api.create(self.subject.path(key[0]), self.subject.make(key[1]))
+        return at
+
+    def idle(self) -> Figures:
+        """Nothing happens."""
+        self.say(f"idle for {self.options.idle:g} s")
+        before, begun = self.meter.all_cpu(), time.time()
+        time.sleep(self.options.idle)
+        minutes = (time.time() - begun) / 60
+        cpu = {name: seconds / minutes for name, seconds in spent(before, self.meter.all_cpu()).items()}
+        requests = by_verb(self.audit.since(begun))
+        return {"idle_cpu_s_per_minute": cpu, "idle_requests": dict(requests), "idle_s": self.options.idle}
+
+    def churn(self) -> Figures:
+        """Pods deleted two a second: seconds until the operator's first write about it, and until the job is ready."""
+        keys = self.jobs[:: max(1, len(self.jobs) // self.options.deletes)][: self.options.deletes]
+        self.say(f"deleting a pod of {len(keys)} jobs")
+        before, begun = self.meter.all_cpu(), time.time()
+        deleted = {}
+        for key in keys:
+            deleted[key] = self.delete_a_pod(key)
+            time.sleep(0.5)
+        wait_until(lambda: self.whole(keys, begun), "the deleted pods are replaced", self.options.limit)
+        wait_until(lambda: self.audit.quiet_for() > QUIET_SECONDS, "the operator is quiet", self.options.limit)
+        requests = self.audit.since(begun)
+        acted = [self.first_write(key, at) - at for key, at in deleted.items()]
+        whole = [self.last_pod(key) - at for key, at in deleted.items()]
+        return {
+            "delete_to_action_s": percentiles(acted),
+            "delete_to_whole_s": percentiles(whole),
+            "churn_requests_per_delete": len(requests) / len(keys),
+            "churn_requests": dict(by_verb(requests).most_common()),
+            "churn_cpu_s": spent(before, self.meter.all_cpu())[self.subject.name],
+        }
+
+    def delete_a_pod(self, key: tuple[str, str]) -> float:
+        """The job's last pod; answers when."""
+        path = f"/api/v1/namespaces/{key[0]}/pods"
+        (*_, pod) = self.cluster.api.items(path, labelSelector=f"{self.subject.owner_label}={key[1]}")
+        at = time.time()
+        self.cluster.api.delete(f"{path}/{pod['metadata']['name']}")
+        return at
+
+    def whole(self, keys: Sequence[tuple[str, str]], since: float) -> bool:
+        """Whether each job has all its pods again, and at least one newer than `since`."""
+        return all(self.alive(key) == PODS_PER_JOB and self.last_pod(key) > since for key in keys)
+
+    def alive(self, key: tuple[str, str]) -> int:
+        """Pods of the job that are there."""
+        return sum(uid not in self.observer.gone for uid in list(self.observer.pods[key]))
+
+    def last_pod(self, key: tuple[str, str]) -> float:
+        """When its newest pod was there."""
+        return max(list(self.observer.pods[key].values()))
+
+    def first_write(self, key: tuple[str, str], after: float) -> float:
+        """When the operator first wrote anything about the job."""
+        names = key[1], f"{key[1]}-"
+        for request in self.audit.since(after):
+            about = request.name == names[0] or request.name.startswith(names[1])
+            # A pod that the server names, as KubeRay's, has no name in the request; then any of the namespace counts.
+            if request.writes and request.namespace == key[0] and (about or not request.name):
+                return request.at
+        raise LookupError(f"the operator wrote nothing about {key}")
+
+    def restart(self) -> Figures:
+        """kill -9, a pod deleted while nobody looks, and the start: seconds until the operator acts on it."""
+        key = self.jobs[len(self.jobs) // 2]
+        self.say("kill -9, and the start")
+        self.operator.kill()
+        self.delete_a_pod(key)
+        before, begun = self.meter.all_cpu(), time.time()
+        self.operator.start()
+        self.meter.watch(self.subject.name, self.operator.pid)
+        wait_until(lambda: self.whole([key], begun), "the deleted pod is replaced", self.options.limit)
+        acted = self.first_write(key, begun) - begun
+        wait_until(lambda: self.audit.quiet_for() > QUIET_SECONDS, "the operator is quiet", self.options.limit)
+        return {
+            "restart_to_acting_s": acted,
+            "restart_requests": dict(by_verb(self.audit.since(begun)).most_common()),
+            "restart_cpu_s": self.meter.cpu(self.subject.name) - before[self.subject.name],
+            "restart_memory_mib": self.meter.memory(self.subject.name),
+        }
+
+    def profiler(self) -> Process | None:
+        """py-spy on our operator, where that was asked for."""
+        if self.options.profile is None or self.subject.name != "dapo":
+            return None
+        spy = Path(sys.executable).with_name("py-spy")
+        flags = ["record", "-p", str(self.operator.pid), "-d", "3600", "-f", "raw", "-r", "200"]
+        process = Process("py-spy", [str(spy), *flags, "-o", str(self.options.profile)], self.folder / "py-spy.log")
+        process.start()
+        return process
+
+    def say(self, text: str) -> None:
+        print(f"{time.strftime('%H:%M:%S')} {self.subject.name}: {text}", file=sys.stderr, flush=True)
+
+
+def _object(api_version: str, kind: str, name: str) -> dict[str, Any]:
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}}
+
+
+def show(found: dict[str, Figures]) -> None:
+    """A line a figure, a column a subject."""
+    names = list(dict.fromkeys(name for figures in found.values() for name in figures))
+    print(f"{'':<34}" + "".join(f"{subject:>26}" for subject in found))
+    for name in names:
+        values = [figures.get(name) for figures in found.values()]
+        if any(isinstance(value, dict) for value in values):
+            keys = dict.fromkeys(key for value in values for key in value or {})
+            for key in keys:
+                print(f"{name + ': ' + key:<50}" + "".join(f"{_text((value or {}).get(key)):>18}" for value in values))
+        else:
+            print(f"{name:<50}" + "".join(f"{_text(value):>18}" for value in values))
+
+
+def _text(value: Any) -> str:
+    return "-" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""The operators that can be measured: ours, and KubeRay's where its binary and CRDs are given."""
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+Object = dict[str, Any]
+PODS_PER_JOB = 10
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One operator. `owner_label` is the label of a pod that names its job."""
+
+    name: str
+    collection: str
+    owner_label: str
+    command: list[str]
+    env: dict[str, str]
+    crds: list[Object]
+    make: Callable[[str], Object]
+    ready: Callable[[Object], bool]
+    lease: tuple[str, str]
+
+    def path(self, namespace: str | None, name: str = "") -> str:
+        """URL path of the jobs of a namespace, or of all."""
+        group, plural = self.collection.rsplit("/", 1)
+        middle = f"/namespaces/{namespace}" if namespace else ""
+        return f"{group}{middle}/{plural}" + (f"/{name}" if name else "")
+
+
+def ours(telemetry_port: int, rate: float) -> Subject:
+    """The operator of this repository, as `python -m dapo_operator`."""
+    return Subject(
+        name="dapo",
+        collection="/apis/dapo.io/v1alpha1/dapojobs",
+        owner_label="dapo.io/job",
+        command=[sys.executable, "-m", "dapo_operator"],
+        env={
+            "DAPO_TRAINER_IMAGE": "trainer:bench",
+            "DAPO_TELEMETRY_PORT": str(telemetry_port),
+            "DAPO_LEASE_NAMESPACE": "kube-system",
+            "DAPO_REQUESTS_PER_SECOND": str(rate),
+            "DAPO_REQUESTS_BURST": str(int(2 * rate)),
+        },
+        crds=[],
+        make=_dapo_job,
+        ready=lambda job: job.get("status", {}).get("phase") == "Training",
+        lease=("kube-system", "dapo-operator"),
+    )
+
+
+def kuberay(binary: Path, crds: Path, options: list[str]) -> Subject:
+    """KubeRay's operator with RayClusters of the same number of pods."""
+    ports = ["--metrics-addr=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0"]
+    return Subject(
+        name="kuberay",
+        collection="/apis/ray.io/v1/rayclusters",
+        owner_label="ray.io/cluster",
+        command=[str(binary), "--enable-leader-election=true", *ports, *options],
+        env={"POD_NAMESPACE": "kube-system", "ENABLE_ZERO_DOWNTIME": "false"},
+        crds=[yaml.safe_load(path.read_text()) for path in sorted(crds.glob("*.yaml"))],
+        make=_ray_cluster,
+        ready=lambda cluster: cluster.get("status", {}).get("state") == "ready",
+        lease=("kube-system", "ray-operator-leader"),
+    )
+
+
+def _dapo_job(name: str) -> Object:
+    small = {"resources": {"cpu": "1", "memory": "1Gi", "shm": "128Mi"}}
+    head = {"resources": {"cpu": "1", "memory": "1Gi", "shm": "128Mi"}}
+    topology = {
+        "mode": "Separated",
+        "head": head,
+        "trainer": {"replicas": 4, "gpusPerPod": 1} | small,
+        "rollout": {"replicas": 5, "gpusPerPod": 1} | small,
+    }
+    return {
+        "apiVersion": "dapo.io/v1alpha1",
+        "kind": "DAPOJob",
+        "metadata": {"name": name},
+        "spec": {
+            "model": {"source": "hf://a/b"},
+            "data": {"train": [{"source": "s3://bucket/train.parquet"}]},
+            "topology": topology,
+        },
+    }
+
+
+def _ray_cluster(name: str) -> Object:
+    def template(role: str) -> Object:
+        requests = {"cpu": "1", "memory": "1Gi"}
+        container = {"name": role, "image": "ray:bench", "resources": {"requests": requests, "limits": requests}}
+        return {"spec": {"containers": [container]}}
+
+    workers = {"groupName": "workers", "replicas": 9, "minReplicas": 9, "maxReplicas": 9, "rayStartParams": {}}
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {"name": name},
+        "spec": {
+            "rayVersion": "2.50.0",
+            "headGroupSpec": {"rayStartParams": {}, "template": template("head")},
+            "workerGroupSpecs": [workers | {"template": template("worker")}],
+        },
+    }
+
+
+def environment(subject: Subject, kubeconfig: Path) -> dict[str, str]:
+    """Of the operator's process."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("DAPO_")}
+    return {**kept, "KUBECONFIG": str(kubeconfig), **subject.env}
