@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import signal
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ from dapo_operator.telemetry.server import TelemetryServer
 
 logger = logging.getLogger(__name__)
 
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+STOP_SECONDS: Final = 1.0
 _TOKEN_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
 
@@ -80,46 +81,57 @@ async def operate(settings: Settings) -> None:
 
 
 async def _lead(fleet: Fleet, kube: Kube, settings: Settings, leadership: Leadership | None) -> None:
-    """Wait for the lease, then work for as long as it is held and nothing that all depend on breaks."""
-    if leadership is not None and not await _acquired(leadership):
+    """Wait for the lease, then work for as long as it is held, nothing that all depend on breaks, and nobody asks to
+    stop."""
+    stop = asyncio.Event()
+    if leadership is not None and not await _first(stop, leadership.acquire()):
         return
-    loops = [_watch(fleet, kube, settings), fleet.run()]
-    loops += [leadership.hold()] if leadership is not None else []
+    loops = [_watch(fleet, kube, settings, stop), fleet.run()]
+    await _first(stop, *loops, *([leadership.hold()] if leadership is not None else []))
+
+
+async def _first(stop: asyncio.Event, *loops: Awaitable[None]) -> bool:
+    """Run the loops until one ends, whose error is raised, or until somebody asks to stop: then it answers False."""
+    _mind_signals(stop)
     tasks = [asyncio.ensure_future(loop) for loop in loops]
-    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    for task in tasks:
+    stopped = asyncio.ensure_future(stop.wait())
+    await asyncio.wait((*tasks, stopped), return_when=asyncio.FIRST_COMPLETED)
+    ended = [task for task in tasks if task.done()]
+    for task in (*tasks, stopped):
         task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    for task in done:
+    await asyncio.gather(*tasks, stopped, return_exceptions=True)
+    for task in ended:
         task.result()
-
-
-async def _acquired(leadership: Leadership) -> bool:
-    """Whether the lease came before a signal to stop; once it is there, Kopf minds the signals."""
-    loop, stop = asyncio.get_running_loop(), asyncio.Event()
-    for each in _SIGNALS:
-        loop.add_signal_handler(each, stop.set)
-    tasks = [asyncio.ensure_future(leadership.acquire()), asyncio.ensure_future(stop.wait())]
-    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    for each in _SIGNALS:
-        loop.remove_signal_handler(each)
     return not stop.is_set()
 
 
-async def _watch(fleet: Fleet, kube: Kube, settings: Settings) -> None:
+def _mind_signals(stop: asyncio.Event) -> None:
+    for each in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(each, stop.set)
+
+
+async def _watch(fleet: Fleet, kube: Kube, settings: Settings, stop: asyncio.Event) -> None:
+    """Kopf's part, until cancelled. Its own `operator()` would end every task of the loop, ours too, and take five
+    seconds for that."""
     kopf_settings = kopf.OperatorSettings()
     kopf_settings.posting.enabled = False
     kopf_settings.scanning.disabled = True
-    await kopf.operator(
+    tasks = await kopf.spawn_tasks(
         registry=registry(fleet, kube),
         settings=kopf_settings,
         standalone=True,
         clusterwide=not settings.namespaces,
         namespaces=settings.namespaces,
     )
+    _mind_signals(stop)  # Kopf has put its own handlers in their place
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks, timeout=STOP_SECONDS)
 
 
 def main() -> int:

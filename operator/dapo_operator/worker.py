@@ -108,7 +108,7 @@ class Worker:
 
     def _backoff(self) -> float:
         self._failures += 1
-        seconds = min(BACKOFF_SECONDS * 2 ** min(self._failures - 1, 10), BACKOFF_MAX_SECONDS)
+        seconds = min(BACKOFF_SECONDS * 2.0 ** min(self._failures - 1, 10), BACKOFF_MAX_SECONDS)
         return seconds * random.uniform(0.5, 1.0)
 
     async def _wait(self, seconds: float) -> None:
