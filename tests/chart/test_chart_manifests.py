@@ -1,0 +1,176 @@
+"""What Helm makes of the chart: rules that hold for every installation, and the differences between them."""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import yaml
+from chart_rendering import CHART, INSTALLATIONS, NAMESPACE, Object, helm, named, pod_templates, rendered
+
+from dapo_operator.telemetry import metrics
+
+EVERY = pytest.mark.parametrize("name", INSTALLATIONS)
+
+
+def containers(pod: Object) -> list[Object]:
+    return [*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]]
+
+
+def kinds(name: str) -> Counter[str]:
+    return Counter(each["kind"] for each in rendered(name))
+
+
+def test_lint() -> None:
+    answer = helm("lint", "--strict", "--kube-version=1.34.0", str(CHART))
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+
+
+@EVERY
+def test_pods_are_restricted(name: str) -> None:
+    for pod in pod_templates(rendered(name)).values():
+        security = pod["spec"]["securityContext"]
+        assert security["runAsNonRoot"] and security["runAsUser"] > 0
+        assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in containers(pod):
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+            assert container["resources"]["requests"].keys() == {"cpu", "memory"}
+            assert "memory" in container["resources"]["limits"]
+
+
+@EVERY
+def test_only_who_asks_the_api_server_has_a_token(name: str) -> None:
+    with_token = {key for key, pod in pod_templates(rendered(name)).items() if "serviceAccountName" in pod["spec"]}
+    assert with_token <= {"Deployment/dapo-operator", "Pod/dapo-trial"}
+    for key, pod in pod_templates(rendered(name)).items():
+        assert pod["spec"].get("automountServiceAccountToken", True) is (key in with_token)
+
+
+@EVERY
+def test_what_is_referred_to_is_there(name: str) -> None:
+    objects, outside = rendered(name), {"database", "objects", "login", "certificate", "registry"}
+    if name == "external stores":
+        outside.add("dapo-stores")
+    there = {(each["kind"], each["metadata"]["name"]): each for each in objects}
+    for pod in pod_templates(objects).values():
+        for container in containers(pod):
+            for variable in container.get("env", []):
+                if reference := variable.get("valueFrom", {}).get("secretKeyRef"):
+                    if reference["name"] in outside:
+                        continue
+                    assert reference["key"] in there["Secret", reference["name"]]["data"], reference
+            for source in container.get("envFrom", []):
+                assert source["secretRef"]["name"] in outside or ("Secret", source["secretRef"]["name"]) in there
+        for volume in pod["spec"].get("volumes", []):
+            if "configMap" in volume:
+                assert ("ConfigMap", volume["configMap"]["name"]) in there
+            if "secret" in volume:
+                assert ("Secret", volume["secret"]["secretName"]) in there
+
+
+@EVERY
+def test_selectors_find_the_pods_of_one_component(name: str) -> None:
+    objects = rendered(name)
+    pods = {key: pod["metadata"]["labels"] for key, pod in pod_templates(objects).items()}
+    for each in objects:
+        selector = each.get("spec", {}).get("selector")
+        if each["kind"] == "Service":
+            wanted = selector
+        elif each["kind"] in ("Deployment", "StatefulSet", "PodDisruptionBudget"):
+            wanted = selector["matchLabels"]
+        else:
+            continue
+        found = [key for key, labels in pods.items() if wanted.items() <= labels.items()]
+        assert len(found) == 1, (each["kind"], each["metadata"]["name"], found)
+
+
+@EVERY
+def test_every_name_is_one_objects(name: str) -> None:
+    keys = Counter(
+        (each["kind"], each["metadata"].get("namespace", NAMESPACE), each["metadata"]["name"])
+        for each in rendered(name)
+    )
+    assert [key for key, count in keys.items() if count > 1] == []
+
+
+def test_the_definition_is_the_generated_one() -> None:
+    mine = named(rendered("defaults"), "CustomResourceDefinition", "dapojobs.dapo.io")
+    assert mine["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    assert mine["spec"] == yaml.safe_load((CHART / "files" / "dapojobs.yaml").read_text())["spec"]
+    assert "CustomResourceDefinition" not in kinds("least")
+
+
+def test_external_stores_bring_no_server_and_no_password() -> None:
+    found = kinds("external stores")
+    assert "StatefulSet" not in found and "Secret" not in found
+    assert not [each for each in rendered("external stores") if each["metadata"]["name"] == "dapo-accounts"]
+    migrate = named(rendered("external stores"), "Job", "dapo-migrate")
+    [container] = migrate["spec"]["template"]["spec"]["containers"]
+    assert container["env"] == [
+        {"name": "DAPO_METADATA_URL", "valueFrom": {"secretKeyRef": {"name": "database", "key": "owner-url"}}}
+    ]
+
+
+def test_each_team_has_credentials_of_its_own() -> None:
+    secrets = [named(rendered("teams"), "Secret", "dapo-stores", team)["stringData"] for team in ("team-a", "team-b")]
+    for team, secret in zip(("a", "b"), secrets, strict=True):
+        assert re.fullmatch(
+            rf"postgresql://dapo_writer_team_{team}:\w{{32}}@dapo-postgres\.dapo-system\.svc:5432/dapo",
+            secret["DAPO_METADATA_URL"],
+        )
+        assert secret["DAPO_STORE_URL"].startswith(f"s3://dapo/team-{team}?endpoint=http://dapo-minio.dapo-system.svc")
+        assert secret["DAPO_S3_ACCESS_KEY"] == f"dapo-team-{team}"
+    assert not set(secrets[0].values()) & (set(secrets[1].values()) - {"http://dapo-minio.dapo-system.svc:9000"})
+
+
+def test_a_namespaced_operator_has_no_rights_elsewhere() -> None:
+    objects = rendered("namespaced")
+    assert not [each for each in objects if each["kind"] == "ClusterRoleBinding"]
+    roles = {(each["metadata"].get("namespace")) for each in objects if each["kind"] == "Role"}
+    assert roles == {None, "team-a", "team-b"}  # its own namespace holds the Lease alone
+    operator = pod_templates(objects)["Deployment/dapo-operator"]
+    [container] = operator["spec"]["containers"]
+    assert {"name": "DAPO_NAMESPACES", "value": "team-a,team-b"} in container["env"]
+
+
+def test_images_come_from_one_registry() -> None:
+    pods = pod_templates(rendered("everything")).values()
+    images = {container["image"] for pod in pods for container in containers(pod)}
+    names = ("operator", "dashboard", "trainer", "postgres", "minio")
+    assert images == {f"registry.example.org/dapo/{name}:1.2.3" for name in names}
+    for pod in pods:
+        assert pod["spec"]["imagePullSecrets"] == [{"name": "registry"}]
+
+
+def test_volumes_and_passwords_stay_unless_told_otherwise() -> None:
+    kept = {each["metadata"]["name"]: each for each in rendered("teams") if each["kind"] in ("StatefulSet", "Secret")}
+    assert kept["dapo-postgres"]["spec"]["persistentVolumeClaimRetentionPolicy"]["whenDeleted"] == "Retain"
+    assert kept["dapo-credentials"]["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    gone = {
+        each["metadata"]["name"]: each for each in rendered("everything") if each["kind"] in ("StatefulSet", "Secret")
+    }
+    assert gone["dapo-minio"]["spec"]["persistentVolumeClaimRetentionPolicy"]["whenDeleted"] == "Delete"
+    assert not gone["dapo-credentials"]["metadata"]["annotations"]
+
+
+def test_the_login_reaches_streamlit() -> None:
+    pod = pod_templates(rendered("everything"))["Deployment/dapo-dashboard"]
+    [login] = pod["spec"]["initContainers"]
+    assert 'redirect_uri = "https://dapo.example.org/oauth2callback"' in login["args"][0]
+    [container] = pod["spec"]["containers"]
+    assert {"name": "STREAMLIT_SECRETS_FILES", "value": "/etc/login/secrets.toml"} in container["env"]
+    access = named(rendered("everything"), "ConfigMap", "dapo-dashboard")["data"]["access.yaml"]
+    assert yaml.safe_load(access) == {"groups": {"math": ["team-a"]}, "everyone": ["team-b"]}
+
+
+def test_alerts_name_metrics_that_the_operator_has() -> None:
+    rule = named(rendered("everything"), "PrometheusRule", "dapo-operator")
+    expressions = " ".join(each["expr"] for group in rule["spec"]["groups"] for each in group["rules"])
+    source = Path(metrics.__file__).read_text()
+    for metric in set(re.findall(r"dapo_operator_(\w+?)(?:_bucket|_total)?\{", expressions)):
+        assert f'"{metric}"' in source or f"_{metric}" in source, metric
+    assert "{{" not in expressions
