@@ -186,6 +186,13 @@ def test_the_paper() -> None:
     assert {key: value(config, key) for key in paper} == paper
 
 
+@pytest.mark.parametrize(("mode", "calls"), [("Colocated", 20), ("Separated", 20 * 16)], ids=["a step", "an update"])
+def test_warm_up_is_counted_in_rollout_steps(mode: str, calls: int) -> None:
+    """verl's schedule advances once a step or, when it trains on mini-batches as they come, once an update."""
+    config = compose(spec(topology={"mode": mode}), CUDA, PATHS)
+    assert value(config, f"{ACTOR}optim.lr_warmup_steps") == calls
+
+
 class TestTopology:
     def test_colocated(self) -> None:
         config = compose(spec(), CPU, PATHS)

@@ -93,9 +93,11 @@ def _importance(spec: DAPOJobSpec) -> Overrides:
 
 def _optimizer(spec: DAPOJobSpec) -> Overrides:
     optimizer, optim = spec.optimizer, "actor_rollout_ref.actor.optim."
+    # verl's schedule advances with each call of the trainer: one a step, or in `Separated` mode one an update.
+    calls = spec.batch.updates_per_step if spec.topology.mode == "Separated" else 1
     return {
         f"{optim}lr": optimizer.learning_rate,
-        f"{optim}lr_warmup_steps": optimizer.warmup_steps,
+        f"{optim}lr_warmup_steps": optimizer.warmup_steps * calls,
         f"{optim}weight_decay": optimizer.weight_decay,
         f"{optim}clip_grad": optimizer.gradient_clip,
     }
