@@ -45,6 +45,7 @@ GROUPS_LOST: Final = "dapo/groups/lost"
 GROUPS_GENERATED: Final = "dapo/groups/generated"
 GROUPS_CARRIED: Final = "dapo/groups/carried"
 GROUPS_DROPPED: Final = "dapo/groups/dropped"
+GROUPS_TRAINED: Final = "dapo/groups/trained"
 GENERATION_BATCHES: Final = "dapo/generation_batches"
 TOKENS_GENERATED: Final = "dapo/tokens/generated"
 TOKENS_TRAINED: Final = "dapo/tokens/trained"
@@ -78,6 +79,7 @@ _ALL: Final = (
     Metric(GROUPS_GENERATED, "generated", "prompts", Panel.GROUPS),
     Metric(GROUPS_CARRIED, "carried to the next step", "prompts", Panel.GROUPS),
     Metric(GROUPS_DROPPED, "dropped as surplus", "prompts", Panel.GROUPS),
+    Metric(GROUPS_TRAINED, "trained on", "prompts", Panel.GROUPS),
     Metric(GENERATION_BATCHES, "generation batches", "batches", Panel.GROUPS),
     Metric(TOKENS_GENERATED, "response tokens generated", "tokens", Panel.GROUPS),
     Metric(TOKENS_TRAINED, "response tokens trained on", "tokens", Panel.GROUPS),

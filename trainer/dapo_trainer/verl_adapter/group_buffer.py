@@ -18,6 +18,10 @@ TRAIN = "train"
 WAKE_SECONDS = 0.5
 
 
+class NothingLeft(Exception):
+    """A later mini-batch of a step finds no group, and the job says to train on what there is: it was trained on."""
+
+
 class GroupBuffer:
     """Loaded by verl as `trainer.v1.sampler.custom_sampler`; constructor arguments are verl's."""
 
@@ -43,7 +47,7 @@ class GroupBuffer:
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[KVBatchMeta, dict[str, float]]:
         """Wait for `batch_size` groups worth training on and hand over where they lie (verl's replay buffer contract).
 
-        Raises Stopped when a stop is asked for while waiting, SamplingExhausted at the cap.
+        Raises Stopped when a stop is asked for while waiting; at the cap SamplingExhausted, or NothingLeft.
         """
         assert partition_id == TRAIN, "validation has its own path (trainers.validate)"
         policy = self._policy()
@@ -114,6 +118,7 @@ class GroupBuffer:
             surplus, self._ready = self._ready[count:], self._ready[:count]
             self.tally.dropped += len(surplus)
             self._clear(surplus)
+        self.tally.trained += len(chosen)
         tq.kv_clear(keys=[outcome.uid for outcome in chosen], partition_id=TRAIN)
         keys = [key for outcome in chosen for key in outcome.keys]
         return KVBatchMeta(partition_id=TRAIN, keys=keys, tags=[dict(t) for o in chosen for t in o.tags])
@@ -127,16 +132,16 @@ class GroupBuffer:
             tq.kv_clear(keys=[k for o in outcomes for k in (o.uid, *o.keys)], partition_id=TRAIN)
 
     def _starve(self, needed: int) -> None:
-        groups = self.tally.groups
-        what = "have both right and wrong answers" if self._enabled else "could be scored"
-        message = (
-            f"After {self.tally.generated} prompts ({self._cap:g} batches) only {len(self._ready)} of {needed} groups "
-            f"{what} ({groups[Kind.ALL_WRONG]} all wrong, {groups[Kind.ALL_RIGHT]} all right, {groups[Kind.LOST]} lost)"
-        )
-        if self._on_exhausted == "TrainPartial" and self._ready:
+        message = self._starvation(needed)
+        if self._on_exhausted == "TrainPartial" and (self._ready or self.tally.trained):
             # The batch does without them: owed further, they would widen the window of every later step.
             self._owed = max(0, self._owed - (needed - len(self._ready)))
-            current().report.event("Warning", "SamplingExhausted", f"{message}; training on those.", self.tally.step)
+            if not self.tally.starved:
+                self.tally.starved = True
+                step = self.tally.step
+                current().report.event("Warning", "SamplingExhausted", f"{message}; training on those.", step)
+            if not self._ready:
+                raise NothingLeft
             return
         remedy = (
             "Use easier or harder prompts, or raise maxGenerationBatches."
@@ -144,6 +149,16 @@ class GroupBuffer:
             else "See the trainer's log for why responses are lost."
         )
         raise SamplingExhausted(f"{message}. {remedy}")
+
+    def _starvation(self, needed: int) -> str:
+        """Counted over the step, of which a separate pool trains one mini-batch at a time."""
+        groups, trained = self.tally.groups, self.tally.trained
+        what = "have both right and wrong answers" if self._enabled else "could be scored"
+        kinds = f"{groups[Kind.ALL_WRONG]} all wrong, {groups[Kind.ALL_RIGHT]} all right, {groups[Kind.LOST]} lost"
+        return (
+            f"After {self.tally.generated} prompts ({self._cap:g} batches) only {len(self._ready) + trained} of "
+            f"{needed + trained} groups {what} ({kinds})"
+        )
 
 
 def _restored(uid: str, outcome: dict[str, Any], items: dict[str, dict[str, Any]]) -> GroupOutcome:

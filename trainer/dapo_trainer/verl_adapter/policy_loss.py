@@ -12,6 +12,9 @@ from verl.utils.torch_functional import masked_mean
 
 from dapo_core.metrics import CLIP_FRACTION_HIGH, CLIP_FRACTION_LOW
 
+# What verl's loss reports, and ours beside it.
+_METRICS = ("actor/pg_clipfrac", "actor/ppo_kl", "actor/pg_clipfrac_lower", CLIP_FRACTION_HIGH, CLIP_FRACTION_LOW)
+
 
 @register_policy_loss("dapo")
 def dapo_policy_loss(
@@ -23,7 +26,10 @@ def dapo_policy_loss(
     config: Any = None,
     rollout_is_weights: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, dict[str, Any]]:
-    """All tensors [responses, tokens]; the loss is verl's, untouched."""
+    """All tensors [responses, tokens]; the loss is verl's, untouched where there is a token to learn from."""
+    if _nothing_to_learn(response_mask, config):
+        # The overlong filter masks a whole mini-batch: verl would divide by its no tokens.
+        return (log_prob * 0.0).sum(), dict.fromkeys(_METRICS, 0.0)
     loss, metrics = compute_policy_loss_vanilla(
         old_log_prob, log_prob, advantages, response_mask, loss_agg_mode, config, rollout_is_weights
     )
@@ -34,3 +40,9 @@ def dapo_policy_loss(
         metrics[CLIP_FRACTION_HIGH] = masked_mean(high.float(), response_mask).item()
         metrics[CLIP_FRACTION_LOW] = masked_mean(low.float(), response_mask).item()
     return loss, metrics
+
+
+def _nothing_to_learn(response_mask: torch.Tensor, config: Any) -> bool:
+    """Whether the mini-batch, of which this may be a part, has no token that counts."""
+    tokens = config.global_batch_info.get("batch_num_tokens")
+    return bool((response_mask.sum() if tokens is None else tokens) == 0)

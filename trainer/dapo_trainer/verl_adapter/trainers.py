@@ -21,7 +21,7 @@ from dapo_trainer.evaluation import validation_metrics
 from dapo_trainer.samples import Sample
 from dapo_trainer.sampling import Kind, Tally
 from dapo_trainer.verl_adapter.agent_loop import VALIDATION
-from dapo_trainer.verl_adapter.group_buffer import GroupBuffer
+from dapo_trainer.verl_adapter.group_buffer import TRAIN, GroupBuffer, NothingLeft
 from dapo_trainer.verl_adapter.group_router import ServerName
 from dapo_trainer.verl_adapter.group_server import GroupClient
 from dapo_trainer.verl_adapter.session import Stopped, current
@@ -89,7 +89,7 @@ class _Hooks:
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         self._phase("score")
         batch = super()._compute_old_log_prob(batch, metrics)  # type: ignore[misc]
-        metrics |= _mean_probability(batch)
+        _describe_policy(batch, metrics)
         return batch
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
@@ -179,14 +179,29 @@ class Separated(_Hooks, PPOTrainerSeparateAsync):
         self._add_batch_to_generate()
         return {}
 
+    def _step_once(self, metrics: dict[str, Any], timing_raw: dict[str, float], sample_batch_size: int) -> KVBatchMeta:
+        """One mini-batch; none where the step's prompts are used up and the job trains on what there is."""
+        try:
+            return super()._step_once(metrics, timing_raw, sample_batch_size)
+        except NothingLeft:
+            return KVBatchMeta(partition_id=TRAIN, keys=[], tags=[])
 
-def _mean_probability(batch: KVBatchMeta) -> dict[str, float]:
-    """Mean probability of the sampled tokens under the policy before its update (the paper's figure 7b)."""
+
+def _describe_policy(batch: KVBatchMeta, values: dict[str, Any]) -> None:
+    """Mean probability of the sampled tokens under the policy before its update (the paper's figure 7b).
+
+    A batch that the overlong filter masks whole has no tokens to speak of: verl's not-a-numbers would look like a
+    policy that broke, and end the run.
+    """
     data = tq.kv_batch_get(
         keys=batch.keys, partition_id=batch.partition_id, select_fields=["old_log_probs", "response_mask"]
     )
     kept = data["response_mask"].values().bool()
-    return {metrics.MEAN_PROBABILITY: torch.exp(data["old_log_probs"].values()[kept]).mean().item()}
+    if kept.any():
+        values[metrics.MEAN_PROBABILITY] = torch.exp(data["old_log_probs"].values()[kept]).mean().item()
+        return
+    for name in [name for name, value in values.items() if value != value]:
+        del values[name]
 
 
 def _worth_reading(logged: list[tuple[str, Sample]]) -> list[Sample]:
@@ -201,6 +216,7 @@ def _sampling_metrics(tally: Tally, carried: int) -> dict[str, float]:
         metrics.GROUPS_GENERATED: tally.generated,
         metrics.GROUPS_CARRIED: carried,
         metrics.GROUPS_DROPPED: tally.dropped,
+        metrics.GROUPS_TRAINED: tally.trained,
         metrics.TOKENS_GENERATED: tally.tokens,
         metrics.GENERATION_BATCHES: tally.generated / max(tally.batch, 1),
         metrics.REWARD_FAILURES: tally.failures,
