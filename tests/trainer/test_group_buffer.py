@@ -3,15 +3,20 @@
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import engines
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
 
 from dapo_trainer.sampling import GroupOutcome, Kind
 from dapo_trainer.verl_adapter import group_buffer, session
-from dapo_trainer.verl_adapter.group_buffer import GroupBuffer, stored
+from dapo_trainer.verl_adapter.group_buffer import GroupBuffer, NothingLeft, stored
 from dapo_trainer.verl_adapter.ledger import Ledger
 from dapo_trainer.verl_adapter.session import SamplingExhausted, Session, Stopped
 
@@ -58,6 +63,7 @@ class Rollout:
     answers: Iterator[int | None]
     then: int | None = 2
     made: int = 0
+    outcomes: list[GroupOutcome] = field(default_factory=list)
 
     def __call__(self, count: int) -> int:
         uids = [f"p{self.made + i}" for i in range(count)]
@@ -66,6 +72,7 @@ class Rollout:
         for uid in uids:
             self.queue.items[uid] = {"is_prompt": True, "status": "pending"}
         outcomes = [self.generate(uid, next(self.answers, self.then)) for uid in uids]
+        self.outcomes += outcomes
         threading.Thread(target=self.session.ledger.finish, args=(TRAIN, outcomes), daemon=True).start()
         return count
 
@@ -97,26 +104,28 @@ class Stage:
 Build = Callable[..., Stage]
 
 
+def build_stage(
+    patch: pytest.MonkeyPatch,
+    mode: str = "dapo_colocated",
+    answers: Iterable[int | None] = (),
+    then: int | None = 2,
+    enabled: bool = True,
+    cap: int = 10,
+    on_exhausted: str = "TrainPartial",
+) -> Stage:
+    queue, news = Queue(), News()
+    sampling = {"enabled": enabled, "max_generation_batches": cap, "on_exhausted": on_exhausted}
+    opened = Session(news, {"dynamic_sampling": sampling})
+    patch.setattr(session, "_current", opened)
+    patch.setattr(group_buffer, "WAKE_SECONDS", 0.02)
+    patch.setattr(group_buffer, "tq", SimpleNamespace(kv_list=queue.kv_list, kv_clear=queue.kv_clear))
+    rollout = Rollout(opened, queue, iter(answers), then)
+    return Stage(queue, news, opened, rollout, GroupBuffer(mode, rollout, trainer_config={}))
+
+
 @pytest.fixture
 def stage(monkeypatch: pytest.MonkeyPatch) -> Build:
-    def build(
-        mode: str = "dapo_colocated",
-        answers: Iterable[int | None] = (),
-        then: int | None = 2,
-        enabled: bool = True,
-        cap: int = 10,
-        on_exhausted: str = "TrainPartial",
-    ) -> Stage:
-        queue, news = Queue(), News()
-        sampling = {"enabled": enabled, "max_generation_batches": cap, "on_exhausted": on_exhausted}
-        opened = Session(news, {"dynamic_sampling": sampling})
-        monkeypatch.setattr(session, "_current", opened)
-        monkeypatch.setattr(group_buffer, "WAKE_SECONDS", 0.02)
-        monkeypatch.setattr(group_buffer, "tq", SimpleNamespace(kv_list=queue.kv_list, kv_clear=queue.kv_clear))
-        rollout = Rollout(opened, queue, iter(answers), then)
-        return Stage(queue, news, opened, rollout, GroupBuffer(mode, rollout, trainer_config={}))
-
-    return build
+    return partial(build_stage, monkeypatch)
 
 
 def groups_of(batch: Any) -> list[str]:
@@ -369,3 +378,174 @@ class TestLedger:
         for worker in workers:
             worker.join()
         assert ledger.in_flight("train") == 0 and taken == set(uids)
+
+
+class TestLaterMiniBatches:
+    """A separate pool trains a step in mini-batches; the prompts may run out before the last of them."""
+
+    def test_the_step_ends_early_once_something_was_trained_on(self, stage: Build) -> None:
+        at = stage("dapo_separated", answers=[2, 0, 0, 0], then=0, cap=1)
+        at.buffer.begin_step(3, 4)
+        at.rollout(4)
+        assert groups_of(at.buffer.sample(3, TRAIN, 1)[0]) == ["p0"]
+        for _ in range(3):
+            with pytest.raises(NothingLeft):
+                at.buffer.sample(3, TRAIN, 1)
+        assert [event[0] for event in at.news.events] == ["SamplingExhausted"], "told once a step"
+        assert at.news.events[0][1].startswith("After 4 prompts (1 batches) only 1 of 2 groups have both right and")
+        assert at.buffer._owed == 0 and at.buffer.tally.trained == 1
+
+    def test_nothing_at_all_ends_the_run(self, stage: Build) -> None:
+        at = stage("dapo_separated", then=0, cap=1)
+        at.buffer.begin_step(1, 4)
+        at.rollout(4)
+        with pytest.raises(SamplingExhausted, match="only 0 of 1 groups"):
+            at.buffer.sample(1, TRAIN, 1)
+
+    @pytest.mark.parametrize("choice", ["Suspend", "Fail"])
+    def test_other_choices_end_the_run_there_too(self, stage: Build, choice: str) -> None:
+        at = stage("dapo_separated", answers=[2, 0, 0, 0], then=0, cap=1, on_exhausted=choice)
+        at.buffer.begin_step(1, 4)
+        at.rollout(4)
+        at.buffer.sample(1, TRAIN, 1)
+        with pytest.raises(SamplingExhausted, match="only 1 of 2 groups"):
+            at.buffer.sample(1, TRAIN, 1)
+
+    def test_verls_own_step_goes_on_with_the_mini_batches_it_has(self, stage: Build) -> None:
+        """`PPOTrainer.step` and `_step_once` as they are, with the engines taken out."""
+        at = stage("dapo_separated", answers=[1, 0, 3, 0], then=0, cap=1)
+        trainer = stripped_trainer(at, batch=4)
+        metrics: dict[str, Any] = {}
+        batch = trainer.step(metrics, {})
+        assert groups_of(batch) == ["p0", "p2"] and len(batch.tags) == 2 * G
+        assert trainer.updated == [["p0"], ["p2"]], "two updates, and none of nothing"
+        assert metrics["actor/pg_loss"] == 0.5
+        assert at.buffer.tally.trained == 2 and at.buffer.tally.generated == 4
+
+
+def stripped_trainer(at: Stage, batch: int) -> Any:
+    """A Separated trainer that samples from `at` and notes its updates, a group a mini-batch."""
+    trainers = engines.load("dapo_trainer.verl_adapter.trainers")
+
+    class Stripped(trainers.Separated):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            actor = {"ppo_mini_batch_size": 1}
+            rollout = {"temperature": 1.0}
+            self.config = OmegaConf.create(
+                {
+                    "data": {"train_batch_size": batch},
+                    "actor_rollout_ref": {"actor": actor, "rollout": rollout},
+                    "trainer": {"critic_warmup": 0},
+                }
+            )
+            self.global_steps, self.total_training_steps, self.parameter_sync_step = 1, 1, batch
+            self.replay_buffer, self.hybrid_rollout_config = at.buffer, SimpleNamespace(enable_switch=False)
+            self.reward_loop_manager = SimpleNamespace(reward_loop_worker_handles=[])
+            self.use_reference_policy = self.use_critic = False
+            self.updated: list[list[str]] = []
+            self._step_sample_wait_seconds = 0.0
+
+        def _add_batch_to_generate(self) -> None:
+            at.rollout(batch)
+
+        def _balance_batch(self, batch: Any, metrics: Any, **_: Any) -> Any:
+            return batch
+
+        _compute_old_log_prob = _compute_advantage = _balance_batch
+
+        def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
+            self.updated.append(groups_of(batch))
+            metrics["actor/pg_loss"] = 0.5
+            return batch
+
+    return Stripped()
+
+
+def test_what_is_left_of_a_group_must_be_two_responses_to_compare() -> None:
+    assert GroupOutcome("a", 1, (1.0,), (5,), failures=G - 1).kind is Kind.LOST
+    assert GroupOutcome("a", 1, (1.0, -1.0), (5, 5), failures=G - 2).kind is Kind.MIXED
+    assert GroupOutcome("a", 1, (1.0,), (5,)).kind is Kind.ALL_RIGHT, "a group of one by design"
+
+
+KINDS = st.one_of(st.integers(0, G), st.none())
+
+
+@given(
+    answers=st.lists(KINDS, max_size=60),
+    then=st.sampled_from([2, 2, 0, G, None]),
+    batch=st.integers(1, 5),
+    steps=st.integers(1, 4),
+    cap=st.integers(0, 4),
+    enabled=st.booleans(),
+    on_exhausted=st.sampled_from(["TrainPartial", "Suspend", "Fail"]),
+    separated=st.booleans(),
+)
+@settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow])
+def test_every_prompt_is_accounted_for(
+    answers: list[int | None],
+    then: int | None,
+    batch: int,
+    steps: int,
+    cap: int,
+    enabled: bool,
+    on_exhausted: str,
+    separated: bool,
+) -> None:
+    """Whole steps of the real buffer, ledger and rules, with a rollout that answers as told."""
+    unreachable = then in (0, G) if enabled else then is None
+    cap = 3 if cap == 0 and (unreachable or then is None) else cap  # without a cap that would be for ever
+    mode = "dapo_separated" if separated else "dapo_colocated"
+    with pytest.MonkeyPatch.context() as patch:
+        at = build_stage(patch, mode, answers, then, enabled, cap, on_exhausted)
+        born: dict[str, int] = {}  # the step that a group was generated for
+        for step in range(1, steps + 1):
+            carried, trained = at.buffer.carried, 0
+            try:
+                for handed in take_step(at, step, batch, mini_batches=batch if separated else 1):
+                    uids = groups_of(handed)
+                    trained += len(uids)
+                    note_births(at, born, step)
+                    assert all(worth_training(at, uid, enabled) for uid in uids)
+                    assert len(handed.keys) == len(uids) * G == len(handed.tags)
+                    if not separated:
+                        assert all(step - born[uid] <= 1 for uid in uids), "carried further than the next step"
+                    at.queue.kv_clear(handed.keys, TRAIN)  # as verl does after the step
+            except SamplingExhausted:
+                policy = at.buffer._policy()
+                in_flight = at.session.ledger.in_flight(TRAIN)
+                assert policy.starved(batch, at.buffer.carried, in_flight, at.buffer.tally.generated)
+                assert on_exhausted != "TrainPartial" or (trained == 0 and at.buffer.carried == 0)
+                break
+            tally = at.buffer.tally
+            assert trained == tally.trained and (trained == batch or (tally.starved and on_exhausted == "TrainPartial"))
+            rejected = tally.rejected(at.buffer._policy())
+            assert carried + tally.generated == trained + rejected + tally.dropped + at.buffer.carried
+            assert not separated or tally.dropped == 0
+            underway = at.session.ledger.underway(TRAIN)
+            left = {key.split("_")[0] for key in at.queue.items}
+            kept = {outcome.uid for outcome in at.buffer._ready}
+            assert left - underway == kept, "the queue holds what is carried, and nothing else"
+
+
+def take_step(at: Stage, step: int, batch: int, mini_batches: int) -> Iterator[Any]:
+    missing = at.buffer.begin_step(step, batch)
+    if mini_batches == 1 and at.buffer._ahead:
+        if missing:
+            at.rollout(missing)
+    else:
+        at.rollout(batch)
+    for _ in range(mini_batches):
+        try:
+            yield at.buffer.sample(step, TRAIN, batch // mini_batches)[0]
+        except NothingLeft:
+            return
+
+
+def note_births(at: Stage, born: dict[str, int], step: int) -> None:
+    for number in range(at.rollout.made):
+        born.setdefault(f"p{number}", step)
+
+
+def worth_training(at: Stage, uid: str, enabled: bool) -> bool:
+    outcome = next(outcome for outcome in at.rollout.outcomes if outcome.uid == uid)
+    return 0 < outcome.correct < G if enabled else outcome.kind is not Kind.LOST
