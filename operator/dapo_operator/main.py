@@ -46,7 +46,9 @@ def registry(fleet: Fleet, kube: Kube) -> kopf.OperatorRegistry:
     @kopf.on.login(registry=handlers)
     async def login(**_: Any) -> kopf.AiohttpSession:
         return kopf.AiohttpSession(
-            server=kube.connection.server, default_namespace=kube.connection.namespace, aiohttp_session=kube.open_session()
+            server=kube.connection.server,
+            default_namespace=kube.connection.namespace,
+            aiohttp_session=kube.open_session(),
         )
 
     @kopf.on.event(GROUP, VERSION, PLURAL, registry=handlers)

@@ -99,8 +99,12 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Observed:
-    """All that a plan is made from besides the job and its status. `support` maps (kind, name) to the digest of what
-    was applied; None when it is not watched. `tried_at`: when a refused pod was last found acceptable."""
+    """All that a plan is made from besides the job and its status.
+
+    `support` maps (kind, name) to the digest of what was applied. `acceptable`: a pod that was refused would be taken
+    now. `store_since` (Unix seconds) is since when the metadata store can be read again after it could not.
+    `recorded_attempt` is the newest that it knows.
+    """
 
     pods: tuple[Pod, ...] = ()
     support: Mapping[tuple[str, str], str] = field(default_factory=dict)
@@ -110,6 +114,7 @@ class Observed:
     store_since: float = 0.0
     progress: Progress | None = None
     checkpoint: CheckpointRef | None = None
+    recorded_attempt: int = 0
     alerts: Sequence[Alert] = ()
 
 

@@ -2,6 +2,7 @@
 records of them. A store that is down delays both and stops nothing."""
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -24,6 +25,7 @@ logger = logging.getLogger(__name__)
 
 POLL_SECONDS: Final = 5.0
 POLL_MAX_SECONDS: Final = 60.0
+GATHER_SECONDS: Final = 1.0
 WRITE_RETRY_SECONDS: Final = 5.0
 # Beyond this many the oldest are dropped: statuses hold the same, and are recorded again at the next start.
 MAX_RECORDS: Final = 50_000
@@ -36,6 +38,7 @@ class RunView:
     progress: Progress | None = None
     checkpoint: CheckpointRef | None = None
     alerts: tuple[Alert, ...] = ()
+    attempt: int = 0
 
 
 @dataclass
@@ -53,6 +56,7 @@ class Store:
         self._runs: dict[str, _Watched] = {}
         self._records: deque[tuple[str, Record]] = deque(maxlen=MAX_RECORDS)
         self._news = asyncio.Event()
+        self._poke = asyncio.Event()
         self.state: StoreState = "none" if url is None else "down"
         # Since when it can be read; 0 when it never failed. A sender has to catch up before silence means a stall.
         self.since = 0.0
@@ -63,6 +67,8 @@ class Store:
     def watch(self, run_id: str, spec: DAPOJobSpec, changed: Callable[[], None]) -> None:
         """Read this run from now on, and call `changed` when it has moved."""
         known = self._runs.get(run_id)
+        if known is None:
+            self._poke.set()
         self._runs[run_id] = _Watched(spec, changed, known.view if known else RunView())
 
     def forget(self, run_id: str) -> None:
@@ -100,7 +106,18 @@ class Store:
                 logger.warning("The metadata store can not be read: %s", error)
                 self._turn("down")
                 pause = min(pause * 2, POLL_MAX_SECONDS)
-            await asyncio.sleep(pause)
+            await self._rest(pause)
+
+    async def _rest(self, seconds: float) -> None:
+        """Until the next read; a new run, or many at once, has not to wait for as long."""
+        await asyncio.sleep(GATHER_SECONDS)
+        if self.state == "ok":
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._poke.wait()
+        else:
+            await asyncio.sleep(seconds)
+        self._poke.clear()
 
     async def _read(self, ledger: "Ledger") -> None:
         runs = dict(self._runs)
@@ -117,7 +134,7 @@ class Store:
         checkpoint = CheckpointRef(step=newest.step, uri=newest.uri) if newest is not None else None
         moved = run.view.progress is None or progress != run.view.progress
         alerts = alerts_of(found, run.spec) if moved else run.view.alerts
-        view = RunView(progress, checkpoint, alerts)
+        view = RunView(progress, checkpoint, alerts, found.attempt)
         if view != run.view:
             self.record(run_id, _alert_news(run.view.alerts, alerts, self._now()))
             run.view = view

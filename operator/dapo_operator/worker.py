@@ -87,13 +87,13 @@ class Worker:
         with bound(job=f"{self.key[0]}/{self.key[1]}"):
             while not self.gone:
                 self._woken.clear()
-                await self._wait(await self._look())
+                await self._wait(await self.look())
 
-    async def _look(self) -> float:
+    async def look(self) -> float:
         """One turn, whatever the API server makes of it. Answers the seconds until the next."""
         try:
             with self.around.telemetry.looking(self.key, self._attempt_number()):
-                wait = await self._turn()
+                wait = await self.turn()
         except (ConflictError, LeftoversError, NotFoundError):
             return await self._reread()
         except ApiError as error:
@@ -123,7 +123,7 @@ class Worker:
         except TimeoutError:
             return
 
-    async def _turn(self) -> float:
+    async def turn(self) -> float:
         """One look. Answers the seconds until the next, if nothing happens before."""
         job, around = self._parsed(), self.around
         self._follow(job)
@@ -204,6 +204,7 @@ class Worker:
             progress=view.progress,
             checkpoint=view.checkpoint,
             alerts=view.alerts,
+            recorded_attempt=view.attempt,
         )
 
     def _status(self) -> DAPOJobStatus:

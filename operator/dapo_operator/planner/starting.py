@@ -125,12 +125,12 @@ def _backing_off(draft: Draft) -> bool:
 
 
 def _start(draft: Draft, job: DAPOJob) -> None:
-    number = max([0, *(attempt.number for attempt in draft.status.attempts)]) + 1
+    number = max([draft.seen.recorded_attempt, *(attempt.number for attempt in draft.status.attempts)]) + 1
     if number > MAX_ATTEMPT:
         draft.say("Failed", True, Reason.TOO_MANY_RESTARTS, f"There is no attempt after {MAX_ATTEMPT}.")
         return
     checkpoint = draft.seen.checkpoint
-    from_step = checkpoint.step if checkpoint else 0 if draft.seen.store == "ok" else None
+    from_step = checkpoint.step if checkpoint else 0 if number == 1 or draft.seen.store == "ok" else None
     started = stamp(draft.now)
     draft.add_attempt(Attempt(number=number, started_at=started, from_step=from_step, shape=draft.job.shape))
     draft.change(run_id=draft.job.run_id, started_at=draft.status.started_at or started, next_attempt_at=None)

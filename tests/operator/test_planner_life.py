@@ -1,0 +1,127 @@
+"""A job's ordinary life: from nothing to pods, to training, to its end."""
+
+from dataclasses import replace
+
+import pytest
+from planner_bench import START, Bench, raw_job
+
+from dapo_core.status import CheckpointRef
+from dapo_operator.actions import AddFinalizer, CreatePod
+
+SEPARATED = {"topology": {"mode": "Separated", "rollout": {"replicas": 2}}}
+
+
+@pytest.mark.parametrize(
+    ("groups", "pods"),
+    [
+        ({}, ["first-head-1-0", "first-trainer-1-0"]),
+        (SEPARATED, ["first-head-1-0", "first-rollout-1-0", "first-rollout-1-1", "first-trainer-1-0"]),
+        ({"topology": {"trainer": {"replicas": 2}}}, ["first-head-1-0", "first-trainer-1-0", "first-trainer-1-1"]),
+    ],
+    ids=["colocated", "separated", "two trainers"],
+)
+def test_pods_by_mode(groups: dict[str, object], pods: list[str]) -> None:
+    assert Bench(raw_job(**groups)).settle().names == pods
+
+
+def test_the_attempt_is_recorded_with_the_plan_that_makes_its_pods() -> None:
+    plan = Bench().look()
+    assert [attempt.number for attempt in plan.status.attempts] == [1]
+    assert isinstance(plan.actions[0], AddFinalizer)
+    assert sum(isinstance(action, CreatePod) for action in plan.actions) == 2
+
+
+def test_training_once_all_pods_are_ready() -> None:
+    bench = Bench().training()
+    assert bench.status.phase == "Training"
+    assert bench.says("PodsReady") == ("True", "PodsReady")
+    assert bench.says("Training") == ("True", "Training")
+    assert [event.reason for event in bench.events] == ["AttemptStarted", "PodsReady"]
+    assert bench.writes == 2
+
+
+def test_a_settled_job_costs_no_writes() -> None:
+    bench = Bench().training()
+    for _ in range(50):
+        bench.step(60)
+    assert bench.writes == 2
+
+
+def test_a_run_that_is_complete_keeps_its_pods_for_their_logs() -> None:
+    bench = Bench().training().finish("first-head-1-0", 0).finish("first-trainer-1-0", 0).settle()
+    assert bench.says("Succeeded") == ("True", "Completed")
+    assert bench.status.phase == "Succeeded"
+    assert bench.names == ["first-head-1-0", "first-trainer-1-0"]
+    assert bench.events[-1].reason == "Completed"
+
+
+def test_workers_that_outlive_a_complete_run_are_ended_after_their_grace() -> None:
+    bench = Bench().training().finish("first-head-1-0", 0).settle(1)
+    assert bench.says("PodsReady") == ("False", "Ending")
+    assert bench.settle(31).names == ["first-head-1-0"]
+    assert bench.says("Succeeded")[0] == "True"
+
+
+def test_the_next_attempt_starts_from_the_newest_checkpoint() -> None:
+    bench = Bench().training().progress(37, checkpoint=CheckpointRef(step=35, uri="s3://b/35")).settle()
+    bench.finish("first-trainer-1-0", 137, out_of_memory=True).settle()
+    bench.settle(10)
+    newest = bench.status.attempts[-1]
+    assert (newest.number, newest.from_step) == (2, 35)
+    assert bench.status.attempts[0].to_step == 37
+    assert "checkpoint of step 35" in bench.events[-1].message
+
+
+def test_progress_is_shown() -> None:
+    bench = Bench().training().progress(12).settle()
+    assert bench.status.progress is not None
+    assert (bench.status.progress.step, bench.status.progress.total_steps) == (12, 200)
+
+
+def test_time_to_live() -> None:
+    bench = Bench(raw_job(runPolicy={"ttlSecondsAfterFinished": 60})).training()
+    bench.finish("first-head-1-0", 0).finish("first-trainer-1-0", 0).settle()
+    assert bench.look().wake_at == bench.now + 60
+    bench.step(61)
+    assert bench.job_deleted
+
+
+def test_active_deadline() -> None:
+    bench = Bench(raw_job(runPolicy={"activeDeadlineSeconds": 3600})).training()
+    assert bench.look().wake_at == START + 3600
+    bench.settle(3600)
+    assert bench.says("Failed") == ("True", "DeadlineExceeded")
+    assert bench.names == []
+
+
+def test_scale_takes_effect_with_the_next_attempt() -> None:
+    bench = Bench(raw_job(**SEPARATED)).training()
+    assert bench.status.rollout_replicas == 2
+    bench.edit(topology={"rollout": {"replicas": 3}}).settle()
+    assert bench.says("SpecAccepted") == ("True", "AppliesAtNextAttempt")
+    assert len(bench.names) == 4
+    bench.finish("first-head-1-0", 30).settle(1)
+    assert bench.settle(20).names.count("first-rollout-2-2") == 1
+
+
+def test_support_that_somebody_removed_is_put_back() -> None:
+    bench = Bench().training()
+    gone = {key: digest for key, digest in bench.seen.support.items() if key[0] != "Service"}
+    bench.seen = replace(bench.seen, support=gone)
+    bench.settle()
+    assert ("Service", "first") in bench.seen.support
+    assert bench.status.phase == "Training"
+
+
+def test_another_controller_decides_about_the_start() -> None:
+    bench = Bench(raw_job(managedBy="kueue.x-k8s.io/admission")).settle()
+    assert bench.names == []
+    assert bench.says("QuotaReserved") == ("False", "WaitingForQuota")
+    conditions = [
+        replace_condition.model_copy(update={"status": "True"})
+        if replace_condition.type == "QuotaReserved"
+        else replace_condition
+        for replace_condition in bench.status.conditions
+    ]
+    bench.status = bench.status.model_copy(update={"conditions": conditions})
+    assert bench.settle().names == ["first-head-1-0", "first-trainer-1-0"]
