@@ -1,7 +1,7 @@
 """Metadata stores as pages meet them: runs of every kind, written through the store's own writer."""
 
-import json
 import math
+import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -148,25 +148,22 @@ def failing(store: Store, run_id: str = "failing") -> str:
 
 
 def many(store: Store, count: int) -> list[str]:
-    """So many runs of ten steps, in three namespaces, with tags."""
+    """So many runs of ten steps, in three namespaces, with tags: one is written, the others are its copies."""
     shapes = {name: SHAPES[name] for name in (metrics.REWARD_GENERATED, metrics.ACCURACY_GENERATED, metrics.ENTROPY)}
-    names = []
-    for index in range(count):
-        run_id = f"run-{index:04d}"
-        spec = json.loads(json.dumps(builders.dumped(builders.job())))
-        store.writer.create_run(
-            RunRow(
-                run_id,
-                f"job-{index % 7}",
-                namespace=f"team-{index % 3}",
-                spec=spec,
-                state=("Running", "Succeeded", "Failed")[index % 3],  # type: ignore[arg-type]
-                created_at=START + index,
-                tags={"sweep": str(index % 5)},
-                total_steps=20,
+    store.run("run-0000", total=20)
+    store.steps("run-0000", range(1, 11), shapes=shapes)
+    with sqlite3.connect(store.folder / "dapo.db") as connection:
+        for table in ("runs", "attempts", "points", "latest"):
+            names = [row[1] for row in connection.execute(f"PRAGMA table_info({table})") if row[1] != "run_id"]
+            connection.execute(
+                "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?) "
+                f"INSERT INTO {table} (run_id, {', '.join(names)}) "
+                f"SELECT printf('run-%04d', n.i), {', '.join(names)} FROM {table}, n WHERE run_id = 'run-0000'",
+                (count - 1,),
             )
+        connection.execute(
+            "UPDATE runs SET name = 'job-' || (substr(run_id, 5) % 7), namespace = 'team-' || (substr(run_id, 5) % 3),"
+            " state = CASE substr(run_id, 5) % 3 WHEN 0 THEN 'Running' WHEN 1 THEN 'Succeeded' ELSE 'Failed' END,"
+            " created_at = created_at + substr(run_id, 5), tags = json_object('sweep', '' || (substr(run_id, 5) % 5))"
         )
-        store.attempt(run_id, 1, 0)
-        store.steps(run_id, range(1, 11), shapes=shapes)
-        names.append(run_id)
-    return names
+    return [f"run-{index:04d}" for index in range(count)]

@@ -9,7 +9,7 @@ from dapo_dashboard import session
 PAGES = Path(__file__).parent / "app_pages"
 # Streamlit leaves a wide margin about a page; charts need the room, on a phone most of all.
 STYLE = """<style>
-.stMainBlockContainer { padding: 3.4rem clamp(0.7rem, 2.5vw, 3rem) 2rem; }
+.stMainBlockContainer { padding: 4rem clamp(0.7rem, 2.5vw, 3rem) 2rem; }
 .stMainBlockContainer > div > .stVerticalBlock { gap: 0.8rem; }
 </style>"""
 # From here, not from a font server: the pages ask nobody but their own server for anything.
@@ -32,6 +32,7 @@ def main() -> None:
         ],
         position="top",
     )
+    session.follow()
     if session.settings().demo:
         st.caption("Demo: runs that this project trained, shipped with it. `dapo run job.yaml` makes runs of your own.")
     page.run()

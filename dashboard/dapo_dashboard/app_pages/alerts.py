@@ -93,7 +93,7 @@ def _table(alerts: Sequence[AlertRow]) -> pd.DataFrame:
 def _act(alerts: Sequence[AlertRow], selection: dict[str, Sequence[object]]) -> None:
     cells = [cell[0] for cell in selection.get("cells", ()) if isinstance(cell, Sequence)]
     if cells and int(cells[0]) < len(alerts):
-        st.switch_page("app_pages/run.py", query_params={"run": alerts[int(cells[0])].run_id})
+        session.go("app_pages/run.py", run=alerts[int(cells[0])].run_id)
     ticked = [alerts[int(str(index))] for index in selection.get("rows", ()) if int(str(index)) < len(alerts)]
     waiting = [alert for alert in ticked if alert.acknowledged_by is None]
     url = session.settings().acknowledge_url

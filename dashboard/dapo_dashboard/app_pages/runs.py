@@ -106,11 +106,11 @@ def _follow(selection: Mapping[str, Sequence[object]], rows: Sequence[RunTableRo
     """A click on a cell opens its run; ticked rows are compared."""
     cells = [cell[0] for cell in selection.get("cells", ()) if isinstance(cell, Sequence)]
     if cells and int(cells[0]) < len(rows):
-        st.switch_page("app_pages/run.py", query_params={"run": rows[int(cells[0])].run_id})
+        session.go("app_pages/run.py", run=rows[int(cells[0])].run_id)
     ticked = [rows[int(str(index))].run_id for index in selection.get("rows", ()) if int(str(index)) < len(rows)]
     with st.container(horizontal=True, vertical_alignment="center"):
         if ticked and st.button(f"Compare {len(ticked)}", icon=":material/compare_arrows:", type="primary"):
-            st.switch_page("app_pages/compare.py", query_params={"runs": ticked[:20]})
+            session.go("app_pages/compare.py", runs=ticked[:20])
         st.caption("Click a run to open it; tick rows to compare them.")
 
 

@@ -56,7 +56,7 @@ def _figures(run: RunRow, attempts: list[AttemptRow], latest: Latest, now: float
     }
     with st.container(horizontal=True, gap="small", border=True):
         for label, value in figures.items():
-            st.metric(label, value, width=112)
+            st.metric(label, value, width=104)
     if run.total_steps and step is not None and not ended:
         st.progress(min(1.0, step / run.total_steps))
 

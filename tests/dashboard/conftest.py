@@ -1,0 +1,33 @@
+"""One browser and one server a module; every page that a test looked at is kept as a picture."""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page
+from servers.chromium import browser
+
+PICTURES = Path(os.environ.get("DAPO_PICTURES", Path(__file__).parents[2] / ".dapo" / "pictures"))
+# Long, for a machine that does other things as well; nothing waits for longer than it takes.
+PATIENCE_MS = 60_000
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    with browser() as running:
+        yield running
+
+
+@pytest.fixture
+def page(chromium: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
+    """A fresh tab. Its last sight is kept in .dapo/pictures (or DAPO_PICTURES)."""
+    context = chromium.new_context(viewport={"width": 1440, "height": 1000})
+    context.set_default_timeout(PATIENCE_MS)
+    tab = context.new_page()
+    yield tab
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    name = re.sub(r"\W+", "-", request.node.name).strip("-")
+    tab.screenshot(path=PICTURES / f"{name}.png")
+    context.close()

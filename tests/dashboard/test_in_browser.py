@@ -1,0 +1,227 @@
+"""What a person sees, in a real browser over a real server."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import dashboard_data
+import pytest
+from dashboard_data import Store
+from dashboard_pages import CHARTS, box, open_page, pictures, says, settle, tooltips, wait_for_charts
+from playwright.sync_api import Page, expect
+from servers.dashboard import dashboard
+
+HOSTILE = "<img src=x onerror='window.hacked=1'> **bold** $x^2$ :red[red] [link](javascript:window.hacked=1)"
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
+    """A thousand runs, and one of each kind that matters, behind one server."""
+    store = Store(tmp_path_factory.mktemp("store"))
+    dashboard_data.many(store, 1000)
+    at = {"created_at": dashboard_data.START + 5000}
+    store.run("healthy", steps=40, **at)
+    dashboard_data.restarted(store)
+    dashboard_data.failing(store)
+    store.run("young", steps=1, **at)
+    store.run("unborn", state="Created", **at)
+    store.run("hostile", steps=3, tags={"note": HOSTILE}, owner=HOSTILE, message=HOSTILE, **at)
+    store.event("hostile", "Odd", HOSTILE + "x" * 100_000, 2, "Warning")
+    store.alert("hostile", "EntropyCollapse", 2, HOSTILE)
+    with dashboard(store.url, store.folder / "server.log", {"DAPO_ACKNOWLEDGE_URL": store.url}) as url:
+        yield SimpleNamespace(url=url, store=store)
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    store = Store(tmp_path_factory.mktemp("empty"))
+    with dashboard(store.url, store.folder / "server.log") as url:
+        yield url
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("/", "There are no runs yet"),
+        ("/run", "There are no runs yet"),
+        ("/run?run=gone", "There is no run gone that you may see"),
+        ("/compare", "Choose two runs or more"),
+        ("/alerts", "No alert"),
+        ("/help", "Only mixed groups have an advantage"),
+    ],
+    ids=["runs", "run", "unknown run", "compare", "alerts", "help"],
+)
+def test_a_store_without_runs(page: Page, empty: str, path: str, text: str) -> None:
+    open_page(page, empty + path)
+    says(page, text)
+
+
+@pytest.mark.parametrize(
+    ("run", "charts", "texts"),
+    [
+        pytest.param("healthy", 11, ["40 / 100", "Running"], id="healthy"),
+        pytest.param("restarted", 11, ["restart at 20", "checkpoint at 20"], id="restarted"),
+        pytest.param("failing", 11, ["NonFinite", "Lower optimizer.learningRate"], id="failing with NaN"),
+        pytest.param("young", 11, ["1 / 100"], id="one step old"),
+        pytest.param("unborn", 0, ["No step is finished yet"], id="before its first step"),
+    ],
+)
+def test_the_page_of_a_run(page: Page, served: SimpleNamespace, run: str, charts: int, texts: list[str]) -> None:
+    open_page(page, f"{served.url}/run?run={run}")
+    if charts:
+        wait_for_charts(page, charts)
+    for text in texts:
+        expect(page.locator('[data-testid="stMain"]')).to_contain_text(re.compile(re.sub(r"\s+", r"\\s*", text)))
+    for chart in page.locator(CHARTS).all():
+        assert chart.get_attribute("role") == "img" and "up to step" in (chart.get_attribute("aria-label") or "")
+
+
+def test_a_thousand_runs_are_searched_and_one_is_opened(page: Page, served: SimpleNamespace) -> None:
+    open_page(page, f"{served.url}/?order=name")
+    page.get_by_label("Search").fill("run-0007")
+    page.get_by_label("Search").press("Enter")
+    says(page, "1 of 1006 shown")
+    expect(page).to_have_url(re.compile("search=run-0007"))
+    table = page.get_by_test_id("stDataFrame")
+    table.click(position={"x": 120, "y": 52})
+    page.wait_for_url(re.compile(r"/run\?run=run-0007"))
+    wait_for_charts(page)
+    says(page, "10 / 20")
+
+
+def test_the_pointer_and_the_zoom_are_those_of_all_charts(page: Page, served: SimpleNamespace) -> None:
+    open_page(page, f"{served.url}/run?run=restarted")
+    wait_for_charts(page, 11)
+    x, y, width, height = box(page, 1)
+    page.mouse.move(x + width * 0.4, y + height * 0.5)
+    page.mouse.move(x + width * 0.5, y + height * 0.5)
+    page.wait_for_function("() => true")
+    expect.set_options(timeout=30_000)
+    page.wait_for_timeout(600)
+    steps = {text.splitlines()[0] for text in tooltips(page)}
+    assert len(tooltips(page)) >= 10 and len(steps) == 1, steps
+
+    before = pictures(page)
+    page.mouse.move(x + width * 0.3, y + height * 0.5)
+    page.mouse.down()
+    page.mouse.move(x + width * 0.4, y + height * 0.5)
+    page.mouse.move(x + width * 0.7, y + height * 0.5)
+    assert page.locator(".dapo-zoom-cover").count() >= 10, "all charts show what will be shown"
+    page.mouse.up()
+    page.wait_for_url(re.compile(r"from=\d+&to=\d+"))
+    page.mouse.move(0, 0)
+    settle(page)
+    page.wait_for_function("() => !document.querySelector('.dapo-zoom-cover')")
+    says(page, "All steps")
+    after = pictures(page)
+    assert after.keys() == before.keys() and all(after[key] != before[key] for key in before)
+
+    x, y, width, height = box(page, 0)
+    page.mouse.dblclick(x + width * 0.5, y + height * 0.5)
+    page.wait_for_url(lambda url: "from=" not in url)
+
+
+def test_a_link_shows_the_same_view(page: Page, served: SimpleNamespace) -> None:
+    open_page(page, f"{served.url}/run?run=restarted")
+    wait_for_charts(page, 11)
+    page.get_by_role("radio", name="tokens").or_(page.get_by_role("button", name="tokens")).first.click()
+    page.get_by_text("Log scale").click()
+    page.wait_for_url(re.compile("(?=.*x=tokens)(?=.*log=true)"))
+    settle(page)
+    link = page.url.replace("run=restarted", "run=restarted&smooth=0.5&from=5&to=25")
+    open_page(page, link)
+    wait_for_charts(page, 11)
+    says(page, "Steps 5 to 25")
+    assert page.get_by_label("Log scale").is_checked()
+    says(page, "0.50")
+    first = pictures(page)
+    open_page(page, page.url)
+    wait_for_charts(page, 11)
+    assert pictures(page) == first
+
+
+def test_a_new_step_arrives_by_itself(page: Page, served: SimpleNamespace) -> None:
+    run = served.store.run("growing", steps=3)
+    open_page(page, f"{served.url}/run?run={run}")
+    wait_for_charts(page, 11)
+    before = pictures(page)
+    tag = "() => { document.querySelectorAll('canvas').forEach((each) => { each.dataset.kept = '1' }) }"
+    page.evaluate(tag)
+    served.store.steps(run, range(4, 9))
+    says(page, "8 / 100")
+    page.wait_for_function(
+        """(before) => JSON.stringify(before) !== JSON.stringify(null) &&
+        [...document.querySelectorAll('[class*="st-key-chart-"] .stEChartsChart')]
+            .some((each) => (each.getAttribute('aria-label') ?? '').includes('step 8'))""",
+        arg=before,
+    )
+    after = pictures(page)
+    assert all(after[key] != before[key] for key in ("reward", "entropy", "length"))
+    assert page.locator("canvas[data-kept]").count() >= 11, "the charts are those of before, not new ones"
+
+
+def test_what_others_wrote_is_text(page: Page, served: SimpleNamespace) -> None:
+    for view in ("Curves", "Timeline", "Job"):
+        open_page(page, f"{served.url}/run?run=hostile&view={view}")
+        says(page, "hostile")
+    open_page(page, f"{served.url}/run?run=hostile")
+    says(page, "**bold** $x^2$ :red[red] [link](javascript:window.hacked=1)")
+    open_page(page, f"{served.url}/?search=hostile")
+    open_page(page, f"{served.url}/alerts")
+    assert page.evaluate("() => window.hacked") is None
+
+
+@pytest.mark.parametrize("width", [390], ids=["phone"])
+@pytest.mark.parametrize("path", ["/", "/run?run=restarted", "/compare?runs=healthy&runs=restarted", "/alerts"])
+def test_a_phone(page: Page, served: SimpleNamespace, path: str, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 844})
+    open_page(page, served.url + path)
+    page.wait_for_timeout(300)
+    assert page.evaluate("() => document.querySelector('[data-testid=stMain]').scrollWidth") <= width
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_light_and_dark(page: Page, served: SimpleNamespace, scheme: str) -> None:
+    page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+    open_page(page, f"{served.url}/compare?runs=healthy&runs=restarted")
+    wait_for_charts(page, 4)
+    colour = page.evaluate("() => getComputedStyle(document.querySelector('[data-testid=stApp]')).backgroundColor")
+    channels = [int(each) for each in re.findall(r"\d+", colour)[:3]]
+    assert (max(channels) < 60) == (scheme == "dark")
+
+
+def test_an_alert_is_acknowledged(page: Page, served: SimpleNamespace) -> None:
+    open_page(page, f"{served.url}/alerts")
+    page.get_by_test_id("stDataFrame").click(position={"x": 18, "y": 52})
+    page.get_by_role("button", name="Acknowledge 1").click()
+    page.wait_for_function("() => document.body.innerText.includes('Acknowledge 0')")
+    reader_rows = [alert for alert in _alerts(served.store) if alert.acknowledged_by]
+    assert len(reader_rows) == 1
+
+
+def _alerts(store: Store) -> list[dashboard_data.AlertRow]:
+    from dapo_core.db import open_reader
+
+    return open_reader(store.url).alerts()
+
+
+def test_a_store_that_goes_away_and_comes_back(page: Page, tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.run("steady", steps=5)
+    store.writer.close()
+    with dashboard(store.url, tmp_path / "server.log") as url:
+        open_page(page, f"{url}/run?run=steady")
+        wait_for_charts(page, 11)
+        hidden = [(path, path.with_suffix(path.suffix + ".away")) for path in tmp_path.glob("dapo.db*")]
+        for path, away in hidden:
+            path.rename(away)
+        says(page, "The metadata store has not answered")
+        says(page, "5 / 100")
+        for path in tmp_path.glob("dapo.db*"):
+            if not path.name.endswith(".away"):
+                path.unlink()
+        for path, away in hidden:
+            away.rename(path)
+        expect(page.get_by_text("The metadata store has not answered")).to_have_count(0)
+        assert page.locator(CHARTS).count() >= 11

@@ -1,0 +1,71 @@
+"""What a test asks of a page in the browser."""
+
+from collections.abc import Sequence
+
+from playwright.sync_api import Page, expect
+
+CHARTS = '[class*="st-key-chart-"] .stEChartsChart'
+_IDLE = "() => document.querySelector('[data-testid=stApp]')?.dataset.testScriptState === 'notRunning'"
+_DRAWN = f"""(count) => {{
+    const charts = [...document.querySelectorAll('{CHARTS}')];
+    return charts.length >= count && charts.every((each) => each.getAttribute('aria-busy') === 'false');
+}}"""
+# A number for the picture of each chart, by its key.
+_PICTURES = f"""() => Object.fromEntries([...document.querySelectorAll('{CHARTS}')].map((each) => {{
+    const holder = each.closest('[class*="st-key-chart-"]');
+    const key = [...holder.classList].find((name) => name.startsWith('st-key-chart-'));
+    const text = each.querySelector('canvas').toDataURL();
+    let sum = 0;
+    for (let at = 0; at < text.length; at++) sum = (sum * 31 + text.charCodeAt(at)) | 0;
+    return [key.slice('st-key-chart-'.length), sum];
+}}))"""
+
+
+def open_page(page: Page, url: str) -> None:
+    """Go there and wait until the server's script has run; no error is shown."""
+    page.goto(url)
+    settle(page)
+
+
+def settle(page: Page) -> None:
+    """Wait until the script has run, and see that it ran well."""
+    page.wait_for_selector('[data-testid="stApp"]')
+    page.wait_for_function(_IDLE)
+    assert page.locator('[data-testid="stException"]').count() == 0, page.locator(
+        '[data-testid="stException"]'
+    ).inner_text()
+
+
+def wait_for_charts(page: Page, count: int = 1) -> None:
+    """Wait until that many charts are drawn, and all that there are."""
+    page.wait_for_function(_DRAWN, arg=count)
+
+
+def pictures(page: Page) -> dict[str, int]:
+    """What each chart shows, as a number."""
+    found: dict[str, int] = page.evaluate(_PICTURES)
+    return found
+
+
+def says(page: Page, *texts: str) -> None:
+    """The page shows each of these."""
+    for text in texts:
+        expect(page.get_by_text(text).first).to_be_visible()
+
+
+def box(page: Page, at: int) -> tuple[float, float, float, float]:
+    """x, y, width and height of the chart of that number."""
+    found = page.locator(CHARTS).nth(at).bounding_box()
+    assert found is not None
+    return found["x"], found["y"], found["width"], found["height"]
+
+
+def tooltips(page: Page) -> Sequence[str]:
+    """Texts of the tips that are to be seen."""
+    shown: list[str] = page.evaluate(
+        f"""() => [...document.querySelectorAll('{CHARTS} > div')]
+        .filter((each) => !each.querySelector('canvas') && getComputedStyle(each).visibility !== 'hidden'
+                && Number(getComputedStyle(each).opacity) > 0.5)
+        .map((each) => each.innerText)"""
+    )
+    return shown
