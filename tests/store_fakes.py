@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from dapo_core.db import Batch, CheckpointRow, EventType
+from dapo_core.db import Batch, CheckpointRow, EventType, Receipt
 from dapo_core.errors import StoreError
 from dapo_core.objectstore import Content, ObjectInfo, ObjectNotFoundError
 from dapo_trainer.spool_writer import SegmentFile
@@ -121,16 +121,19 @@ class FlakySink:
     """A metadata store that first asks `fault` for each batch, and then writes it to another one, if any."""
 
     def __init__(
-        self, fault: Callable[[Batch], None], then: Callable[[str, Batch], None] = lambda _run, _batch: None
+        self,
+        fault: Callable[[Batch], None],
+        then: Callable[[str, Batch, Receipt | None], None] = lambda _run, _batch, _receipt: None,
     ) -> None:
         self.fault = fault
         self._then = then
         self.batches: list[Batch] = []
 
-    def write(self, run_id: str, batch: Batch) -> None:
+    def write(self, run_id: str, batch: Batch, receipt: Receipt | None = None) -> None:
         self.fault(batch)
-        self.batches.append(batch)
-        self._then(run_id, batch)
+        if batch != Batch():
+            self.batches.append(batch)
+        self._then(run_id, batch, receipt)
 
 
 def full_disk(room: Callable[[], int]) -> type[SegmentFile]:

@@ -166,7 +166,7 @@ UNSEEN = {
     "update of state": "UPDATE runs SET state = 'Failed' WHERE run_id = 'b'",
     "read of a spec": "SELECT spec FROM runs WHERE namespace = 'team-b'",
     "read of a checkpoint": "SELECT uri FROM checkpoints WHERE run_id = 'b'",
-    "by a function that tells what it sees": "SELECT 1 FROM runs WHERE 1 / (namespace = 'team-a')::int > 0",
+    "by a function that tells what it sees": "SELECT 1 FROM runs WHERE 1 / (namespace = 'team-a')::int > 1",
 }
 
 

@@ -14,10 +14,12 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
 
+import psutil
 import psycopg
 import pytest
 from psycopg import sql
@@ -79,19 +81,36 @@ class PostgresServer:
 
     def kill(self) -> None:
         """SIGKILL to all its processes at once, as when its machine dies."""
-        if self._process is not None:
-            os.killpg(self._process.pid, signal.SIGKILL)
+        if self._process is not None and self._process.poll() is None:
+            gone = self._signal(signal.SIGKILL)
             self._process.wait(60)
+            psutil.wait_procs(gone, 60)
+
+    def revive(self) -> None:
+        """Start it if it ended by itself, as with a full disk; else do nothing."""
+        assert self._process is not None
+        if self._process.poll() is not None:
+            self.start()
 
     def pause(self) -> None:
         """SIGSTOP to all its processes: connections stay and nothing answers."""
-        assert self._process is not None
-        os.killpg(self._process.pid, signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         """SIGCONT after `pause`."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> list[psutil.Process]:
+        """To the first process and then to those it started, each of which leads a session of its own."""
         assert self._process is not None
-        os.killpg(self._process.pid, signal.SIGCONT)
+        first = psutil.Process(self._process.pid)
+        if number != signal.SIGCONT:
+            first.send_signal(signal.SIGSTOP)  # it starts no others meanwhile
+        others = first.children(recursive=True)
+        for process in (*others, first):
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
+        return others
 
     def close(self) -> None:
         """Kill it and remove its folder."""

@@ -12,21 +12,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from dapo_core.db import Batch, RejectedError
+from dapo_core.db import Batch, Receipt, RejectedError, StoreBehindError
 from dapo_core.errors import StoreError
 from dapo_trainer.backoff import Backoff
 from dapo_trainer.records import Record, batch_of
-from dapo_trainer.spool_files import SpoolReader, last_seq, read_cursor, write_cursor
+from dapo_trainer.spool_files import SpoolReader, last_seq, read_cursor, spool_id, write_cursor
 
 log = logging.getLogger(__name__)
 
 BATCH: Final = 200  # records a transaction: some 12,000 points, which SQLite takes in 0.1 s
+VERIFY_SECONDS: Final = 60.0  # how often the store of a quiet run is asked whether it still has what it got
 
 
 class Sink(Protocol):
     """What a sender writes to: `dapo_core.db.MetadataWriter`, or a function fake in tests."""
 
-    def write(self, run_id: str, batch: Batch) -> None: ...
+    def write(self, run_id: str, batch: Batch, receipt: Receipt | None = None) -> None: ...
 
 
 Tell = Callable[[str, str], None]
@@ -56,30 +57,64 @@ class Delivery:
             self._in_hand = self._reader.read(limit)
         if not self._in_hand:
             return 0
-        self._write(self._in_hand)
+        try:
+            self._write(self._in_hand, self.cursor)
+        except StoreBehindError as error:
+            self._go_back(error.seq)
+            return self.deliver(limit)
         count, self.cursor = len(self._in_hand), self._in_hand[-1].seq
         self._in_hand = []
+        self._save_cursor()
+        return count
+
+    def verify(self) -> bool:
+        """Whether the store has all that was delivered; if not, because it was restored from an older copy, what it
+        lacks is delivered next. Raises StoreError."""
+        name = spool_id(self.folder)
+        if name is None or self.cursor == 0:
+            return True
+        try:
+            self._sink.write(self._run_id, Batch(), Receipt(name, self.cursor, self.cursor))
+        except StoreBehindError as error:
+            self._go_back(error.seq)
+            return False
+        return True
+
+    def oldest_seconds(self, now: float) -> float:
+        """Age of the oldest record that was tried and not delivered yet; 0 when there is none."""
+        in_hand = self._in_hand  # emptied by the thread that delivers
+        return max(0.0, now - in_hand[0].ts) if in_hand else 0.0
+
+    def _go_back(self, seq: int) -> None:
+        self._tell(
+            "StoreBehind",
+            f"The metadata store has records up to {seq} of the {self.cursor} delivered, as after a restore of an "
+            "older copy: the rest is sent again.",
+        )
+        self.cursor, self._in_hand = seq, []
+        self._reader = SpoolReader(self.folder, seq)
+        self._save_cursor()
+
+    def _save_cursor(self) -> None:
         try:
             write_cursor(self.folder, self.cursor)
         except OSError as error:  # a full disk: the records are sent again after a restart, and change nothing
             log.warning("The cursor of %s can not be written: %s", self.folder, error)
-        return count
 
-    def oldest_seconds(self, now: float) -> float:
-        """Age of the oldest record that was tried and not delivered yet; 0 when there is none."""
-        return max(0.0, now - self._in_hand[0].ts) if self._in_hand else 0.0
-
-    def _write(self, records: list[Record]) -> None:
+    def _write(self, records: list[Record], after: int) -> None:
+        name, last = spool_id(self.folder), records[-1].seq
+        receipt = Receipt(name, after, last) if name else None
         try:
-            self._sink.write(self._run_id, _batch(self._run_id, records))
+            self._sink.write(self._run_id, _batch(self._run_id, records), receipt)
         except RejectedError as error:
             # One bad record must not hold up the others for ever: halve until it is alone, and leave it out.
             if len(records) == 1:
                 self._refuse(records[0], error)
+                self._sink.write(self._run_id, Batch(), receipt)
                 return
             middle = len(records) // 2
-            self._write(records[:middle])
-            self._write(records[middle:])
+            self._write(records[:middle], after)
+            self._write(records[middle:], records[middle - 1].seq)
 
     def _refuse(self, record: Record, error: RejectedError) -> None:
         self.refused += 1
@@ -103,7 +138,7 @@ def drain(folder: Path, sink: Sink, run_id: str, timeout_seconds: float) -> bool
     deadline = time.monotonic() + timeout_seconds
     while True:
         try:
-            if delivery.deliver() == 0:
+            if delivery.deliver() == 0 and delivery.verify():
                 return True
             failures = 0
         except StoreError as error:
@@ -134,6 +169,7 @@ class Sender:
         earlier: Sequence[Path] = (),
         tell: Tell = _silent,
         poll_seconds: float = 0.5,
+        verify_seconds: float = VERIFY_SECONDS,
         backoff: Backoff = Backoff(0.5, 30.0),  # noqa: B008 - frozen
     ) -> None:
         self._deliveries = [Delivery(folder, sink, run_id, tell) for folder in (*earlier, spool_folder)]
@@ -143,25 +179,31 @@ class Sender:
         self._changed = threading.Condition()
         self._hurry = self._closing = False
         self._failures = 0
+        self._verified_at = -VERIFY_SECONDS
+        self._verify_seconds = verify_seconds
+        self._lag = Lag(0, 0.0)
         self._thread = threading.Thread(target=self._run, name="dapo-sender", daemon=True)
         self._thread.start()
 
     @property
     def lag(self) -> Lag:
-        """Reads the newest segment's end: for a metric a step, not for a tight loop."""
-        now = time.time()
-        records = sum(max(0, last_seq(each.folder) - each.cursor) for each in self._deliveries)
-        return Lag(records, max(each.oldest_seconds(now) for each in self._deliveries))
+        """As the thread last saw it, at most some seconds ago: for a metric of every step."""
+        return self._lag
 
     def flush(self, timeout_seconds: float) -> bool:
-        """Deliver all that is in the spool now, waiting at most `timeout_seconds`; whether it is delivered."""
+        """Deliver all that is in the spool now, waiting at most `timeout_seconds`; whether the store has it."""
         targets = [(each, last_seq(each.folder)) for each in self._deliveries]
         with self._changed:
+            asked = time.monotonic()
+            self._verify_seconds, usual = 0.0, self._verify_seconds
             self._hurry = True
             self._changed.notify_all()
-            return self._changed.wait_for(
-                lambda: all(each.cursor >= target for each, target in targets), timeout_seconds
+            done = self._changed.wait_for(
+                lambda: self._verified_at >= asked and all(each.cursor >= target for each, target in targets),
+                timeout_seconds,
             )
+            self._verify_seconds = usual
+            return done
 
     def close(self, timeout_seconds: float = 10.0) -> bool:
         """Flush, for at most `timeout_seconds`, and end; whether all is delivered."""
@@ -176,12 +218,29 @@ class Sender:
         while not self._closing:
             try:
                 count = sum(delivery.deliver() for delivery in self._deliveries)
+                again = count > 0 or not self._verified()
                 self._note_success()
-                delay = 0.0 if count else self._poll_seconds
+                delay = 0.0 if again else self._poll_seconds
             except Exception as error:  # a thread that ends would stop all delivery silently
                 self._note_failure(error)
                 delay = self._backoff.delay(self._failures)
+            self._look()
             self._pause(delay)
+
+    def _verified(self) -> bool:
+        """Ask now and then whether the store has all; False when there is more to deliver."""
+        began = time.monotonic()
+        if began - self._verified_at < self._verify_seconds:
+            return True
+        if not all([delivery.verify() for delivery in self._deliveries]):
+            return False
+        self._verified_at = began
+        return True
+
+    def _look(self) -> None:
+        now = time.time()
+        records = sum(max(0, last_seq(each.folder) - each.cursor) for each in self._deliveries)
+        self._lag = Lag(records, max(each.oldest_seconds(now) for each in self._deliveries))
 
     def _pause(self, seconds: float) -> None:
         with self._changed:

@@ -6,6 +6,7 @@ past a bound; every record that is lost is counted, logged, and told by an event
 """
 
 import logging
+import math
 import threading
 import time
 import uuid
@@ -99,6 +100,8 @@ class Spool:
         """A new state of a checkpoint of this run."""
         fields = asdict(row)
         del fields["run_id"], fields["step"]
+        # A loss that is not finite is no reason to know nothing of the checkpoint; JSON has no word for it.
+        fields["metrics"] = {name: value for name, value in row.metrics.items() if math.isfinite(value)}
         self._put("checkpoint", row.step, {"made_by": fields.pop("attempt"), **fields})
 
     def samples(self, step: int, key: str, rows: int, size_bytes: int) -> None:

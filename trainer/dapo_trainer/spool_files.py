@@ -2,6 +2,7 @@
 
     {folder}/000000000001.jsonl   records from number 1 on; a new segment for every few megabytes
     {folder}/cursor.json          {"seq": n}: all records up to n are in the metadata store
+    {folder}/id                   a name that no other folder has, by which the store remembers what it got from here
     {folder}/lock                 held by the process that writes the spool
 
 A folder has one writer at a time, and record numbers go on over all its writers' lives. It may belong to one attempt or
@@ -10,6 +11,7 @@ to a whole run, since each record names its attempt: whoever sends from the fold
 
 import json
 import os
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,7 @@ from dapo_trainer.records import Record, decode
 
 SEGMENT_SUFFIX: Final = ".jsonl"
 _CURSOR: Final = "cursor.json"
+_ID: Final = "id"
 # The last record is within so many bytes of a segment's end, but for the rarest ones.
 _TAIL: Final = 65_536
 
@@ -55,6 +58,22 @@ def read_cursor(folder: Path) -> int:
         return int(json.loads((folder / _CURSOR).read_bytes())["seq"])
     except (OSError, ValueError, KeyError, TypeError):
         return 0
+
+
+def spool_id(folder: Path) -> str | None:
+    """The folder's name for itself; None for one that nobody has written to, or not by this version."""
+    try:
+        return (folder / _ID).read_text().strip() or None
+    except FileNotFoundError:
+        return None
+
+
+def ensure_spool_id(folder: Path) -> None:
+    """Give the folder a name for itself, for good. Only for the one that holds its lock. Raises OSError."""
+    if spool_id(folder) is None:
+        scratch = folder / f".{_ID}.{os.getpid()}"
+        scratch.write_text(uuid.uuid4().hex)
+        scratch.replace(folder / _ID)
 
 
 def write_cursor(folder: Path, seq: int) -> None:

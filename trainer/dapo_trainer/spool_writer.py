@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dapo_core.errors import StoreError
-from dapo_trainer.spool_files import Segment, last_seq, read_cursor, segment_path, segments
+from dapo_trainer.spool_files import Segment, ensure_spool_id, last_seq, read_cursor, segment_path, segments
 
 
 class SegmentFile:
@@ -133,6 +133,11 @@ class SpoolFolder:
         except OSError as error:
             os.close(descriptor)
             raise StoreError(f"The spool folder {self.folder} is written by another process.") from error
+        try:
+            ensure_spool_id(self.folder)
+        except OSError as error:
+            os.close(descriptor)
+            raise StoreError(f"The spool folder {self.folder} can not be used: {error.strerror}.") from error
         return descriptor
 
 

@@ -4,7 +4,7 @@
 be written again: a sender that does not know whether its last batch arrived sends it once more.
 """
 
-from dapo_core.db.dialects import RejectedError
+from dapo_core.db.dialects import RejectedError, StoreBehindError
 from dapo_core.db.migrations import check, upgrade
 from dapo_core.db.queries import MetadataReader, RunSummary, open_reader
 from dapo_core.db.rows import (
@@ -20,6 +20,7 @@ from dapo_core.db.rows import (
     EventType,
     Flag,
     Point,
+    Receipt,
     RunProgress,
     RunRow,
     RunState,
@@ -45,6 +46,7 @@ __all__ = [
     "MetadataReader",
     "MetadataWriter",
     "Point",
+    "Receipt",
     "RejectedError",
     "RunProgress",
     "RunRow",
@@ -52,6 +54,7 @@ __all__ = [
     "RunSummary",
     "RunTableRow",
     "SamplesRow",
+    "StoreBehindError",
     "check",
     "join_value",
     "open_reader",

@@ -31,6 +31,15 @@ class RejectedError(StoreError):
     """The database refuses this row for what it is, and would again: sending it once more is of no use."""
 
 
+class StoreBehindError(StoreError):
+    """The database lacks what was delivered to it before, as one does that was restored from an older copy: all records
+    of the spool after number `seq` have to be sent again."""
+
+    def __init__(self, seq: int, delivered: int) -> None:
+        self.seq = seq
+        super().__init__(f"The metadata store has this spool's records up to {seq} only, of {delivered} delivered.")
+
+
 def parse_url(url: str) -> URL:
     """The parsed URL of a database that this program can speak to. Raises StoreError with a remedy."""
     try:
@@ -78,6 +87,8 @@ def _postgres(parsed: URL, read_only: bool) -> Engine:
     return create_engine(
         parsed,
         connect_args={name: value for name, value in arguments.items() if name not in given},
+        # Else each new connection asks for a type that is not used here.
+        use_native_hstore=False,
         # One that was broken by a restart is noticed before it is used, and made anew.
         pool_pre_ping=True,
         pool_size=4 if read_only else 1,

@@ -136,6 +136,16 @@ class Batch:
 
 
 @dataclass(frozen=True)
+class Receipt:
+    """Of a batch from a spool: it holds the records after number `after` up to `upto`, and all before it were
+    delivered."""
+
+    spool: str
+    after: int
+    upto: int
+
+
+@dataclass(frozen=True)
 class AlertRow:
     """A guard that held from `first_seen` on, at step `first_step`; `cleared_at` is None while it holds."""
 

@@ -13,7 +13,18 @@ from sqlalchemy import ColumnElement, Connection, Table, and_, func, or_, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from dapo_core.db import dialects, rollups, schema
-from dapo_core.db.rows import AlertRow, AttemptRow, Batch, CheckpointRow, EventRow, Point, RunRow, RunState, SamplesRow
+from dapo_core.db.rows import (
+    AlertRow,
+    AttemptRow,
+    Batch,
+    CheckpointRow,
+    EventRow,
+    Point,
+    Receipt,
+    RunRow,
+    RunState,
+    SamplesRow,
+)
 
 Rows = Sequence[Mapping[str, Any]]
 Wins = Callable[[Table, Any], ColumnElement[bool]]
@@ -154,10 +165,15 @@ class MetadataWriter:
         with self._transaction("an acknowledgement") as connection:
             return connection.execute(change).rowcount > 0
 
-    def write(self, run_id: str, batch: Batch) -> None:
-        """Write all of `batch`, or nothing of it, in one transaction."""
+    def write(self, run_id: str, batch: Batch, receipt: Receipt | None = None) -> None:
+        """Write all of `batch`, or nothing of it, in one transaction, and with it how far the spool is delivered.
+
+        Raises StoreBehindError when the store does not have what the spool delivered before.
+        """
         with self._transaction("a batch") as connection:
             dialects.lock_run(connection, run_id)
+            if receipt is not None:
+                _sign(connection, run_id, receipt)
             if batch.points:
                 self._write_points(connection, run_id, batch.points)
             _upsert(connection, schema.events, [asdict(row) for row in batch.events], wins=None)
@@ -249,6 +265,17 @@ def _reached(run_id: str, points: Sequence[Point]) -> Rows:
         {"run_id": run_id, "attempt": attempt, "started_at": ts, "step_to": step}
         for attempt, (step, ts) in steps.items()
     ]
+
+
+def _sign(connection: Connection, run_id: str, receipt: Receipt) -> None:
+    table = schema.deliveries
+    mine = and_(table.c.run_id == run_id, table.c.spool == receipt.spool)
+    known = connection.execute(select(table.c.seq).where(mine)).scalar() or 0
+    if known < receipt.after:
+        raise dialects.StoreBehindError(known, receipt.after)
+    if known < receipt.upto:
+        row = {"run_id": run_id, "spool": receipt.spool, "seq": receipt.upto}
+        _upsert(connection, table, [row], lambda old, new: old.c.seq < new.seq)
 
 
 def _open(run_id: str, rule: str) -> ColumnElement[bool]:
