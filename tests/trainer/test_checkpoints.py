@@ -164,6 +164,19 @@ def test_a_checkpoint_of_another_job_is_refused(checkpoints: CheckpointStore, tm
     assert checkpoints.restore_newest(tmp_path / "restored", spec_digest="d") is not None
 
 
+def test_a_condemned_checkpoint_is_not_picked_again(
+    checkpoints: CheckpointStore, notes: Notebook, tmp_path: Path
+) -> None:
+    save(checkpoints, tmp_path, 5, 10)
+    checkpoints.condemn(checkpoints.manifest(10), "A shard is torn.")
+    found = checkpoints.pick()
+    assert found is not None and found.step == 5
+    assert notes.events[-1] == ("CheckpointDamaged", "A shard is torn. The one before is tried.")
+    assert notes.states()[10] == "failed" and checkpoints.sweep(grace_seconds=0) == [10]
+    CheckpointStore(checkpoints.store, "another").condemn(found, "not mine")
+    assert checkpoints.steps() == [5]
+
+
 def test_a_store_that_fails_is_no_damage(tmp_path: Path, notes: Notebook) -> None:
     store = MemoryStore()
     checkpoints = CheckpointStore(store, "r", notes)

@@ -266,13 +266,26 @@ class CheckpointStore:
                 holds(manifest)
             except CheckpointError as error:
                 problems.append(str(error))
-                self.journal.checkpoint(self.row(step, 0, "failed", str(error)))
-                self.journal.event("CheckpointDamaged", f"{error} The one before is tried.", type="Warning", step=step)
+                self._tell_damaged(step, str(error))
                 continue
             return manifest
         if problems:
             raise CheckpointError("No checkpoint of this run is whole: " + " ".join(problems))
         return None
+
+    def condemn(self, manifest: Manifest, why: str) -> None:
+        """Uncommit a checkpoint of this run that was found damaged after it was restored, so that nobody picks it again.
+
+        Its manifest stays beside its files, under a name that commits nothing, until the rest is swept.
+        """
+        if manifest.run_id == self.run_id:
+            self.store.put_bytes(f"{manifest_key(self.run_id, manifest.step)}.damaged", manifest.to_bytes())
+            self.store.delete(manifest_key(self.run_id, manifest.step))
+            self._tell_damaged(manifest.step, why)
+
+    def _tell_damaged(self, step: int, why: str) -> None:
+        self.journal.checkpoint(self.row(step, 0, "failed", why))
+        self.journal.event("CheckpointDamaged", f"{why} The one before is tried.", type="Warning", step=step)
 
     # Keeping
 

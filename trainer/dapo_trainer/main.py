@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Any
 
 from dapo_core.db import CheckpointRow, MetadataWriter, open_reader, open_writer
-from dapo_core.errors import DapoError, StoreError
+from dapo_core.errors import CheckpointError, DapoError, StoreError
 from dapo_core.exit_codes import ExitCode
 from dapo_core.last_words import LastWords
 from dapo_core.manifest import FileEntry
@@ -141,8 +141,13 @@ class Trainer:
         from dapo_trainer.verl_adapter.node_files import Origin, OtherNodes
 
         self._other_nodes = OtherNodes(self.places.store_url, self.places.run_id, workers)
-        if resumed is not None:
+        if resumed is None:
+            return
+        try:
             self._other_nodes.bring(Origin(resumed.store_url, resumed.manifest), resumed.folder)
+        except CheckpointError as error:  # its ranks' files are read now only: the next attempt takes the one before
+            self._checkpoints.condemn(resumed.manifest, str(error))
+            raise
 
     def _elsewhere(self, step: int, folder: Path) -> Sequence[FileEntry]:
         return () if self._other_nodes is None else self._other_nodes.put(step, folder)
