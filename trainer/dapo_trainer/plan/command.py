@@ -169,6 +169,9 @@ def plan(
     sync_seconds_per_gb: Annotated[
         float, typer.Option(min=0, help="Seconds to hand over a GB of weights.")
     ] = _ASSUMED.sync_seconds_per_gb,
+    step_overhead: Annotated[
+        float, typer.Option(min=0, help="Seconds an engine spends on a token besides reading memory.")
+    ] = _ASSUMED.step_overhead,
 ) -> None:
     """Show what a job would do, without starting anything."""
     raw = absolute_paths(read_mapping(job_file), job_file.resolve().parent)
@@ -178,7 +181,7 @@ def plan(
         print(OmegaConf.to_yaml(compose(job.spec, placement, _paths(job))), end="")
         return
     assumptions = Assumptions(
-        mfu, mfu_forward, bandwidth_share, response_share, kept_share, sync_seconds_per_gb, decode_rate
+        mfu, mfu_forward, bandwidth_share, response_share, kept_share, sync_seconds_per_gb, step_overhead, decode_rate
     )
     verl_table, estimated = _verl_table(job, placement), list(_estimate(job, gpu, assumptions))
     console = Console()

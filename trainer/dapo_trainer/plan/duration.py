@@ -17,6 +17,7 @@ class Assumptions:
     work that this does not count); `mfu_forward`: the same of log-probs, at 2; `bandwidth_share`: of memory's speed
     that decoding reaches. `response_share`: mean response in shares of the longest one. `kept_share`: groups that
     dynamic sampling keeps (0.48 at the published run's first step). `sync_seconds_per_gb`: weights to the engines.
+    `step_overhead`: seconds of scheduling and sampling that an engine spends on each token of all its sequences.
     `decode_rate`: tokens a second and GPU; None to reckon it from memory's speed."""
 
     mfu: float = 0.35
@@ -25,6 +26,7 @@ class Assumptions:
     response_share: float = 0.3
     kept_share: float = 0.5
     sync_seconds_per_gb: float = 0.25
+    step_overhead: float = 0.005
     decode_rate: float | None = None
 
 
@@ -89,7 +91,8 @@ def _decode_step(
     model: Architecture, width: int, sequences: float, context: float, gpu: Accelerator, assumed: Assumptions
 ) -> float:
     """Seconds in which an engine reads out one token of each sequence: weights and caches pass through memory once,
-    or the arithmetic takes longer."""
+    or the arithmetic takes longer; and the engine's own work comes on top."""
     read = model.parameters * 2 / width + sequences * context * model.kv_bytes(width)
     compute = sequences * model.forward_flops(context) / width
-    return max(read / (gpu.bandwidth * 1e12 * assumed.bandwidth_share), compute / (gpu.tflops * 1e12 * assumed.mfu))
+    busy = max(read / (gpu.bandwidth * 1e12 * assumed.bandwidth_share), compute / (gpu.tflops * 1e12 * assumed.mfu))
+    return busy + assumed.step_overhead

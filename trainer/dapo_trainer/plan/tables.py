@@ -47,7 +47,11 @@ def _memory(estimate: Estimate) -> Table:
 def _time(duration: Duration, assumed: Assumptions, steps: int | None) -> Table:
     table = Table("phase", "time", "assumed", title="One step's time, estimated", title_justify="left")
     rate = f"{duration.decode_rate:,.0f} tokens a second and GPU"
-    how = "given" if assumed.decode_rate else f"{assumed.bandwidth_share:.0%} of memory bandwidth"
+    how = (
+        "given"
+        if assumed.decode_rate
+        else (f"{assumed.bandwidth_share:.0%} of memory bandwidth, {assumed.step_overhead * 1000:g} ms a token on top")
+    )
     made, trained = duration.tokens_generated / 1e6, duration.tokens_trained / 1e6
     table.add_row("generate", span(duration.generate), f"{made:.3g} million tokens, {rate} ({how})")
     table.add_row("the longest response", span(duration.tail), "the rest of it alone on its engine")
