@@ -86,6 +86,11 @@ def manifest_key(run_id: str, step: int) -> str:
     return checkpoint_prefix(run_id, step) + MANIFEST
 
 
+def condemned_key(run_id: str, step: int) -> str:
+    """Key of the manifest of a checkpoint that was committed and proved damaged."""
+    return f"{manifest_key(run_id, step)}.damaged"
+
+
 def shared_prefix(run_id: str) -> str:
     """Under which object keys files lie that several checkpoints of a run have in common, with the closing slash."""
     return f"{checkpoints_prefix(run_id)}shared/"

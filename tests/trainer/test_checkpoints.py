@@ -177,6 +177,16 @@ def test_a_condemned_checkpoint_is_not_picked_again(
     assert checkpoints.steps() == [5]
 
 
+def test_a_run_whose_last_checkpoint_is_condemned_does_not_begin_anew(
+    checkpoints: CheckpointStore, tmp_path: Path
+) -> None:
+    save(checkpoints, tmp_path, 5)
+    checkpoints.condemn(checkpoints.manifest(5), "A shard is torn.")
+    assert checkpoints.sweep(grace_seconds=0) == []
+    with pytest.raises(CheckpointError, match=r"No checkpoint of this run is whole: That of step 5 proved damaged\."):
+        checkpoints.pick()
+
+
 def test_a_store_that_fails_is_no_damage(tmp_path: Path, notes: Notebook) -> None:
     store = MemoryStore()
     checkpoints = CheckpointStore(store, "r", notes)

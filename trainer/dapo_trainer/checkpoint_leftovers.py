@@ -6,7 +6,7 @@ from typing import Literal
 
 from dapo_core.errors import CheckpointError
 from dapo_core.manifest import Manifest
-from dapo_core.naming import MANIFEST, checkpoints_prefix, manifest_key, parse_step_folder, shared_prefix
+from dapo_core.naming import MANIFEST, checkpoints_prefix, condemned_key, manifest_key, parse_step_folder, shared_prefix
 from dapo_core.objectstore import ObjectInfo
 
 
@@ -33,8 +33,15 @@ class Listing:
     @property
     def committed(self) -> list[int]:
         """Steps that have a manifest, newest first."""
-        steps = (step for step, objects in self.steps.items() if manifest_key(self.run_id, step) in objects)
-        return sorted(steps, reverse=True)
+        return self._having(manifest_key)
+
+    @property
+    def condemned(self) -> list[int]:
+        """Steps that were committed and proved damaged, newest first."""
+        return self._having(condemned_key)
+
+    def _having(self, key: Callable[[str, int], str]) -> list[int]:
+        return sorted((step for step, objects in self.steps.items() if key(self.run_id, step) in objects), reverse=True)
 
 
 @dataclass(frozen=True)
@@ -62,7 +69,9 @@ def leftovers(
 ) -> Sequence[Leftover]:
     """What nothing was added to since `limit`, in Unix seconds. `busy` are steps that are being uploaded now."""
     found = []
-    for step in sorted(listing.steps.keys() - set(listing.committed) - set(busy)):
+    # Where nothing else is left, what proved damaged stays: it keeps the run from beginning anew.
+    needed = {*listing.committed, *busy} | (set() if listing.committed else set(listing.condemned))
+    for step in sorted(listing.steps.keys() - needed):
         objects = tuple(listing.steps[step].values())
         if max(info.modified for info in objects) <= limit:
             found.append(Leftover("TornUpload", step, objects))

@@ -17,7 +17,7 @@ from typing import Final, Protocol, TypeVar
 from dapo_core.db import CheckpointRow, CheckpointState, EventType
 from dapo_core.errors import CheckpointError, StoreError
 from dapo_core.manifest import FileEntry, Manifest, parse
-from dapo_core.naming import checkpoint_prefix, checkpoints_prefix, manifest_key, shared_key
+from dapo_core.naming import checkpoint_prefix, checkpoints_prefix, condemned_key, manifest_key, shared_key
 from dapo_core.objectstore import Content, ObjectInfo, ObjectNotFoundError, ObjectStore
 from dapo_core.resume import committed
 from dapo_core.retention import Retention, judge
@@ -259,8 +259,9 @@ class CheckpointStore:
         return found
 
     def _first_that(self, holds: Callable[[Manifest], None]) -> Manifest | None:
-        problems: list[str] = []
-        for step in self.steps():
+        listing = self.listing()
+        problems = [f"That of step {step} proved damaged." for step in listing.condemned]
+        for step in listing.committed:
             try:
                 manifest = self.manifest(step)
                 holds(manifest)
@@ -274,12 +275,13 @@ class CheckpointStore:
         return None
 
     def condemn(self, manifest: Manifest, why: str) -> None:
-        """Uncommit a checkpoint of this run that was found damaged after it was restored, so that nobody picks it again.
+        """Uncommit a checkpoint of this run that proved damaged after it was restored, so that nobody picks it again.
 
-        Its manifest stays beside its files, under a name that commits nothing, until the rest is swept.
+        Its manifest stays beside its files, under a name that commits nothing: a run that had a checkpoint must not
+        begin anew.
         """
         if manifest.run_id == self.run_id:
-            self.store.put_bytes(f"{manifest_key(self.run_id, manifest.step)}.damaged", manifest.to_bytes())
+            self.store.put_bytes(condemned_key(self.run_id, manifest.step), manifest.to_bytes())
             self.store.delete(manifest_key(self.run_id, manifest.step))
             self._tell_damaged(manifest.step, why)
 
