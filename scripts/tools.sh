@@ -15,6 +15,7 @@ readonly KUBERNETES=1.34.4
 readonly KUBE_NAMES="kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy kubectl"
 declare -rA VERSION=(
     [etcd]=3.6.16 [kube]=$KUBERNETES [kwok]=0.8.0 [coredns]=1.15.0 [helm]=3.22.0 [minio]=20260212201848
+    [mc]=20250313080218 # a benchmark compares with it
 )
 # What `go install` can build by itself; kube and etcd have a go.mod of their own under scripts/tools.
 declare -rA PACKAGE=(
@@ -22,6 +23,7 @@ declare -rA PACKAGE=(
     [coredns]=github.com/coredns/coredns@v1.15.0
     [helm]=helm.sh/helm/v3/cmd/helm@v3.22.0
     [minio]=github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c
+    [mc]=github.com/minio/mc@v0.0.0-20250313080218-cf909e1063a9
 )
 
 say() { printf 'tools: %s\n' "$*" >&2; }
