@@ -93,6 +93,11 @@ def test_the_rest_of_a_killed_upload_is_swept(store: S3Store, minio: MinioServer
     assert store.sweep_incomplete("r/big", older_than_seconds=0) == 0
 
 
+def test_a_right_that_only_tidying_needs_is_not_asked_for(store: S3Store, proxy: S3Proxy) -> None:
+    proxy.faults = lambda _method, path: Fault(403, "AccessDenied") if "uploads=" in path else None
+    assert store.sweep_incomplete("r/", older_than_seconds=0) == 0
+
+
 def test_a_read_goes_on_where_the_connection_broke(store: S3Store, proxy: S3Proxy, tmp_path: Path) -> None:
     path = big_file(tmp_path, 3 * MEGABYTE)
     store.put_file("big", path)

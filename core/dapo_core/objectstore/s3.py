@@ -1,10 +1,11 @@
 """Objects in S3 or what speaks like it. The only module that calls the client."""
 
 import io
+import logging
 import os
 import ssl
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import BinaryIO, Final, cast
 import certifi
 import urllib3
 from minio import Minio
+from minio.datatypes import Upload
+from minio.error import S3Error
 from urllib3.util import Retry, Timeout
 
 from dapo_core.errors import StoreError
@@ -21,6 +24,8 @@ from dapo_core.objectstore.address import Address, Credentials
 from dapo_core.objectstore.contract import Content, HashingReader, ObjectInfo, ObjectNotFoundError, check_key, measure
 from dapo_core.objectstore.s3_faults import told
 from dapo_core.objectstore.s3_reading import ResumingReader
+
+log = logging.getLogger(__name__)
 
 # One file is sent in parts of this size, so many at a time: at most PARALLEL_PARTS + 1 of them are in memory.
 PART_BYTES: Final = 16 * 1024 * 1024
@@ -146,12 +151,13 @@ class S3Store:
         return any(info.key == check_key(key) for info in self.list(key))
 
     def sweep_incomplete(self, prefix: str, older_than_seconds: float) -> int:
-        """Amazon lists them by prefix. MinIO lists those of one key only, and drops what is a day old by itself."""
+        """Amazon lists them by prefix. MinIO lists those of one key only, and drops what is a day old by itself.
+
+        Without the right to list them, or where the server does not know of it, none are: that is no reason to stop.
+        """
         limit, swept = time.time() - older_than_seconds, 0
         with self._told(f"{prefix} can not be swept in {self._at.where}"):
-            # The client has no public name for this.
-            found = self._client._list_multipart_uploads(self._at.bucket, prefix=self._at.key(prefix))
-            for upload in found.uploads:
+            for upload in self._incomplete(prefix):
                 begun = upload.initiated_time or datetime.fromtimestamp(0, UTC)
                 if begun.timestamp() <= limit:
                     self._client._abort_multipart_upload(
@@ -159,6 +165,16 @@ class S3Store:
                     )
                     swept += 1
         return swept
+
+    def _incomplete(self, prefix: str) -> Sequence[Upload]:
+        try:
+            # The client has no public name for this.
+            return self._client._list_multipart_uploads(self._at.bucket, prefix=self._at.key(prefix)).uploads
+        except S3Error as error:
+            if error.code not in ("AccessDenied", "NotImplemented", "MethodNotAllowed"):
+                raise
+            log.warning("Uploads that never ended are not looked for in %s: %s.", self._at.where, error.code)
+            return ()
 
     def _name(self, key: str) -> str:
         return self._at.key(check_key(key))
