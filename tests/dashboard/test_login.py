@@ -1,0 +1,59 @@
+"""Who logs in sees the namespaces of their groups, and no others."""
+
+from pathlib import Path
+
+from dashboard_data import Store
+from dashboard_pages import open_page, says, wait_for_charts
+from playwright.sync_api import Page, expect
+from servers.dashboard import dashboard
+from servers.identity import CLIENT, provider
+from servers.ports import free_port
+
+from dapo_core.db import open_reader
+
+
+def test_a_login_opens_the_namespaces_of_its_groups(page: Page, tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.run("sums", steps=2, namespace="math")
+    store.run("private", steps=2, namespace="secret")
+    store.alert("sums")
+    store.alert("private", "RewardCollapse")
+    access = tmp_path / "access.yaml"
+    access.write_text("groups:\n  team-math: [math]\n  admins: ['*']\n")
+    port = free_port()
+    with provider({"sub": "1", "email": "ann@example.org", "groups": ["team-math"]}) as identity:
+        _secrets(tmp_path, identity, port)
+        environment = {"DAPO_DASHBOARD_ACCESS": str(access), "DAPO_ACKNOWLEDGE_URL": store.url}
+        with dashboard(store.url, tmp_path / "server.log", environment, port=port) as url:
+            open_page(page, f"{url}/run?run=sums")
+            says(page, "Log in to see your runs")
+            assert "sums" not in page.locator("body").inner_text()
+            page.get_by_role("button", name="Log in").click()
+            expect(page.get_by_role("link", name="Alerts")).to_be_visible()
+
+            open_page(page, f"{url}/run?run=sums")
+            wait_for_charts(page, 11)
+            open_page(page, f"{url}/run?run=private")
+            says(page, "There is no run private that you may see")
+            open_page(page, f"{url}/compare?runs=sums&runs=private")
+            says(page, "Choose two runs or more")
+
+            open_page(page, f"{url}/alerts")
+            page.get_by_test_id("stDataFrame").click(position={"x": 18, "y": 52})
+            page.get_by_role("button", name="Acknowledge 1").click()
+            page.wait_for_function("() => document.body.innerText.includes('Acknowledge 0')")
+    seen = {alert.run_id: alert.acknowledged_by for alert in open_reader(store.url).alerts()}
+    assert seen == {"sums": "ann@example.org", "private": None}
+
+
+def _secrets(folder: Path, identity: str, port: int) -> None:
+    (folder / ".streamlit").mkdir()
+    (folder / ".streamlit" / "secrets.toml").write_text(
+        f"""[auth]
+redirect_uri = "http://127.0.0.1:{port}/oauth2callback"
+cookie_secret = "{"c" * 40}"
+client_id = "{CLIENT}"
+client_secret = "{"s" * 20}"
+server_metadata_url = "{identity}/.well-known/openid-configuration"
+"""
+    )
