@@ -14,7 +14,6 @@ from dapo_core.errors import DapoError, DataError, ModelError, Problem, SpecErro
 from dapo_core.exit_codes import ExitCode
 from dapo_trainer.local.endings import log_tail, why
 from dapo_trainer.local.heartbeat import Heartbeat, read_heartbeat
-from dapo_trainer.local.kernel import become_subreaper
 from dapo_trainer.local.layout import AttemptFolder, RunFolder
 from dapo_trainer.local.process import Places, TrainerProcess, trainer_environment
 from dapo_trainer.local.signals import stop_requests
@@ -35,9 +34,7 @@ class StoppedError(DapoError):
 def work(run: RunFolder, places: Places, console: Console, command: Sequence[str] = WORKER) -> None:
     """Evaluate as the files in the run's folder say. Raises DapoError with the worker's own sentence."""
     attempt = run.attempt(1)
-    become_subreaper()
     tree = ProcessTree.of(run)
-    tree.adopt_orphans()
     with stop_requests() as stop, _shown(console) as show:
         process = TrainerProcess(command, trainer_environment(run, attempt, places, os.environ), attempt)
         tree.started(process.pid)
@@ -49,6 +46,7 @@ def work(run: RunFolder, places: Places, console: Console, command: Sequence[str
             show(read_heartbeat(attempt.heartbeat))
         finally:
             tree.end(0.0 if stop.asked else PARTING_SECONDS)
+            process.exit_code()  # takes leave of the process, whichever way it ended
     if code is None:
         raise StoppedError("Stopped; nothing is recorded.")
     if code != ExitCode.DONE:

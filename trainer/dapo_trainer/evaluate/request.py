@@ -65,6 +65,9 @@ def sets_of(given: Sequence[str], spec: Mapping[str, Any] | None) -> dict[str, s
 def job_of(target: Target, sets: Mapping[str, str], choices: Choices, model: str) -> DAPOJob:
     """The job that validates `model` (a URI) on `sets` and trains nothing. Raises SpecError for values out of range."""
     run, sampling = target.spec or {}, choices.sampling
+    if not sampling.temperature and sampling.samples > 1:
+        alike = f"--temperature is 0, which makes all {sampling.samples} samples alike"
+        raise SpecError([Problem("--temperature", f"{alike}: set --k 1, or a temperature above 0.")])
     data, batch = run.get("data", {}), run.get("batch", {})
     validation = [
         {
