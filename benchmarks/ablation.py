@@ -1,6 +1,6 @@
 """The six rows of the paper's Table 1 on the arithmetic task, each with the same budget of generated tokens.
 
-    python benchmarks/ablation.py --folder .dapo/ablation --picture docs/images/ablation.svg
+    python benchmarks/ablation.py --page docs/ablation.md --picture docs/images/ablation.svg
 
 Every row and seed is one `dapo run` of examples/arithmetic.yaml with other settings; rows of one seed begin with the
 same model and data. A run is stopped at the first validation after its budget is spent. What is finished is written to
@@ -271,6 +271,16 @@ def _fifth(found: Sequence[Result], fifth: int) -> list[tuple[int, int, float, f
     return steps
 
 
+BEGIN, END = "<!-- results of benchmarks/ablation.py -->", "<!-- end of the results -->"
+
+
+def write(page: Path, told: str) -> None:
+    """Put the results between the page's two marks."""
+    before, _, rest = page.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    page.write_text(f"{before}{BEGIN}\n\n{told}\n\n{END}{after}")
+
+
 COLOURS = ("#999999", "#e69f00", "#56b4e9", "#009e73", "#cc79a7", "#d55e00")  # told apart by colour-blind people
 
 
@@ -322,10 +332,14 @@ def main() -> None:
     parser.add_argument("--seeds", type=numbers, default=numbers("0-2"), help="default: 0-2")
     parser.add_argument("--token-budget", type=int, default=360_000, help="response tokens that each run generates")
     parser.add_argument("--folder", type=Path, default=ROOT / ".dapo" / "ablation", help="runs and finished results")
+    parser.add_argument("--page", type=Path, help="a page whose results are replaced, such as docs/ablation.md")
     parser.add_argument("--picture", type=Path, help="where to draw the figure (SVG or PNG)")
     arguments = parser.parse_args()
     found = list(results(arguments.rows, arguments.seeds, arguments.token_budget, arguments.folder.resolve()))
-    print(*table(found, arguments.rows), "", *price(found), sep="\n")
+    told = "\n".join([*table(found, arguments.rows), "", *price(found)])
+    print(told)
+    if arguments.page is not None:
+        write(arguments.page, told)
     if arguments.picture is not None:
         draw(found, arguments.picture)
 

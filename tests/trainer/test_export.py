@@ -1,16 +1,12 @@
 """Checkpoints as model folders: the shards of several ranks put together, in the model's own number format."""
 
-import json
 from pathlib import Path
 
 import engines
 import pytest
 import torch
+from shards import checkpoint
 from store_fakes import MemoryStore
-from torch import distributed
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Shard
-from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers import AutoTokenizer, Qwen2ForCausalLM
 
 from dapo_core.errors import CheckpointError
@@ -22,37 +18,6 @@ from dapo_trainer.export import export
 @pytest.fixture(scope="module", autouse=True)
 def _verl() -> None:
     engines.load("dapo_trainer.verl_adapter.merge")
-
-
-def sharded(policy: Qwen2ForCausalLM, rank: int, ranks: int) -> dict[str, object]:
-    """What FSDP leaves on one rank: chunks of the first dimension, the last one shorter or empty."""
-    distributed.init_process_group("fake", store=FakeStore(), rank=rank, world_size=ranks)
-    try:
-        mesh = init_device_mesh("cpu", (ranks,), mesh_dim_names=("fsdp",))
-        shards = {}
-        for name, weight in policy.state_dict().items():
-            chunks = weight.chunk(ranks)
-            mine = chunks[rank] if rank < len(chunks) else weight[:0]
-            shards[name] = DTensor.from_local(
-                mine.clone(), mesh, [Shard(0)], run_check=False, shape=weight.shape, stride=weight.stride()
-            )
-        return shards
-    finally:
-        distributed.destroy_process_group()
-
-
-def checkpoint(folder: Path, policy: Qwen2ForCausalLM, ranks: int) -> Path:
-    """A folder as verl saves it, with what an export has no use for."""
-    actor = folder / "actor"
-    policy.config.architectures = ["Qwen2ForCausalLM"]
-    policy.config.save_pretrained(actor / "huggingface")
-    tokenizer().save_pretrained(actor / "huggingface")
-    (actor / "fsdp_config.json").write_text(json.dumps({"FSDP_version": 2, "world_size": ranks}))
-    for rank in range(ranks):
-        torch.save(sharded(policy, rank, ranks), actor / f"model_world_size_{ranks}_rank_{rank}.pt")
-        (actor / f"optim_world_size_{ranks}_rank_{rank}.pt").write_bytes(b"moments")
-    (folder / "data.pt").write_bytes(b"position")
-    return folder
 
 
 @pytest.fixture
@@ -71,7 +36,7 @@ def store() -> CheckpointStore:
 def test_shards_become_one_model(ranks: int, dtype: torch.dtype, tmp_path: Path, store: CheckpointStore) -> None:
     policy = model(tokenizer())
     policy.config.dtype = dtype
-    store.commit(7, checkpoint(tmp_path / "global_step_7", policy, ranks), attempt=1, spec_digest="d")
+    store.commit(7, checkpoint(tmp_path / "global_step_7", policy, tokenizer(), ranks), attempt=1, spec_digest="d")
     assert export(store, None, tmp_path / "model").step == 7
     exported = Qwen2ForCausalLM.from_pretrained(tmp_path / "model")
     assert exported.dtype == dtype
@@ -84,7 +49,7 @@ def test_shards_become_one_model(ranks: int, dtype: torch.dtype, tmp_path: Path,
 
 
 def test_a_model_that_was_there_is_replaced(tmp_path: Path, store: CheckpointStore) -> None:
-    store.commit(1, checkpoint(tmp_path / "c", model(tokenizer()), 1), attempt=1, spec_digest="d")
+    store.commit(1, checkpoint(tmp_path / "c", model(tokenizer()), tokenizer(), 1), attempt=1, spec_digest="d")
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "stale").touch()
     export(store, 1, tmp_path / "model")
