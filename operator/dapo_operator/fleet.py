@@ -27,7 +27,7 @@ class Fleet:
     """Everything that runs beside Kopf's watch of the DAPOJobs."""
 
     def __init__(self, kube: Kube, settings: Settings, telemetry: Telemetry) -> None:
-        self._kube, self._settings, self._telemetry = kube, settings, telemetry
+        self._kube, self._settings = kube, settings
         self._workers: dict[JobKey, Worker] = {}
         self._tasks: dict[JobKey, asyncio.Task[None]] = {}
         self.world = World(self._changed)
@@ -51,7 +51,7 @@ class Fleet:
         async with asyncio.TaskGroup() as loops:
             for informer in informers:
                 loops.create_task(informer.run())
-            for loop in (self.store.run(), self.story.run(), self._audit(places), self._telemetry.pulse.run()):
+            for loop in (self.store.run(), self.story.run(), self._audit(places)):
                 loops.create_task(loop)
             await self._sync(informers)
 

@@ -70,10 +70,11 @@ async def operate(settings: Settings) -> None:
         leadership = Leadership(KubeLease(kube, namespace, settings.lease), settings.identity)
     fleet = Fleet(kube, settings, telemetry)
     telemetry.jobs = fleet.conditions
+    telemetry.metrics.leader.set_function(lambda: leadership is None or leadership.holds())
     server = TelemetryServer("0.0.0.0", settings.telemetry_port, telemetry.metrics.registry, telemetry.pulse.ailments)
     server.start()
     try:
-        await _lead(fleet, kube, settings, leadership)
+        await _lead(fleet, kube, settings, leadership, telemetry)
     finally:
         await fleet.stop()
         if leadership is not None:
@@ -82,13 +83,16 @@ async def operate(settings: Settings) -> None:
         server.stop()
 
 
-async def _lead(fleet: Fleet, kube: Kube, settings: Settings, leadership: Leadership | None) -> None:
+async def _lead(
+    fleet: Fleet, kube: Kube, settings: Settings, leadership: Leadership | None, telemetry: Telemetry
+) -> None:
     """Wait for the lease, then work for as long as it is held, nothing that all depend on breaks, and nobody asks to
     stop."""
     stop = asyncio.Event()
-    if leadership is not None and not await _first(stop, leadership.acquire()):
+    # One that waits for the lease is well, too, and shows it.
+    if leadership is not None and not await _first(stop, leadership.acquire(), telemetry.pulse.run()):
         return
-    loops = [_watch(fleet, kube, settings, stop), fleet.run()]
+    loops = [_watch(fleet, kube, settings, stop), fleet.run(), telemetry.pulse.run()]
     await _first(stop, *loops, *([leadership.hold()] if leadership is not None else []))
 
 

@@ -158,6 +158,8 @@ class Worker:
         if only_progress and now < self._progress_written + PROGRESS_SECONDS:
             return
         self.raw = await self.around.executor.write_status(self.raw, new)
+        if old.attempts and old.attempts[-1].number < new.attempts[-1].number:
+            self.around.telemetry.restarted(old.attempts[-1].reason or "Unknown")
         self._progress_written = now
         for event in plan.events:
             logger.info("%s: %s", event.reason, event.message)
