@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import pytest
 from builders import job
 
+from dapo_core.health import Alert
 from dapo_core.last_words import LastWords
 from dapo_core.spec import RunPolicy
 from dapo_trainer.local.deadlines import Pulse, overdue
@@ -151,6 +152,19 @@ class TestPolicy:
         assert (then.action, then.delay_seconds) == (action, delay)
 
 
+class AlertNotes:
+    """What the store would be told: a rule that holds, or with a dash one that no longer does, and when."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, float]] = []
+
+    def alert_raised(self, alert: Alert, at: float) -> None:
+        self.told.append((alert.rule, at))
+
+    def alert_cleared(self, rule: str, at: float) -> None:
+        self.told.append((f"-{rule}", at))
+
+
 class TestGuard:
     GUARDS: ClassVar = [{"rule": "EntropyCollapse", "action": "Fail", "threshold": 0.05, "forSteps": 2}]
 
@@ -168,6 +182,13 @@ class TestGuard:
     )
     def test_alarms(self, steps: list[tuple[int, int, float]], told: list[int]) -> None:
         assert self.told(steps) == told
+
+    def test_the_store_is_told_of_a_rule_that_holds_now_and_then_and_of_its_end(self) -> None:
+        log = AlertNotes()
+        guard = JobGuard(job(guards=self.GUARDS).spec, log)
+        for step, (at, entropy) in enumerate([(0, 0.01), (1, 0.01), (30, 0.01), (62, 0.01), (63, 0.9), (64, 0.9)]):
+            guard.judge(Step(1, step, float(at), {"actor/entropy": entropy}))
+        assert log.told == [("EntropyCollapse", 1.0), ("EntropyCollapse", 62.0), ("-EntropyCollapse", 64.0)]
 
     def test_values_that_are_not_finite_are_seen(self) -> None:
         guard = JobGuard(job(guards=[{"rule": "NonFinite", "action": "Fail"}]).spec)

@@ -4,7 +4,7 @@
 be written again: a sender that does not know whether its last batch arrived sends it once more.
 """
 
-from dapo_core.db.dialects import RejectedError, StoreBehindError
+from dapo_core.db.dialects import RejectedError, StoreBehindError, shown_url
 from dapo_core.db.migrations import check, upgrade
 from dapo_core.db.queries import MetadataReader, RunSummary, open_reader
 from dapo_core.db.rows import (
@@ -59,6 +59,7 @@ __all__ = [
     "join_value",
     "open_reader",
     "open_writer",
+    "shown_url",
     "split_value",
     "upgrade",
 ]

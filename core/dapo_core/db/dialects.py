@@ -56,6 +56,11 @@ def parse_url(url: str) -> URL:
     return parsed
 
 
+def shown_url(url: str) -> str:
+    """The URL as it may be shown: without its password."""
+    return parse_url(url).render_as_string()
+
+
 def open_engine(url: str, *, read_only: bool = False) -> Engine:
     """An engine that connects at its first use. Raises StoreError for a URL that can not be used."""
     parsed = parse_url(url)

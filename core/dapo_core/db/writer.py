@@ -148,7 +148,7 @@ class MetadataWriter:
     def clear_alert(self, run_id: str, rule: str, at: float) -> None:
         """The guard holds no longer: its open alert, if there is one, ends."""
         with self._transaction("an alert") as connection:
-            connection.execute(update(schema.alerts).where(_open(run_id, rule)).values(cleared_at=at))
+            connection.execute(update(schema.alerts).where(_open(run_id, rule)).values(cleared_at=at, last_seen=at))
 
     def acknowledge(self, run_id: str, rule: str, first_seen: float, *, by: str, at: float | None = None) -> bool:
         """Somebody has seen the alert; who came first stays. Whether there is such an alert."""

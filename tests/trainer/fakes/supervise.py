@@ -1,6 +1,6 @@
 """`dapo run` of the fake trainer: `supervise.py HOME RUN_ID [plain|quiet|live]`, the job being HOME/RUN_ID.yaml.
 
-A run that exists is resumed, as `dapo resume` does.
+A run that exists is resumed, as `dapo resume` does. HOME may be "-": then DAPO_HOME and DAPO_METADATA_URL say where.
 """
 
 import sys
@@ -18,7 +18,7 @@ FAKE = Path(__file__).with_name("fake_trainer.py")
 
 
 def main(home: str, run_id: str, mode: str = "plain") -> int:
-    place = Home.find(Path(home))
+    place = Home.find(None if home == "-" else Path(home))
     run = place.run(run_id)
     job = run.read_job() if run.job_file.exists() else load_job(place.path / f"{run_id}.yaml")
     console = Console() if mode == "live" else Console(width=200)

@@ -3,6 +3,7 @@
 {home}/dapo.db              metadata of all runs (SQLite)
 {home}/store/{run_id}/      checkpoints and samples, unless the job or DAPO_STORE_URL names another place
 {home}/{run_id}/job.json    the job as it runs
+{home}/{run_id}/database    where its metadata are, without the password
 {home}/{run_id}/lock        held by the process that works on the run
 {home}/{run_id}/processes.json
 {home}/{run_id}/attempt-N/  spool/, heartbeat.json, trainer.log, termination-log
@@ -59,6 +60,10 @@ class RunFolder:
         return self.path / "job.json"
 
     @property
+    def database(self) -> Path:
+        return self.path / "database"
+
+    @property
     def lock(self) -> Path:
         return self.path / "lock"
 
@@ -93,15 +98,18 @@ class Home:
     """The folder that holds all runs of this machine's user."""
 
     path: Path
+    metadata: str | None = None
 
     @classmethod
     def find(cls, given: Path | None) -> "Home":
-        """`given`, else DAPO_HOME, else ./runs."""
-        return cls((given or Path(os.environ.get("DAPO_HOME") or "runs")).expanduser().resolve())
+        """`given` with its own database, else DAPO_HOME, else ./runs, with the database of DAPO_METADATA_URL."""
+        metadata = None if given else os.environ.get("DAPO_METADATA_URL") or None
+        return cls((given or Path(os.environ.get("DAPO_HOME") or "runs")).expanduser().resolve(), metadata)
 
     @property
     def metadata_url(self) -> str:
-        return f"sqlite:///{self.path / 'dapo.db'}"
+        """Where runs are recorded."""
+        return self.metadata or f"sqlite:///{self.path / 'dapo.db'}"
 
     @property
     def store_url(self) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from dapo_core.db.rows import RunState
+from dapo_core.health import Alert
 from dapo_trainer.local.view_model import Note
 
 NextAction = Literal["restart", "fail", "stop", "suspend"]
@@ -70,6 +71,14 @@ class Guard(Protocol):
 
     def judge(self, step: Step) -> Sequence[Alarm]:
         """Rules that begin to hold with this step; one that went on holding is not told again."""
+
+
+class AlertLog(Protocol):
+    """Where the store's record of alerts is kept; does not raise."""
+
+    def alert_raised(self, alert: Alert, at: float) -> None: ...
+
+    def alert_cleared(self, rule: str, at: float) -> None: ...
 
 
 class Policy(Protocol):

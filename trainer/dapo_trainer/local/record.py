@@ -5,8 +5,9 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from dapo_core.db import ENDED_STATES, AttemptRow, EventRow, MetadataWriter, RejectedError, RunState
+from dapo_core.db import ENDED_STATES, AlertRow, AttemptRow, EventRow, MetadataWriter, RejectedError, RunState
 from dapo_core.errors import StoreError
+from dapo_core.health import Alert
 from dapo_trainer.local.ports import Ended
 from dapo_trainer.local.view_model import Note
 from dapo_trainer.sender import drain
@@ -69,6 +70,13 @@ class StoreRecord:
             step=step,
         )
         self._write(lambda: self._writer.write_events(self._run_id, [row]))
+
+    def alert_raised(self, alert: Alert, at: float) -> None:
+        row = AlertRow(self._run_id, alert.rule, at, at, alert.message, alert.action, alert.since)
+        self._write(lambda: self._writer.raise_alert(row))
+
+    def alert_cleared(self, rule: str, at: float) -> None:
+        self._write(lambda: self._writer.clear_alert(self._run_id, rule, at))
 
     def deliver(self, spool: Path) -> None:
         if spool.is_dir():

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from dapo_core.db import Flag, MetadataReader, split_value
 from dapo_core.errors import StoreError
 from dapo_core.failure_policy import History, decide, failure_of
-from dapo_core.health import evaluate, metrics_of
+from dapo_core.health import Alert, evaluate, metrics_of
 from dapo_core.spec import DAPOJobSpec
-from dapo_trainer.local.ports import Alarm, Ended, Next, NextAction, Step
+from dapo_trainer.local.ports import Alarm, AlertLog, Ended, Next, NextAction, Step
 
+RETOLD_SECONDS = 60.0
 _ACTIONS: dict[str, NextAction] = {"restart": "restart", "ignore": "restart", "suspend": "suspend", "stop": "stop"}
 
 
@@ -42,8 +43,10 @@ def _fruitless(attempts: Sequence[Ended]) -> int:
 class JobGuard:
     """`dapo_core.health` over the steps of a run, also those before it was resumed."""
 
-    def __init__(self, spec: DAPOJobSpec) -> None:
+    def __init__(self, spec: DAPOJobSpec, log: AlertLog | None = None) -> None:
         self._rules = spec.guards
+        self._log = log
+        self._open: dict[str, float] = {}  # when the store was last told of it
         self._curves: dict[str, dict[int, tuple[float | None, Flag | None]]] = {m: {} for m in metrics_of(self._rules)}
         self._attempt = 0
         self._holding: set[str] = set()
@@ -53,6 +56,7 @@ class JobGuard:
         try:
             for metric, curve in self._curves.items():
                 curve.update({p.step: (p.value, p.flag) for p in reader.curve(run_id, metric)})
+            self._open = {alert.rule: alert.last_seen for alert in reader.alerts([run_id], open_only=True)}
         except StoreError:
             return
 
@@ -71,7 +75,19 @@ class JobGuard:
         alerts = evaluate(self._rules, history)
         begun = [Alarm(alert.rule, alert.action, alert.message) for alert in alerts if alert.rule not in self._holding]
         self._holding = {alert.rule for alert in alerts}
+        if self._log is not None:
+            self._note(self._log, alerts, step.at)
         return begun
+
+    def _note(self, log: AlertLog, alerts: Sequence[Alert], now: float) -> None:
+        """Tell the store which rules hold, when they begin, now and then while they do, and when they end."""
+        for alert in alerts:
+            if now - self._open.get(alert.rule, -RETOLD_SECONDS) >= RETOLD_SECONDS:
+                self._open[alert.rule] = now
+                log.alert_raised(alert, now)
+        for rule in [rule for rule in self._open if rule not in self._holding]:
+            del self._open[rule]
+            log.alert_cleared(rule, now)
 
     def _forget(self, since: int) -> None:
         """A new attempt does its steps once more; what older ones made of them no longer counts."""

@@ -8,7 +8,8 @@ from urllib.parse import unquote, urlsplit
 
 from rich.console import Console
 
-from dapo_core.db import MetadataWriter, RunRow, open_reader, open_writer, upgrade
+from dapo_core.db import MetadataWriter, RunRow, open_reader, open_writer, shown_url, upgrade
+from dapo_core.errors import Problem, SpecError
 from dapo_core.objectstore import open_store, probe
 from dapo_core.spec import DAPOJob
 from dapo_trainer.local.answers import answers
@@ -17,7 +18,7 @@ from dapo_trainer.local.display import UNREADABLE, Curves, discard_output, displ
 from dapo_trainer.local.endings import log_tail
 from dapo_trainer.local.feed import SpoolFeed
 from dapo_trainer.local.history import with_history
-from dapo_trainer.local.layout import Home, RunFolder
+from dapo_trainer.local.layout import Home, RunFolder, replace_text
 from dapo_trainer.local.lock import hold
 from dapo_trainer.local.overview import first_view
 from dapo_trainer.local.process import TRAINER, Places
@@ -52,14 +53,26 @@ def work_on(home: Home, run: RunFolder, job: DAPOJob, show: Show, command: Seque
     places = Places(home.metadata_url, job.spec.checkpoints.uri or home.store_url)
     probe(open_store(places.store_url), f"{run.run_id}/")
     with hold(run.lock, run.run_id), stop_requests() as stop:
+        _same_database(run, places.metadata_url)
         run.write_job(job)
         upgrade(places.metadata_url)
+        replace_text(run.database, shown_url(places.metadata_url) + "\n")
         writer = open_writer(places.metadata_url)
         _announce(writer, run, job)
         began = time.time()
         board, outcome = _supervise(run, job, places, StoreRecord(writer, run.run_id), began, stop, show, command)
         _tell(show, run, places, board.view, outcome, time.time() - began)
     return outcome.exit_code
+
+
+def _same_database(run: RunFolder, url: str) -> None:
+    """A run that goes on in another database would have half of its record in each."""
+    if run.database.exists() and (known := run.database.read_text().strip()) != shown_url(url):
+        sentence = (
+            f"{run.run_id} is recorded in {known}, not in {shown_url(url)}: set DAPO_METADATA_URL to where it is, or "
+            f"remove {run.database} to go on in another database."
+        )
+        raise SpecError([Problem("RUN", sentence)])
 
 
 def _announce(writer: MetadataWriter, run: RunFolder, job: DAPOJob) -> None:
@@ -87,7 +100,7 @@ def _supervise(
 ) -> tuple[Board, Outcome]:
     reader = open_reader(places.metadata_url)
     view = with_history(first_view(run.run_id, job, began), reader)
-    guard = JobGuard(job.spec)
+    guard = JobGuard(job.spec, record)
     guard.remember(reader, run.run_id)
     with displayed(show.console, plain=show.is_plain, quiet=show.quiet) as display:
         board = Board(view, display)
@@ -134,5 +147,9 @@ def _files(run: RunFolder, places: Places) -> list[Place]:
         Place("run", shown_path(run.path)),
         Place("log", shown_path(run.attempts()[-1].log)),
         Place("checkpoints", checkpoints),
-        Place("database", shown_path(Path(places.metadata_url.removeprefix("sqlite:///")))),
+        Place("database", _database(places.metadata_url)),
     ]
+
+
+def _database(url: str) -> str:
+    return shown_path(Path(url.removeprefix("sqlite:///"))) if url.startswith("sqlite:///") else shown_url(url)
