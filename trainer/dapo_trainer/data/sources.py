@@ -4,6 +4,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from dapo_core.errors import DataError, ModelError, StoreError
+from dapo_core.objectstore import StoreUnreachableError
 from dapo_trainer.data.copies import copied_file, copied_folder
 
 READABLE = "name a file:///, pvc://, s3:// or hf:// source."
@@ -22,7 +23,7 @@ def model_folder(uri: str, revision: str | None = None) -> Path:
     """A folder that transformers can load: the file:// or pvc:// folder itself, or a copy of an S3 folder or of a
     hub's repository.
 
-    Raises ModelError naming the URI and the remedy.
+    Raises ModelError naming the URI and the remedy, StoreUnreachableError when S3 does not answer.
     """
     scheme, _, rest = uri.partition("://")
     if scheme == "hf":
@@ -36,6 +37,8 @@ def model_folder(uri: str, revision: str | None = None) -> Path:
         raise ModelError(f"spec.model.source {uri} is not on this machine: {READABLE}")
     try:
         folder = copied_folder(uri) if scheme == "s3" else local_path(uri)
+    except StoreUnreachableError:
+        raise  # it may be there in a while: not the job's fault
     except StoreError as error:
         raise ModelError(f"spec.model.source {uri} can not be read: {error}") from error
     if not (folder / "config.json").is_file():
@@ -48,7 +51,7 @@ def data_file(uri: str, field: str) -> Path:
     """A parquet or JSON-lines file: the file:// or pvc:// path, a copy of an S3 object or of one file of a hub
     data set (hf://datasets/ORG/NAME/FILE).
 
-    Raises DataError naming `field`, the URI and the remedy.
+    Raises DataError naming `field`, the URI and the remedy, StoreUnreachableError when S3 does not answer.
     """
     scheme, _, rest = uri.partition("://")
     if scheme == "hf":
@@ -57,6 +60,8 @@ def data_file(uri: str, field: str) -> Path:
         raise DataError(f"{field} {uri} is not on this machine: {READABLE}")
     try:
         path = copied_file(uri) if scheme == "s3" else local_path(uri)
+    except StoreUnreachableError:
+        raise
     except StoreError as error:
         raise DataError(f"{field} {uri} can not be read: {error}") from error
     if not path.is_file():
