@@ -68,3 +68,4 @@ def evaluate(
         print(json.dumps([asdict(row) for row in outcome.rows], indent=1))
     else:
         Console().print(*report(outcome.results), sep="\n")
+    evaluation.record(outcome)  # last: a store that fails now takes nothing from what was told

@@ -43,12 +43,14 @@ class Evaluation:
         return self.metadata or self.home.metadata_url
 
     def run(self, text: str, data: Sequence[str], console: Console, responses: Path | None) -> "Outcome":
-        """Raises DapoError for everything that stands in the way."""
+        """Raises DapoError for everything that stands in the way. The outcome is not recorded yet."""
         target = resolve(text, Places(self.home.path, self.metadata))
         folder = RunFolder(self.home.path / "evaluations" / new_run_id("evaluation"))
         files = WorkFolder(folder.attempt(1).path)
         job = job_of(target, sets_of(data, target.spec), self.choices, target.model or files.model.as_uri())
         subsets = self._check(job)
+        if self.metadata is None:
+            upgrade(self.url)
         folder.write_job(job)
         files.write_request(target.checkpoint)
         try:
@@ -60,9 +62,11 @@ class Evaluation:
             shutil.copyfile(files.responses, responses)
         step, groups = files.read_groups()
         results = {name: _results(name, groups, subsets.get(name)) for name in _names(job)}
-        rows = _rows(folder.run_id, target, step, job, results)
-        self._record(rows)
-        return Outcome(rows, results)
+        return Outcome(_rows(folder.run_id, target, step, job, results), results)
+
+    def record(self, outcome: "Outcome") -> None:
+        """Raises StoreError."""
+        record(self.url, outcome.rows)
 
     def _check(self, job: DAPOJob) -> Mapping[str, Sequence[str]]:
         """All that can be refused before anything is fetched; the subset of each row by set, where subsets are told."""
@@ -70,10 +74,6 @@ class Evaluation:
         if self.subset is None:
             return {}
         return {file.set_name: subsets_of(file.path, self.subset, file.set_name) for file in files_of(job)}
-
-    def _record(self, rows: Sequence[EvaluationRow]) -> None:
-        upgrade(self.url)
-        record(self.url, rows)
 
 
 @dataclass(frozen=True)
