@@ -15,7 +15,7 @@ _NODES = 10
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     """A control plane of our own with the CRD and ten nodes of eight GPUs. A test that stops a part starts it again."""
-    own = Cluster()
+    own = Cluster(apiserver_flags=["--storage-media-type=application/json"])  # for `chronicle`, which reads etcd
     try:
         yield own.start(nodes=_NODES)
     finally:

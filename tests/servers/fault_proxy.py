@@ -176,7 +176,7 @@ class FaultProxy:
             # The client sees its connection break, as it would with no proxy between.
             if request.transport:
                 request.transport.abort()
-            raise
+            raise asyncio.CancelledError from None  # any other error would be logged as one of the proxy's own
         finally:
             self._open.discard(task)
             self.log.append(Seen(begun, request.method, request.path, watch, code))
@@ -200,7 +200,7 @@ class FaultProxy:
     async def _forward(self, request: web.Request, watch: bool, fault: Fault) -> web.StreamResponse:
         headers = {key: value for key, value in request.headers.items() if key.lower() not in _HOP}
         url = self._cluster.url + request.path_qs
-        body = await request.read()
+        body = await request.read() or None
         async with self._session.request(request.method, url, data=body, headers=headers) as found:
             if watch and found.status == 200:
                 return await self._stream(request, found)
