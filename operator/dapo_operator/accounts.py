@@ -8,7 +8,8 @@ reads all objects. Passwords come from the files of a mounted Secret. May be run
 import json
 import logging
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -16,13 +17,19 @@ from urllib.parse import urlsplit
 
 from minio import Minio, MinioAdmin
 from minio.credentials.providers import StaticProvider
+from minio.error import MinioException
+from urllib3 import PoolManager
+from urllib3.exceptions import HTTPError
 
 from dapo_core.db import roles
+from dapo_core.errors import StoreError
 
 log = logging.getLogger("dapo_operator.accounts")
 
 ROOT_USER: Final = "dapo-root"
 DASHBOARD: Final = "dapo-dashboard"
+WAIT_SECONDS: Final = 300.0
+PAUSE_SECONDS: Final = 3.0
 
 
 @dataclass(frozen=True)
@@ -100,10 +107,13 @@ def make_users(accounts: Accounts, endpoint: str) -> None:
     """Raises minio's errors."""
     url, password = urlsplit(endpoint), accounts.secret("minio-root-password")
     secure = url.scheme == "https"
-    client = Minio(endpoint=url.netloc, access_key=ROOT_USER, secret_key=password, secure=secure)
+    http = PoolManager(retries=False, timeout=10.0)
+    client = Minio(endpoint=url.netloc, access_key=ROOT_USER, secret_key=password, secure=secure, http_client=http)
     if not client.bucket_exists(accounts.bucket):
         client.make_bucket(accounts.bucket)
-    admin = MinioAdmin(endpoint=url.netloc, credentials=StaticProvider(ROOT_USER, password), secure=secure)
+    admin = MinioAdmin(
+        endpoint=url.netloc, credentials=StaticProvider(ROOT_USER, password), secure=secure, http_client=http
+    )
     for namespace in accounts.namespaces:
         rights = policy(accounts.bucket, namespace, write=True)
         _make_user(admin, store_user(namespace), accounts.secret(f"minio-password.{namespace}"), rights)
@@ -118,13 +128,27 @@ def _make_user(admin: MinioAdmin, name: str, password: str, rights: dict[str, An
         admin.attach_policy([name], user=name)
 
 
+def until_there(what: str, work: Callable[[], None], seconds: float = WAIT_SECONDS) -> None:
+    """Do the work as soon as its store answers, which right after an install takes a while. Raises its last error."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            return work()
+        except (StoreError, HTTPError, MinioException) as error:
+            if time.monotonic() > end:
+                raise
+            log.info("%s does not answer yet: %s", what, str(error).partition("\n")[0][:200])
+            time.sleep(PAUSE_SECONDS)
+
+
 def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("urllib3").setLevel(logging.ERROR)
     accounts = Accounts.from_env()
-    if accounts.database:
-        grant_logins(accounts, accounts.database)
-    if accounts.endpoint:
-        make_users(accounts, accounts.endpoint)
+    if (database := accounts.database) is not None:
+        until_there("the database", lambda: grant_logins(accounts, database))
+    if (endpoint := accounts.endpoint) is not None:
+        until_there("the object store", lambda: make_users(accounts, endpoint))
 
 
 if __name__ == "__main__":

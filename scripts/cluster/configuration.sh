@@ -144,7 +144,7 @@ apiVersion: v1
 kind: PersistentVolume
 metadata: {name: local-$number}
 spec:
-  capacity: {storage: 50Gi}
+  capacity: {storage: 1Ti} # nothing enforces it
   accessModes: [ReadWriteOnce]
   storageClassName: local
   local: {path: $STATE/volumes/$number}
