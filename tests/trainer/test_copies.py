@@ -54,7 +54,7 @@ def test_from_a_bucket(minio: MinioServer, monkeypatch: pytest.MonkeyPatch) -> N
     place, _, query = url.partition("?")
     assert (copied_folder(f"{place}/model?{query}") / "parts" / "1").read_bytes() == b"weights"
     assert copied_file(f"{place}/model/config.json?{query}").read_bytes() == b"{}"
-    with pytest.raises(StoreError, match="There is no s3://.*/model/conf"):
+    with pytest.raises(StoreError, match=r"There is no s3://.*/model/conf"):
         copied_file(f"{place}/model/conf?{query}")
 
 

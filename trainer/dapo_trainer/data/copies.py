@@ -1,4 +1,4 @@
-"""What lies in S3, as files of this machine: copied once, there only when it is whole, and again when it has changed."""
+"""What lies in S3, as files of this machine: there only when whole, copied once and again when it has changed."""
 
 import os
 import shutil

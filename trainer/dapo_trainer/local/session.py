@@ -10,6 +10,7 @@ from rich.console import Console
 
 from dapo_core.db import MetadataWriter, RunRow, open_reader, open_writer, shown_url, upgrade
 from dapo_core.errors import Problem, SpecError
+from dapo_core.naming import checkpoints_prefix
 from dapo_core.objectstore import open_store, probe
 from dapo_core.spec import DAPOJob
 from dapo_trainer.local.answers import answers
@@ -140,7 +141,7 @@ def _tell(show: Show, run: RunFolder, places: Places, view: View, outcome: Outco
 
 
 def _files(run: RunFolder, places: Places) -> list[Place]:
-    checkpoints = f"{places.store_url.rstrip('/')}/{run.run_id}/checkpoints"
+    checkpoints = open_store(places.store_url).address(checkpoints_prefix(run.run_id).rstrip("/"))
     if checkpoints.startswith("file://"):
         checkpoints = shown_path(Path(unquote(urlsplit(checkpoints).path)))
     return [
