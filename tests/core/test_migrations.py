@@ -6,20 +6,35 @@ from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
-from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from keep_database import FOLDER as KEPT
+from keep_database import load
+from servers.postgres import PostgresServer
 from sqlalchemy import Connection, Table, create_engine, text
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateTable
 
-from dapo_core.db import dialects, migrations, open_writer, schema, upgrade
-from dapo_core.db.rows import RunRow
+from dapo_core.db import (
+    Point,
+    RejectedError,
+    RunRow,
+    dialects,
+    migrations,
+    open_reader,
+    open_writer,
+    schema,
+    upgrade,
+)
 from dapo_core.errors import StoreError
 
 
-@pytest.fixture
-def url(tmp_path: Path) -> str:
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database of either kind."""
+    if request.param == "postgres":
+        server: PostgresServer = request.getfixturevalue("postgres")
+        return server.new_database()
     return f"sqlite:///{tmp_path / 'dapo.db'}"
 
 
@@ -33,16 +48,19 @@ def inspect(url: str, look: str) -> list[tuple[object, ...]]:
 
 def test_migrations_make_the_tables_of_the_schema(url: str) -> None:
     upgrade(url)
+    assert differences(url) == []
+
+
+def differences(url: str) -> list[object]:
     engine = create_engine(url)
     with engine.connect() as connection:
-        assert compare_metadata(MigrationContext.configure(connection), schema.metadata) == []
+        found = compare_metadata(MigrationContext.configure(connection), schema.metadata)
     engine.dispose()
+    return found
 
 
 def test_the_newest_revision_is_the_one_that_is_looked_for() -> None:
-    config = Config()
-    config.set_main_option("script_location", str(migrations.FOLDER))
-    assert ScriptDirectory.from_config(config).get_heads() == [migrations.HEAD]
+    assert ScriptDirectory.from_config(migrations.config()).get_heads() == [migrations.HEAD]
 
 
 def test_an_upgrade_of_what_is_up_to_date_changes_nothing(url: str) -> None:
@@ -68,7 +86,10 @@ def test_a_failed_upgrade_leaves_nothing_behind(url: str, monkeypatch: pytest.Mo
     monkeypatch.setattr(dialects, "lock_for_migration", lock_and_fail)
     with pytest.raises(StoreError, match="killed"):
         upgrade(url)
-    assert inspect(url, "SELECT name FROM sqlite_master") == []
+    tables = (
+        "information_schema.tables WHERE table_schema = 'public'" if url.startswith("postgres") else "sqlite_master"
+    )
+    assert inspect(url, f"SELECT 1 FROM {tables}") == []
 
 
 def test_a_database_of_a_newer_program_is_refused(url: str) -> None:
@@ -91,6 +112,42 @@ def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
     (tmp_path / "dapo.db").write_text("this is some text and not a database" * 100)
     with pytest.raises(StoreError, match="file is not a database"):
         upgrade(f"sqlite:///{tmp_path}/dapo.db")
+
+
+KINDS = {"sqlite": "sqlite", "postgresql+psycopg": "postgres"}
+
+
+@pytest.mark.parametrize("revision", ["0001", "0002"])
+def test_a_kept_database_of_an_older_revision(revision: str, url: str) -> None:
+    load(url, KEPT / f"r{revision}.{KINDS[url.partition(':')[0]]}.sql")
+    upgrade(url)
+    assert differences(url) == []
+    reader, writer = open_reader(url), open_writer(url)
+    assert [(run.run_id, run.spec, run.tags) for run in reader.runs()] == [
+        (run_id, {"a": [1, None]}, {"seed": "0"}) for run_id in ("r2", "r1")
+    ]
+    assert [point.attempt for point in reader.curve("r1", "m/2")] == 30 * [1] + 30 * [2]
+    assert reader.curve("r1", "m/1")[-1].flag == "nan" and reader.checkpoints("r1")[0].metrics == {"acc": 0.5}
+    assert (len(reader.events("r1")), len(reader.samples("r1")), len(reader.attempts("r1"))) == (1, 1, 2)
+    before = reader.buckets(["r1"], ["m/1"], buckets=4)
+    writer.write_points("r1", [Point.of(f"m/{metric}", 61, 2, 99.0, 1.0) for metric in (1, 2, 3)])
+    after = reader.buckets(["r1"], ["m/1"], buckets=4, to_step=60)
+    assert after == before and sum(bucket.count for bucket in after["r1", "m/1"]) == 60
+    assert inspect(url, "SELECT max(rolled_to) FROM latest") == [(48,)]
+
+
+def test_every_older_revision_is_kept() -> None:
+    revisions = {script.revision for script in ScriptDirectory.from_config(migrations.config()).walk_revisions()}
+    kept = {path.name.split(".")[0].removeprefix("r") for path in KEPT.glob("*.sql")}
+    assert revisions - kept <= {migrations.HEAD}, "python tests/keep_database.py REVISION"
+
+
+def test_rows_that_were_written_meanwhile_wait_for_the_upgrade(postgres: PostgresServer) -> None:
+    url = postgres.new_database()
+    load(url, KEPT / "r0001.postgres.sql")
+    with pytest.raises(StoreError, match="run `dapo db upgrade`") as refused:
+        open_writer(url).write_points("r1", [Point.of("m/1", 61, 2, 99.0, 1.0)])
+    assert not isinstance(refused.value, RejectedError)  # a sender keeps them in its spool
 
 
 @pytest.mark.parametrize("table", schema.metadata.sorted_tables, ids=lambda table: table.name)

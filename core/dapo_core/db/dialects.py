@@ -21,6 +21,7 @@ SILENCE_MS: Final = 20_000
 CONNECT_SECONDS: Final = 10
 MIGRATION_MS: Final = 3_600_000
 _REMEDY: Final = "write postgresql://user:password@host:5432/dapo or sqlite:///folder/dapo.db."
+_OTHER_VERSION: Final = ("42P01", "42703")  # an unknown table, an unknown column
 _MIGRATION_LOCK: Final = 4713151604
 
 Rows = Sequence[Mapping[str, Any]]
@@ -215,8 +216,8 @@ def translate(error: Exception, doing: str) -> StoreError:
         return RejectedError(f"The metadata database refused {doing}: {words}.")
     if isinstance(error, StatementError) and not isinstance(error, DBAPIError):
         return RejectedError(f"The metadata database can not take {doing}: {words}.")
-    if getattr(original, "sqlstate", None) == "42P01" or "no such table" in words:
-        return StoreError(f"The metadata database has no tables of this version ({words}): run `dapo db upgrade`.")
+    if getattr(original, "sqlstate", None) in _OTHER_VERSION or "no such table" in words or "no such column" in words:
+        return StoreError(f"The metadata database is not of this version ({words}): run `dapo db upgrade`.")
     return StoreError(f"The metadata database failed at {doing}: {words}.")
 
 

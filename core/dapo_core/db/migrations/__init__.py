@@ -66,7 +66,7 @@ def check(url: str) -> Check:
     try:
         with engine.connect() as connection:
             revision = current_revision(connection)
-            if revision is not None and revision not in _known(_config()):
+            if revision is not None and revision not in _known(config()):
                 raise _newer(connection, revision)
             return Check(engine.url.render_as_string(), _server(engine), revision, HEAD, dialects.size(connection))
     except SQLAlchemyError as error:
@@ -85,26 +85,27 @@ def current_revision(connection: Connection) -> str | None:
 def _migrate(connection: Connection) -> None:
     from alembic import command
 
-    config = _config()
-    config.attributes["connection"] = connection
+    ours = config()
+    ours.attributes["connection"] = connection
     found = current_revision(connection)
-    if found is not None and found not in _known(config):
+    if found is not None and found not in _known(ours):
         raise _newer(connection, found)
-    command.upgrade(config, HEAD)
+    command.upgrade(ours, HEAD)
 
 
-def _config() -> Any:
+def config() -> Any:
+    """Alembic's, for the revisions of this program."""
     from alembic.config import Config
 
-    config = Config()
-    config.set_main_option("script_location", str(FOLDER).replace("%", "%%"))
-    return config
+    made = Config()
+    made.set_main_option("script_location", str(FOLDER).replace("%", "%%"))
+    return made
 
 
-def _known(config: Any) -> set[str]:
+def _known(ours: Any) -> set[str]:
     from alembic.script import ScriptDirectory
 
-    return {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    return {script.revision for script in ScriptDirectory.from_config(ours).walk_revisions()}
 
 
 def _newer(connection: Connection, found: str) -> StoreError:
