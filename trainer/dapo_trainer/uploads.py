@@ -26,8 +26,8 @@ log = logging.getLogger(__name__)
 BACKOFF: Final = Backoff(1.0, 60.0)
 # A store answers badly once now and then; twice in a row is news.
 TOLD_FAILURES: Final = 2
-# Uploads give way to training where both want the same processor.
-_NICE: Final = 10
+# Uploads give way to training where both want one processor: a fiftieth of a busy one is theirs, all of an idle one.
+_NICE: Final = 19
 T = TypeVar("T")
 
 
