@@ -467,15 +467,20 @@ def test_what_is_left_of_a_group_must_be_two_responses_to_compare() -> None:
     assert GroupOutcome("a", 1, (1.0,), (5,)).kind is Kind.ALL_RIGHT, "a group of one by design"
 
 
-KINDS = st.one_of(st.integers(0, G), st.none())
+# Hard prompts first: only after many rejections does the buffer ask for so many that there is a surplus to drop.
+ANSWERS = st.builds(
+    lambda hard, rest: [0] * hard + rest,
+    st.sampled_from([0, 30, 50]),
+    st.lists(st.one_of(st.integers(0, G), st.none()), max_size=40),
+)
 
 
 @given(
-    answers=st.lists(KINDS, max_size=60),
-    then=st.sampled_from([2, 2, 0, G, None]),
+    answers=ANSWERS,
+    then=st.sampled_from([2, 2, 2, 2, 0, G, None]),
     batch=st.integers(1, 5),
     steps=st.integers(1, 4),
-    cap=st.integers(0, 4),
+    cap=st.sampled_from([0, 1, 2, 40]),
     enabled=st.booleans(),
     on_exhausted=st.sampled_from(["TrainPartial", "Suspend", "Fail"]),
     separated=st.booleans(),
