@@ -2,8 +2,8 @@
 
 import io
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, Final
 
 import streamlit as st
 
@@ -15,7 +15,8 @@ from dapo_dashboard.settings import Settings
 
 @dataclass(frozen=True)
 class Answer:
-    """One response. `length` is in tokens; `truncated`: it ran into the limit; `reward` is after shaping."""
+    """One response. `length` is in tokens; `truncated`: it ran into the limit; `reward` is after shaping; `details`: what
+    a custom reward said of it, as JSON, or nothing."""
 
     prompt: str
     response: str
@@ -24,11 +25,15 @@ class Answer:
     accuracy: float
     length: int
     truncated: bool
+    details: str = ""
 
     @property
     def verdict(self) -> str:
         """A word and a sign."""
         return ("✓ right" if self.accuracy > 0.5 else "✗ wrong") + (", cut off" if self.truncated else "")
+
+
+_FIELDS: Final = frozenset(field.name for field in fields(Answer))
 
 
 def store_url(run: RunRow, settings: Settings) -> str | None:
@@ -51,6 +56,7 @@ def _read(url: str, key: str, ts: float) -> list[Answer]:
     data = open_store(url).get_bytes(key)
     try:
         rows = parquet.read_table(io.BytesIO(data)).to_pylist()
-        return [Answer(**row) for row in rows]
+        # A trainer newer than this dashboard may have written more columns.
+        return [Answer(**{name: row[name] for name in row if name in _FIELDS}) for row in rows]
     except (ValueError, TypeError, OSError) as error:
         raise StoreError(f"The samples {key} can not be read: {error}.") from error

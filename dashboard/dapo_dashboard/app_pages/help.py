@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from dapo_core.db import RunRow
 from dapo_core.errors import StoreError
 from dapo_dashboard import charts, demo, rules
 from dapo_dashboard.charts import Chart, Line
@@ -12,9 +13,8 @@ from dapo_dashboard.help_topics import ALERTS, TOPICS, Topic
 from dapo_dashboard.source import Source
 from dapo_dashboard.view import View
 
-# Jobs of the demo: one that went well, and others that did not.
-WELL = "arithmetic"
-UNWELL = ("arithmetic-hot", "arithmetic-grpo")
+# Jobs of the demo: one that went well, and one whose learning rate was too high for it to.
+WELL, UNWELL = "arithmetic", "arithmetic-hot"
 METRICS = tuple(topic.metric for topic in TOPICS)
 Pictures = dict[str, dict[str, Curve]]
 
@@ -78,12 +78,15 @@ def _pictures() -> Pictures:
     """Curves of the demo's runs by what they show; none where the demo can not be unpacked."""
     try:
         source = Source(f"sqlite:///{demo.unpack() / 'dapo.db'}")
-        rows = source.read(("runs",), lambda reader, _: reader.run_table([])).value
-        newest = {row.name: row.run_id for row in sorted(rows, key=lambda row: row.created_at)}
-        wanted = {f"healthy: {WELL}": newest.get(WELL)} | {f"unhealthy: {name}": newest.get(name) for name in UNWELL}
-        return {title: _curves(source, run_id) for title, run_id in wanted.items() if run_id is not None}
+        runs = source.read(("runs",), lambda reader, _: reader.runs()).value
+        return {_label(run): _curves(source, run.run_id) for run in reversed(runs) if run.name in (WELL, UNWELL)}
     except (StoreError, OSError):
         return {}
+
+
+def _label(run: RunRow) -> str:
+    rate = run.spec["spec"]["optimizer"]["learningRate"]
+    return f"{'healthy' if run.name == WELL else 'unhealthy'}: learning rate {rate:g}"
 
 
 def _curves(source: Source, run_id: str) -> dict[str, Curve]:

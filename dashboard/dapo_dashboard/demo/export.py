@@ -1,7 +1,7 @@
 """Makes the demo's archive out of real runs: `python -m dapo_dashboard.demo.export HOME RUN...`.
 
 What is kept of a run is what its pages show: all curves, attempts, events, checkpoints' rows and samples. Paths of the
-machine that trained it are shortened to `file:///demo`.
+machine that trained it are shortened to `file:///demo`. Alerts are what the rules of its job say of its curves.
 """
 
 import json
@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from dapo_core.db import upgrade
+from dapo_core.db import AlertRow, open_reader, open_writer, upgrade
+from dapo_core.health import evaluate, metrics_of
+from dapo_core.spec import parse_job
 from dapo_dashboard.demo import ARCHIVE
 
 _TABLES: Final = ("runs", "attempts", "points", "latest", "rollups", "events", "checkpoints", "samples", "alerts")
@@ -27,7 +29,10 @@ def export(home: Path, stores: Sequence[Path], run_ids: Sequence[str], archive: 
         _copy_rows(home / "dapo.db", folder / "dapo.db", run_ids)
         _shorten(folder / "dapo.db", [home, Path.cwd()])
         for run_id in run_ids:
+            _raise_alerts(f"sqlite:///{folder / 'dapo.db'}", run_id)
+        for run_id in run_ids:
             _copy_samples(stores, folder / "store", run_id)
+        _compact(folder / "dapo.db")
         with tarfile.open(archive, "w:xz", preset=9) as packed:
             for path in sorted(folder.rglob("*")):
                 packed.add(path, str(path.relative_to(folder)), recursive=False, filter=_anonymous)
@@ -43,6 +48,11 @@ def _copy_rows(source: Path, target: Path, run_ids: Sequence[str]) -> None:
         connection.execute(f"DELETE FROM {table} WHERE run_id NOT IN ({marks})", run_ids)
     connection.execute("DELETE FROM deliveries")
     connection.execute("DELETE FROM metric_names WHERE metric_id NOT IN (SELECT metric_id FROM points)")
+    connection.close()
+
+
+def _compact(database: Path) -> None:
+    connection = sqlite3.connect(database, isolation_level=None)
     connection.execute("PRAGMA journal_mode = DELETE")
     connection.execute("VACUUM")
     connection.close()
@@ -67,6 +77,22 @@ def _shorten(database: Path, folders: Sequence[Path]) -> None:
                 )
     connection.execute("VACUUM")
     connection.close()
+
+
+def _raise_alerts(url: str, run_id: str) -> None:
+    """The rules of the job's guards that hold at the end of the run, since the moment of their first step."""
+    reader, writer = open_reader(url), open_writer(url)
+    run = reader.run(run_id)
+    assert run is not None
+    guards = parse_job(dict(run.spec)).spec.guards
+    curves = {name: reader.curve(run_id, name) for name in metrics_of(guards)}
+    history = {name: [(point.step, point.value, point.flag) for point in curve] for name, curve in curves.items()}
+    for alert in evaluate(guards, history):
+        at = {point.step: point.ts for point in curves[alert.metric]}
+        row = AlertRow(run_id, alert.rule, at[alert.since], at[alert.step], alert.message, alert.action, alert.since)
+        writer.raise_alert(row)
+    reader.close()
+    writer.close()
 
 
 def _without(text: str, folders: Sequence[Path]) -> str:

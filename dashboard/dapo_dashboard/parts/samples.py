@@ -130,3 +130,5 @@ def _response(title: str, answer: Answer, text: str) -> None:
             f"truth {markdown(answer.ground_truth, 100)}"
         )
         st.html(text)
+        if answer.details:
+            st.code(shown(answer.details, 4_000), language="json", wrap_lines=True)

@@ -1,0 +1,93 @@
+"""How fast the dashboard's pages are, over a real Postgres and in a real Chromium, and beside TensorBoard and MLflow.
+
+    python benchmarks/dashboard.py [--points 1000000] [--runs 1000] [--viewers 20] [--refreshes 1800] [--json FILE]
+                                   [--peer-points 20000] [--without-peers]
+
+It fills a Postgres with `--runs` runs and one run of `--points` points a curve, and measures
+- the queries of a run's page, of the table of runs and of a live refresh,
+- the seconds until a page stands still in Chromium (two pictures of it, half a second apart, are alike),
+- how long after its commit a new step is seen,
+- `--viewers` viewers who open the page at once, each speaking to the server as a browser does, and
+- memory of server and browser over `--refreshes` refreshes (1,800 are an hour of them).
+The same curves, `--peer-points` points each, then go to TensorBoard, to MLflow and to the dashboard, one after the
+other, and the points that each sends to be drawn are counted. Peers need scripts/bench-setup.sh. Give it a machine of
+its own: figures are of one run on one machine, ratios are what to compare.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parents[1] / "tests"), str(Path(__file__).parent)]
+
+from dashboards import data, pages, peers, queries, viewers  # noqa: E402  found by the line above
+from servers.chromium import browser  # noqa: E402
+from servers.dashboard import dashboard  # noqa: E402
+from servers.postgres import PostgresServer  # noqa: E402
+
+Figures = dict[str, float | str]
+LIVE = {"DAPO_DASHBOARD_REFRESH_SECONDS": "0.5"}
+# A page that looks again by itself never stands still.
+QUIET = {"DAPO_DASHBOARD_REFRESH_SECONDS": "600"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--points", type=int, default=1_000_000, help="points of each curve of the long run")
+    parser.add_argument("--runs", type=int, default=1_000, help="runs in the table")
+    parser.add_argument("--viewers", type=int, default=20, help="who open a page at once")
+    parser.add_argument("--refreshes", type=int, default=1_800, help="live refreshes over which memory is watched")
+    parser.add_argument("--peer-points", type=int, default=20_000, help="points of each curve for the comparison")
+    parser.add_argument("--without-peers", action="store_true", help="leave out TensorBoard and MLflow")
+    parser.add_argument("--json", type=Path, help="also write the figures here")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        figures = own(Path(name), options)
+        if not options.without_peers:
+            figures |= beside(Path(name), options.peer_points)
+    for key, value in figures.items():
+        print(f"{key:<66}{value:>14,.3f}" if isinstance(value, float) else f"{key:<66}{value:>14}")
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+def own(folder: Path, options: argparse.Namespace) -> Figures:
+    """The dashboard over Postgres."""
+    server = PostgresServer(fsync=False, settings={"shared_buffers": "512MB", "max_wal_size": "4GB"})
+    server.start()
+    try:
+        url = server.new_database(upgraded=True)
+        data.fill(url, options.runs, options.points)
+        figures: Figures = dict(queries.measure(url))
+        with dashboard(url, folder / "still.log", QUIET) as address, browser() as chromium:
+            looked_at = {"table of runs": "/", "page of the long run": f"/run?run={data.LONG}"}
+            figures |= pages.settled(chromium, {name: address + path for name, path in looked_at.items()})
+            figures |= viewers.measure(address, f"run={data.LONG}", options.viewers)
+        with dashboard(url, folder / "live.log", LIVE) as address, browser() as chromium:
+            figures |= pages.live(chromium, address, url)
+            figures |= pages.memory(chromium, address, url, options.refreshes)
+        return figures
+    finally:
+        server.close()
+
+
+def beside(folder: Path, points: int) -> Figures:
+    """The same curves in TensorBoard, MLflow and the dashboard."""
+    python = subprocess.run(["scripts/bench-setup.sh"], check=True, capture_output=True, text=True).stdout.strip()
+    curves = folder / "curves.json"
+    curves.write_text(
+        json.dumps({name: [value(step) for step in range(points)] for name, value in data.CURVES.items()})
+    )
+    figures: Figures = {}
+    with browser() as chromium:
+        for name, serve in peers.ALL.items():
+            with serve(python, folder, curves) as address:
+                figures |= pages.drawn(chromium, name, address)
+    return figures
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""Stores to measure over: a thousand runs, and one of a million points a curve."""
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+import builders
+import psycopg
+from dashboard_data import SHAPES, START
+from servers.postgres import plain
+
+from dapo_core.db import AttemptRow, Point, RunRow, open_writer
+
+LONG: Final = "long"
+GROWING: Final = "growing"
+# What a run's page draws: its curves, in the shapes of the tests' runs.
+CURVES: Final[dict[str, Callable[[int], float]]] = {
+    name: (lambda step, shape=shape: shape(step % 400) + 0.05 * math.sin(step * 0.37)) for name, shape in SHAPES.items()
+}
+_COPY_POINTS: Final = """
+INSERT INTO points (run_id, metric_id, step, attempt, ts, value)
+SELECT %(run)s, metric_id, step, 1, %(start)s + step, sin(step * 0.001 + metric_id) + 0.1 * sin(step * 0.37)
+FROM metric_names, generate_series(1, %(points)s) AS step WHERE name = ANY(%(names)s)
+"""
+_COPY_RUN: Final = """
+INSERT INTO {table} (run_id, {columns}) SELECT 'run-' || i, {columns} FROM {table}, generate_series(1, %(runs)s) AS i
+WHERE run_id = 'template'
+"""
+
+_COLUMNS: Final = "SELECT column_name FROM information_schema.columns WHERE table_name = %s AND column_name <> 'run_id'"
+
+
+def fill(url: str, runs: int, points: int) -> None:
+    """Runs of 50 steps, one with `points` steps, and one that is going to grow."""
+    writer = open_writer(url)
+    for run_id, steps in (("template", 50), (GROWING, 50), (LONG, 1)):
+        _start(url, run_id, "Running" if run_id == GROWING else "Succeeded")
+        grow(url, run_id, range(1, steps + 1))
+    with psycopg.connect(plain(url)) as connection:
+        for table in ("runs", "attempts", "points", "latest", "rollups"):
+            columns = [
+                row[0]
+                for row in connection.execute(
+                    _COLUMNS,
+                    (table,),
+                )
+            ]
+            connection.execute(_COPY_RUN.format(table=table, columns=", ".join(columns)), {"runs": runs})
+        connection.execute("DELETE FROM points WHERE run_id = %s", (LONG,))
+        connection.execute(_COPY_POINTS, {"run": LONG, "start": START, "points": points - 1, "names": list(CURVES)})
+        connection.commit()
+    # The last step goes through the writer, which makes the rollups of all before it.
+    grow(url, LONG, range(points, points + 1))
+    with psycopg.connect(plain(url), autocommit=True) as connection:
+        connection.execute("VACUUM ANALYZE")
+    writer.close()
+
+
+def grow(url: str, run_id: str, steps: range) -> None:
+    """These steps of every curve, in one commit."""
+    writer = open_writer(url)
+    writer.write_points(
+        run_id, [Point.of(name, step, 1, START + step, value(step)) for step in steps for name, value in CURVES.items()]
+    )
+    writer.close()
+
+
+def _start(url: str, run_id: str, state: str) -> None:
+    writer = open_writer(url)
+    spec = builders.dumped(builders.job())
+    writer.create_run(
+        RunRow(run_id, run_id, spec=spec, state=state, created_at=START, started_at=START, total_steps=2_000_000)  # type: ignore[arg-type]
+    )
+    writer.start_attempt(AttemptRow(run_id, 1, START, step_from=0))
+    writer.close()

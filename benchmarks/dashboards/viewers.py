@@ -1,0 +1,53 @@
+"""Viewers who open a page at once: each speaks Streamlit's own protocol to the server and reads until it has all."""
+
+import asyncio
+import json
+import time
+from statistics import quantiles
+
+from streamlit.proto.BackMsg_pb2 import BackMsg
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
+from websockets.asyncio.client import connect
+
+
+def measure(address: str, query: str, viewers: int) -> dict[str, float]:
+    """Seconds until the server has sent a viewer the whole page."""
+    took = asyncio.run(_all(_stream(address), query, viewers))
+    return {
+        f"{viewers} viewers at once: p50, s": quantiles(took, n=100)[49],
+        f"{viewers} viewers at once: p95, s": quantiles(took, n=100)[94],
+    }
+
+
+def points_sent(address: str, query: str) -> int:
+    """Points of all curves that one viewer is sent to be drawn."""
+    return asyncio.run(_one(_stream(address), query))[1]
+
+
+def _stream(address: str) -> str:
+    return address.replace("http://", "ws://") + "/_stcore/stream"
+
+
+async def _all(url: str, query: str, viewers: int) -> list[float]:
+    return [took for took, _ in await asyncio.gather(*(_one(url, query) for _ in range(viewers)))]
+
+
+async def _one(url: str, query: str) -> tuple[float, int]:
+    """Seconds, and points of curves."""
+    began = time.perf_counter()
+    async with connect(url, subprotocols=["streamlit"], max_size=None) as socket:  # type: ignore[list-item]
+        message = BackMsg()
+        message.rerun_script.query_string = query
+        message.rerun_script.page_name = "run"
+        await socket.send(message.SerializeToString())
+        charts = points = 0
+        async for raw in socket:
+            answer = ForwardMsg()
+            answer.ParseFromString(raw if isinstance(raw, bytes) else raw.encode())
+            if answer.delta.new_element.WhichOneof("type") == "echarts_chart":
+                charts += 1
+                option = json.loads(answer.delta.new_element.echarts_chart.spec)
+                points += sum(len(series["data"]) for series in option["series"])
+            if answer.WhichOneof("type") == "script_finished" and charts >= 10:
+                return time.perf_counter() - began, points
+    raise RuntimeError(f"The server ended the conversation after {charts} charts")
