@@ -12,6 +12,7 @@
 | group_buffer | `trainer.v1.sampler.custom_sampler` |
 | trainers | `register_trainer` |
 | checkpoint_callback | `trainer.checkpoint_callback_class` |
+| evaluator | `LLMServerManager`, engines without a trainer |
 | merge | `FSDPModelMerger` |
 
 Nothing here is imported by another part but `environment`, `cluster` and `runner` (by `dapo_trainer.main`).
