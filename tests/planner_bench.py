@@ -63,11 +63,16 @@ class Bench:
     deleted: list[str] = field(default_factory=list)
     tried: int = 0
     job_deleted: bool = False
+    _jobs: dict[Any, Job] = field(default_factory=dict)
 
     @property
     def job(self) -> Job:
         """The job as the operator reads it."""
-        return job_of(self.raw, self.site)
+        meta = self.raw["metadata"]
+        key = (meta["generation"], meta.get("deletionTimestamp"), tuple(meta.get("finalizers", ())), meta["uid"])
+        if key not in self._jobs:
+            self._jobs[key] = job_of(self.raw, self.site)
+        return self._jobs[key]
 
     def look(self) -> Plan:
         """A plan that is not carried out."""

@@ -130,6 +130,7 @@ class Attempt(StatusModel):
     role: str | None = Field(default=None, description="Role of the pod that ended it; none where no pod did.")
     counted: bool | None = Field(default=None, description="Whether its end counted against maxRestarts.")
     shape: str | None = Field(default=None, description="Digest of its pods' templates, told apart from edited ones.")
+    pods: int | None = Field(default=None, description="How many pods it has.")
     scheduled_at: Time | None = Field(default=None, description="When its first pod had a node: the start deadline.")
     ready_at: Time | None = Field(default=None, description="When all its pods were ready for the first time.")
     ending_at: Time | None = Field(default=None, description="When it began to end; its pods have the grace period.")

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 from operator_process import SHARED, OperatorProcess
-
 from servers.cluster_fixtures import cluster, kubernetes, namespace
 from servers.kubernetes_objects import Kubernetes
 
@@ -15,7 +14,8 @@ __all__ = ["cluster", "kubernetes", "namespace"]
 @pytest.fixture(scope="session")
 def shared(kubernetes: Kubernetes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A namespace in which an operator works; answers its log. A test's jobs have names of their own."""
-    kubernetes.namespace(SHARED)
+    # What every pod of these tests has to pass.
+    kubernetes.namespace(SHARED, {"pod-security.kubernetes.io/enforce": "restricted"})
     operator = OperatorProcess(kubernetes.kubeconfig, tmp_path_factory.mktemp("operator"), namespaces=SHARED).start()
     yield operator.log
     assert operator.stop() == 0, operator.log.read_text()

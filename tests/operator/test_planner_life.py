@@ -7,6 +7,7 @@ from planner_bench import START, Bench, raw_job
 
 from dapo_core.status import CheckpointRef
 from dapo_operator.actions import AddFinalizer, CreatePod
+from dapo_operator.builders.support import support_keys, support_objects
 
 SEPARATED = {"topology": {"mode": "Separated", "rollout": {"replicas": 2}}}
 
@@ -125,3 +126,11 @@ def test_another_controller_decides_about_the_start() -> None:
     ]
     bench.status = bench.status.model_copy(update={"conditions": conditions})
     assert bench.settle().names == ["first-head-1-0", "first-trainer-1-0"]
+
+
+def test_support_is_named_as_it_is_made() -> None:
+    bench = Bench(raw_job(runPolicy={"gang": {"scheduler": "volcano"}}))
+    job = bench.job.job
+    assert job is not None
+    made = [(each["kind"], each["metadata"]["name"]) for each in support_objects(job, "uid", 3)]
+    assert made == support_keys(job, 3)

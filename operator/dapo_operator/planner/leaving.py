@@ -1,7 +1,7 @@
 """The end of a job's own life: deleted by someone, or by its time to live."""
 
 from dapo_core.status import Reason
-from dapo_operator.actions import DeleteJob, RemoveFinalizer
+from dapo_operator.actions import DeleteJob, DeletePod, RemoveFinalizer
 from dapo_operator.clock import seconds, stamp
 from dapo_operator.planner.conditions import find
 from dapo_operator.planner.draft import FORCE_SECONDS, Draft
@@ -15,9 +15,10 @@ def leave(draft: Draft) -> None:
         return
     pods = [pod for pod in draft.seen.pods if pod.owned and not pod.over]
     since = draft.job.deleting_since or draft.now
-    if not pods or draft.now >= since + patience_seconds(draft) + FORCE_SECONDS:
-        # What is left, Kubernetes removes by the owner references.
-        draft.act(RemoveFinalizer())
+    limit = since + 2 * patience_seconds(draft) + FORCE_SECONDS
+    if not pods or draft.now >= limit:
+        # Everything but pods on lost nodes Kubernetes removes by the owner references.
+        draft.act(*(DeletePod(pod.name, pod.uid, 0) for pod in pods), RemoveFinalizer())
         draft.gone = True
         return
     attempt = draft.attempt
@@ -31,7 +32,7 @@ def leave(draft: Draft) -> None:
     waiting = bool(heads) and draft.now < until
     for pod in heads if waiting else pods:
         draft.delete(pod)
-    draft.wake(until if waiting else until + FORCE_SECONDS)
+    draft.wake(until if waiting else limit)
 
 
 def rest(draft: Draft) -> None:

@@ -1,11 +1,9 @@
 """An attempt that lives: whether it may go on, and what it lacks."""
 
-from collections.abc import Iterable
 from typing import Final
 
 from dapo_core.exit_codes import ExitCode
 from dapo_core.health import Alert
-from dapo_core.naming import Role
 from dapo_core.spec import DAPOJobSpec
 from dapo_core.status import Attempt, Reason
 from dapo_operator.builders.pods import members
@@ -14,7 +12,7 @@ from dapo_operator.observed import Pod, Refusal
 from dapo_operator.planner.conditions import find
 from dapo_operator.planner.draft import Draft
 from dapo_operator.planner.ending import begin
-from dapo_operator.planner.faults import Ending, head_end, head_taken, trouble_of, worker_end
+from dapo_operator.planner.faults import Ending, head_end, head_of, head_taken, trouble_of, worker_end
 from dapo_operator.planner.starting import create_missing, held_by, missing_support
 
 # Schedulers that hold a gang back as a whole: waiting in their queues costs nothing, so the deadline starts later.
@@ -42,7 +40,7 @@ def _ending(draft: Draft, attempt: Attempt) -> Ending | None:
         or _wanted(draft)
         or head_taken(pods, started)
         or worker_end(pods, spec, started)
-        or (_missing(draft) if started else _changed(draft, attempt) or _refused(draft))
+        or (_missing(draft, attempt) if started else _changed(draft, attempt) or _refused(draft))
         or _overdue(draft, attempt)
         or _alerted(draft, attempt)
     )
@@ -58,19 +56,15 @@ def _wanted(draft: Draft) -> Ending | None:
     return None
 
 
-def _missing(draft: Draft) -> Ending | None:
+def _missing(draft: Draft, attempt: Attempt) -> Ending | None:
     """A pod of a running attempt that is simply gone: whatever its end was, nobody can say."""
-    if draft.job.job is None:
+    pods = draft.pods
+    if len(pods) >= (attempt.pods or 0):
         return None
-    there = {(pod.role, pod.index) for pod in draft.pods}
-    shape_is_ours = draft.attempt is not None and draft.attempt.shape == draft.job.shape
-    # Of an edited spec the wanted pods are other ones; then only the head is sure to be missed.
-    wanted: Iterable[tuple[Role, int]] = members(draft.job.spec) if shape_is_ours else [("head", 0)]
-    gone = next((member for member in wanted if member not in there), None)
-    if gone is None:
-        return None
-    role, index = gone
-    return Ending(Reason.POD_DELETED, f"Pod {role} {index} is gone, and nothing says why.", role=role)
+    if head_of(pods) is None:
+        return Ending(Reason.POD_DELETED, "The head pod is gone, and nothing says why.", role="head")
+    count = (attempt.pods or 0) - len(pods)
+    return Ending(Reason.POD_DELETED, f"{count} of {attempt.pods} pods are gone, and nothing says why.")
 
 
 def _changed(draft: Draft, attempt: Attempt) -> Ending | None:

@@ -10,7 +10,7 @@ from dapo_core.status import Attempt, Reason
 from dapo_operator.actions import Action, ApplySupport, CreatePod, CreateToken, TryPod
 from dapo_operator.builders.common import DIGEST, Object
 from dapo_operator.builders.pods import members, pod, replicas
-from dapo_operator.builders.support import support_objects, token_secret
+from dapo_operator.builders.support import support_keys, support_objects, token_secret
 from dapo_operator.clock import seconds, stamp
 from dapo_operator.planner.conditions import find
 from dapo_operator.planner.draft import Draft
@@ -132,7 +132,8 @@ def _start(draft: Draft, job: DAPOJob) -> None:
     checkpoint = draft.seen.checkpoint
     from_step = checkpoint.step if checkpoint else 0 if number == 1 or draft.seen.store == "ok" else None
     started = stamp(draft.now)
-    draft.add_attempt(Attempt(number=number, started_at=started, from_step=from_step, shape=draft.job.shape))
+    pods = sum(1 for _ in members(job.spec))
+    draft.add_attempt(Attempt(number=number, started_at=started, from_step=from_step, shape=draft.job.shape, pods=pods))
     draft.change(run_id=draft.job.run_id, started_at=draft.status.started_at or started, next_attempt_at=None)
     draft.say("SpecAccepted", True, Reason.SPEC_ACCEPTED, "The spec can be used.")
     draft.say("PodsReady", False, Reason.STARTING, f"Attempt {number} is starting.")
@@ -163,6 +164,8 @@ def create_missing(draft: Draft, job: DAPOJob) -> None:
 
 def missing_support(draft: Draft, job: DAPOJob, number: int, changed: bool = True) -> Iterator[Action]:
     """Support objects that are not there, or (with `changed`) not as the spec wants them."""
+    if not changed and all(key in draft.seen.support for key in support_keys(job, number)):
+        return
     for body in support_objects(job, draft.job.uid, number):
         key = (body["kind"], body["metadata"]["name"])
         digest = draft.seen.support.get(key)

@@ -1,0 +1,196 @@
+"""DAPOJobs on a real API server: pods, ends, and whatever the API server refuses."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cluster_jobs import BY_HAND, JobOn, job_on
+from operator_process import SHARED
+from servers.kubernetes_api import Refused
+from servers.kubernetes_objects import Kubernetes
+from servers.kubernetes_pods import finish, pods_of, run, wait
+
+
+@pytest.fixture
+def job(request: pytest.FixtureRequest, kubernetes: Kubernetes, shared: Path) -> Iterator[JobOn]:
+    """A job named after the test, in the namespace where the shared operator works."""
+    assert shared.exists()
+    name = request.node.originalname.removeprefix("test_").replace("_", "-")[:40].strip("-")
+    with job_on(kubernetes, SHARED, name) as made:
+        yield made
+
+
+def test_from_apply_to_deletion(job: JobOn) -> None:
+    job.submit(topology={"mode": "Separated", "rollout": {"replicas": 2}}).wait_phase("Training")
+    names = {pod["metadata"]["name"].removeprefix(f"{job.name}-") for pod in job.pods()}
+    assert names == {"head-1-0", "trainer-1-0", "rollout-1-0", "rollout-1-1"}
+    assert len(job.left_behind()) == 4 + 5, "pods, Service, ConfigMap, Secret, NetworkPolicy, PodDisruptionBudget"
+    status = job.status()
+    assert status["observedGeneration"] == job.get()["metadata"]["generation"]
+    assert status["attempts"][0]["number"] == 1
+    scale = job.kubernetes.api.get(f"{job.path}/scale")
+    assert (scale["spec"]["replicas"], scale["status"]["replicas"]) == (2, 2)
+    job.wait(lambda: job.events()[:2] == ["AttemptStarted", "PodsReady"], "its story")
+    job.delete()
+    job.wait_gone()
+
+
+def test_complete(job: JobOn) -> None:
+    job.submit().wait_phase("Training")
+    for role in ("head", "trainer"):
+        finish(job.kubernetes.api, job.pod(role), 0)
+    job.wait_phase("Succeeded")
+    assert len(job.pods()) == 2, "kept for their logs"
+
+
+def test_permanent_error_in_the_trainers_words(job: JobOn) -> None:
+    job.submit().wait_phase("Training")
+    words = '{"reason": "BadData", "message": "train.parquet row 7: there is no column prompt.", "step": null}'
+    finish(job.kubernetes.api, job.pod("head"), 11, message=words)
+    failed = job.wait_reason("Failed", "BadData")
+    assert "train.parquet row 7" in failed["message"]
+    job.wait_phase("Failed")
+
+
+def test_out_of_memory_is_counted(job: JobOn) -> None:
+    job.submit().wait_phase("Training")
+    finish(job.kubernetes.api, job.pod("trainer"), 137, reason="OOMKilled")
+    job.wait_attempt(2)
+    status = job.status()
+    assert status["attempts"][0]["reason"] == "OOMKilled"
+    assert status["restartsCounted"] == 1
+
+
+def test_a_deleted_pod_starts_the_next_attempt(job: JobOn) -> None:
+    job.submit().wait_phase("Training")
+    job.kubernetes.api.delete(f"/api/v1/namespaces/{SHARED}/pods/{job.name}-trainer-1-0")
+    job.wait_attempt(2)
+    assert job.status()["restartsCounted"] == 0
+    assert {pod["metadata"]["labels"]["dapo.io/attempt"] for pod in job.pods()} == {"2"}
+
+
+def test_suspend_and_resume(job: JobOn) -> None:
+    job.submit().wait_phase("Training")
+    job.edit(suspend=True)
+    job.wait_phase("Suspended")
+    assert job.pods() == []
+    job.edit(suspend=False)
+    job.wait_attempt(2)
+
+
+def test_image_that_can_not_be_pulled_and_its_repair(job: JobOn) -> None:
+    job.submit(topology={"trainer": {"podTemplate": BY_HAND}})
+    job.wait(lambda: len(job.pods()) == 2, "pods")
+    wait(job.kubernetes.api, job.pod("trainer"), "ImagePullBackOff", "no such image")
+    assert "no such image" in job.wait_reason("PodsReady", "ContainerWaiting")["message"]
+    job.kubernetes.api.patch(job.path, {"spec": {"topology": {"trainer": {"podTemplate": None}}}})
+    job.wait_attempt(2)
+
+
+def test_start_deadline_frees_a_partial_gang(job: JobOn) -> None:
+    job.submit(topology={"trainer": {"podTemplate": BY_HAND}}, runPolicy={"startTimeoutSeconds": 3})
+    job.wait(lambda: job.status().get("attempts", [{}])[0].get("reason") == "StartTimeout", "the deadline")
+    job.wait(lambda: job.status()["attempts"][-1]["number"] >= 2, "another attempt")
+    assert job.status()["restartsCounted"] == 0
+
+
+def test_a_template_that_fights_the_operator(job: JobOn) -> None:
+    job.submit(topology={"trainer": {"podTemplate": {"spec": {"restartPolicy": "Always", "hostname": "x"}}}})
+    failed = job.wait_reason("Failed", "InvalidSpec", seconds=5)
+    assert "spec.topology.trainer.podTemplate.spec.restartPolicy" in failed["message"]
+    assert "spec.topology.trainer.podTemplate.spec.hostname" in failed["message"]
+    assert job.pods() == []
+    job.kubernetes.api.patch(job.path, {"spec": {"topology": {"trainer": {"podTemplate": None}}}})
+    job.wait_phase("Training")
+
+
+def test_a_template_the_api_server_does_not_know(job: JobOn) -> None:
+    job.submit(topology={"trainer": {"podTemplate": {"spec": {"nodeSelektor": {"a": "b"}}}}})
+    assert "nodeSelektor" in job.wait_reason("Failed", "PodRefused")["message"]
+    job.wait(lambda: job.pods() == [], "no pods")
+    job.kubernetes.api.patch(job.path, {"spec": {"topology": {"trainer": {"podTemplate": None}}}})
+    job.wait_phase("Training")
+
+
+def test_five_hundred_variables_and_unicode(job: JobOn) -> None:
+    env = [{"name": f"VARIABLE_{n}", "value": f"värde {n} ✓"} for n in range(500)]
+    container = {"name": "dapo", "env": env}
+    job.submit(topology={"trainer": {"podTemplate": {"spec": {"containers": [container]}}}}).wait_phase("Training")
+    names = [each["name"] for each in job.pod("trainer")["spec"]["containers"][0]["env"]]
+    assert len(names) > 500 and "DAPO_ROLE" in names
+
+
+def test_a_name_at_the_limit(kubernetes: Kubernetes, shared: Path) -> None:
+    with job_on(kubernetes, SHARED, "n" * 44) as job:
+        job.submit(topology={"mode": "Separated"}).wait_phase("Training")
+    with pytest.raises(Refused, match="at most 44"):
+        JobOn(kubernetes, SHARED, "n" * 45).submit()
+
+
+def test_a_name_that_somebody_has(job: JobOn) -> None:
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": job.name}, "spec": {"ports": [{"port": 1}]}}
+    path = f"/api/v1/namespaces/{SHARED}/services"
+    job.kubernetes.api.create(path, service)
+    job.submit()
+    job.wait_reason("PodsReady", "NameTaken")
+    assert job.pods() == []
+    assert job.kubernetes.api.get(f"{path}/{job.name}")["spec"]["ports"][0]["port"] == 1, "and it is left alone"
+    job.kubernetes.api.delete(f"{path}/{job.name}")
+    job.wait_phase("Training")
+
+
+def test_volcano_that_is_not_installed(job: JobOn) -> None:
+    job.submit(runPolicy={"gang": {"scheduler": "volcano"}})
+    job.wait_reason("PodsReady", "GangSchedulerMissing")
+    assert job.pods() == []
+
+
+def test_kueues_labels(job: JobOn) -> None:
+    job.submit(runPolicy={"gang": {"scheduler": "kueue", "queue": "team"}}).wait_phase("Training")
+    meta = job.pod("trainer")["metadata"]
+    assert meta["labels"]["kueue.x-k8s.io/queue-name"] == "team"
+    assert meta["annotations"]["kueue.x-k8s.io/pod-group-total-count"] == "2"
+    assert job.condition("QuotaReserved")["status"] == "True"
+
+
+def test_frozen_fields_are_refused_with_the_reason(job: JobOn) -> None:
+    job.submit().wait_phase("Training")
+    with pytest.raises(Refused, match="make a new job"):
+        job.edit(model={"source": "hf://c/d"})
+
+
+def test_scaling_waits_for_the_next_attempt(job: JobOn) -> None:
+    job.submit(topology={"mode": "Separated", "rollout": {"replicas": 1}}).wait_phase("Training")
+    job.kubernetes.api.patch(f"{job.path}/scale", {"spec": {"replicas": 2}})
+    job.wait_reason("SpecAccepted", "AppliesAtNextAttempt")
+    assert len(job.pods(role="rollout")) == 1
+    finish(job.kubernetes.api, job.pod("head"), 30)
+    job.wait_attempt(2)
+    assert len(job.pods(role="rollout")) == 2
+
+
+def test_time_to_live(job: JobOn) -> None:
+    job.submit(runPolicy={"ttlSecondsAfterFinished": 1}).wait_phase("Training")
+    for role in ("head", "trainer"):
+        finish(job.kubernetes.api, job.pod(role), 0)
+    job.wait_gone()
+
+
+def test_the_same_name_again_at_once(job: JobOn) -> None:
+    job.submit().wait_phase("Training")
+    first = job.get()["metadata"]["uid"]
+    job.delete()
+    job.wait(job.gone, "gone")
+    job.submit().wait_phase("Training")
+    assert job.get()["metadata"]["uid"] != first
+    owners = {pod["metadata"]["ownerReferences"][0]["uid"] for pod in job.pods()}
+    assert owners == {job.get()["metadata"]["uid"]}
+
+
+def test_pods_found_by_hand_run_too(job: JobOn) -> None:
+    """Readiness is what starts training, whoever reports it."""
+    job.submit(topology={"head": {"podTemplate": BY_HAND}})
+    job.wait(lambda: len(pods_of(job.kubernetes.api, SHARED, job=job.name)) == 2, "pods")
+    assert job.status()["phase"] != "Training"
+    run(job.kubernetes.api, job.pod("head"))
+    job.wait_phase("Training")

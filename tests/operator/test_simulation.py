@@ -1,0 +1,62 @@
+"""Fifty jobs, thirty minutes, whatever can go wrong: what must never be, never is, and in the end all is as it should
+be. Run again with DAPO_SEED to see the same."""
+
+import os
+import random
+
+import pytest
+from simulated_cluster import Simulation
+
+SEED = int(os.environ.get("DAPO_SEED") or random.SystemRandom().randrange(10**6))
+SETTLED = {"Training", "Suspended", "Succeeded", "Failed"}
+
+
+def test_thirty_minutes_of_faults() -> None:
+    print(f"DAPO_SEED={SEED}")
+    simulation = Simulation(SEED, jobs=50)
+    for _ in range(1800):
+        simulation.step()
+    assert simulation.deaths > 3
+    _settle(simulation)
+    writes = dict(simulation.kube.writes)
+    simulation.quieten(400)
+    assert simulation.kube.writes == writes, "a settled job is written to"
+    _nothing_left_behind(simulation)
+
+
+def _settle(simulation: Simulation) -> None:
+    """Within 1,000 seconds without faults, all jobs are as they should be."""
+    for _ in range(20):
+        simulation.quieten(50)
+        if all(phase in SETTLED for _, phase in simulation.statuses()):
+            break
+    _settled(simulation)
+
+
+def _settled(simulation: Simulation) -> None:
+    for raw, phase in simulation.statuses():
+        name, status = raw["metadata"]["name"], raw["status"]
+        assert phase in SETTLED, (name, phase, status["conditions"])
+        assert status["observedGeneration"] == raw["metadata"]["generation"], name
+        pods = [pod for pod in simulation.kube.of_kind("Pod") if pod["metadata"]["labels"]["dapo.io/job"] == name]
+        wanted = 0
+        if phase == "Training":
+            wanted = 2 + int(status["rolloutReplicas"])
+        assert len(pods) == wanted or phase == "Failed", (name, phase, [pod["metadata"]["name"] for pod in pods])
+        assert phase in ("Suspended", "Failed") or not raw["spec"].get("suspend"), name
+
+
+def _nothing_left_behind(simulation: Simulation) -> None:
+    for raw, _ in list(simulation.statuses()):
+        simulation.kube.mark_deleted(raw)
+    simulation.quieten(300)
+    assert simulation.kube.objects == {}
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_few_jobs_from_known_seeds(seed: int) -> None:
+    simulation = Simulation(seed, jobs=5)
+    for _ in range(600):
+        simulation.step()
+    _settle(simulation)
+    _nothing_left_behind(simulation)
