@@ -84,16 +84,20 @@ def policy(bucket: str, folder: str | None, *, write: bool) -> dict[str, Any]:
         objects += ["s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload", "s3:ListMultipartUploadParts"]
     listing: dict[str, Any] = {
         "Effect": "Allow",
-        "Action": ["s3:ListBucket", "s3:ListBucketMultipartUploads"],
+        "Action": ["s3:ListBucket"],
         "Resource": [f"arn:aws:s3:::{bucket}"],
     }
+    whole = ["s3:GetBucketLocation"]
+    if write:
+        # MinIO knows no prefix for this one: names of uploads that are under way can be seen by all who write.
+        whole.append("s3:ListBucketMultipartUploads")
     if folder:
         listing["Condition"] = {"StringLike": {"s3:prefix": [folder, f"{folder}/*"]}}
     return {
         "Version": "2012-10-17",
         "Statement": [
             listing,
-            {"Effect": "Allow", "Action": ["s3:GetBucketLocation"], "Resource": [f"arn:aws:s3:::{bucket}"]},
+            {"Effect": "Allow", "Action": whole, "Resource": [f"arn:aws:s3:::{bucket}"]},
             {
                 "Effect": "Allow",
                 "Action": objects,
