@@ -178,7 +178,8 @@ class CheckpointUploader:
                     message = (
                         f"The store does not take the checkpoint: {error} Training goes on, and it is tried again."
                     )
-                    self._checkpoints.journal.event("CheckpointDelayed", message, type="Warning")
+                    step = None if self._current is None else self._current.step
+                    self._checkpoints.journal.event("CheckpointDelayed", message, type="Warning", step=step)
                 self._pause(self._backoff.delay(failures), error)
 
     def _pause(self, seconds: float, error: StoreError) -> None:
