@@ -150,3 +150,121 @@ def _ids(groups: list[str]) -> Any:
     import numpy
 
     return numpy.array(groups, dtype=object)
+
+
+@pytest.fixture
+def informed(config: Any) -> Any:
+    """The configuration with what verl's engine adds for each mini-batch; taken back afterwards."""
+    before = dict(config.global_batch_info)
+    yield config
+    config.global_batch_info.clear()
+    config.global_batch_info.update(before)
+
+
+@pytest.mark.parametrize("aggregation", ["token-mean", "seq-mean-token-mean"])
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_parts_of_a_mini_batch_add_up_to_the_whole(
+    adapter: ModuleType, informed: Any, aggregation: str, ranks: int
+) -> None:
+    """Micro-batches of unlike lengths over several ranks, as FSDP sums and averages their gradients."""
+    old, new, advantages, mask = batch(5)
+    rows = int((mask.sum(-1) > 0).sum())
+    wanted = reference(torch.exp(new - old), advantages, mask, aggregation)
+    [whole] = torch.autograd.grad(wanted, new, retain_graph=True)
+    informed.global_batch_info.update(dp_size=ranks, batch_num_tokens=mask.sum().item(), global_batch_size=rows)
+    parts = [
+        adapter.dapo_policy_loss(
+            old[i : i + 1], new[i : i + 1], advantages[i : i + 1], mask[i : i + 1], aggregation, informed
+        )
+        for i in range(len(old))
+    ]
+    total = sum(loss for loss, _ in parts) / ranks
+    torch.testing.assert_close(total, wanted)
+    [gradient] = torch.autograd.grad(total, new)
+    torch.testing.assert_close(gradient, whole)
+
+
+def test_by_tokens_a_masked_response_changes_nothing_for_the_others(adapter: ModuleType, config: Any) -> None:
+    """The overlong filter under token-mean: as if the truncated response were not there."""
+    old, new, advantages, mask = batch(6)
+    without = [i for i in range(len(old)) if i != 3]
+    assert mask[3].sum() == 0
+    loss, _ = adapter.dapo_policy_loss(old, new, advantages, mask, "token-mean", config)
+    rest, _ = adapter.dapo_policy_loss(
+        old[without], new[without], advantages[without], mask[without], "token-mean", config
+    )
+    torch.testing.assert_close(loss, rest)
+    assert torch.autograd.grad(loss, new)[0][3].abs().sum() == 0
+
+
+def test_by_responses_the_mini_batch_keeps_its_nominal_size(adapter: ModuleType, informed: Any) -> None:
+    """verl divides sequence means by the configured size: what is masked or padded weakens the step alone."""
+    old, new, advantages, mask = batch(7)
+    loss, _ = adapter.dapo_policy_loss(old, new, advantages, mask, "seq-mean-token-mean", informed)
+    informed.global_batch_info.update(dp_size=1, batch_num_tokens=mask.sum().item(), global_batch_size=6)
+    nominal, _ = adapter.dapo_policy_loss(old, new, advantages, mask, "seq-mean-token-mean", informed)
+    torch.testing.assert_close(nominal, loss * 5 / 6)
+
+
+@pytest.mark.parametrize("aggregation", ["token-mean", "seq-mean-token-mean"])
+@pytest.mark.parametrize("told", [True, False], ids=["as the engine calls it", "alone"])
+def test_a_mini_batch_masked_whole_teaches_nothing(
+    adapter: ModuleType, informed: Any, aggregation: str, told: bool
+) -> None:
+    old, new, advantages, mask = batch(8)
+    if told:
+        informed.global_batch_info.update(dp_size=2, batch_num_tokens=0, global_batch_size=6)
+    loss, metrics = adapter.dapo_policy_loss(old, new, advantages, mask * 0, aggregation, informed)
+    [gradient] = torch.autograd.grad(loss, new)
+    assert loss.item() == 0 and torch.equal(gradient, torch.zeros_like(gradient))
+    known = adapter.dapo_policy_loss(old, new, advantages, mask, aggregation, informed)[1]
+    assert metrics == dict.fromkeys(known, 0.0), "the same names as any other mini-batch"
+
+
+def test_a_part_without_tokens_of_a_mini_batch_that_has_some(adapter: ModuleType, informed: Any) -> None:
+    old, new, advantages, mask = batch(9)
+    informed.global_batch_info.update(dp_size=1, batch_num_tokens=23.0, global_batch_size=6)
+    loss, metrics = adapter.dapo_policy_loss(old, new, advantages, mask * 0, "token-mean", informed)
+    assert loss.item() == 0 and all(math.isfinite(value) for value in metrics.values())
+
+
+class TestOffPolicy:
+    """What a step behind costs is told, and weighed where the job asks for it."""
+
+    def corrected(self, level: str | None, cap: float | None, mask: torch.Tensor | None = None) -> Any:
+        from verl.protocol import DataProto
+        from verl.trainer.config.algorithm import RolloutCorrectionConfig
+        from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_add_to_batch
+
+        kept = torch.ones(2, 3) if mask is None else mask
+        tensors = {"old_log_probs": OLD, "rollout_log_probs": SAMPLED, "response_mask": kept}
+        settings = RolloutCorrectionConfig(rollout_is=level, rollout_is_threshold=cap or 2.0)
+        data, metrics = compute_rollout_correction_and_add_to_batch(DataProto.from_single_dict(tensors), settings)
+        return data.batch.get("rollout_is_weights"), metrics
+
+    def test_without_a_correction_the_difference_is_measured_only(self) -> None:
+        weights, metrics = self.corrected(None, None)
+        assert weights is None
+        assert metrics["rollout_corr/kl"] == pytest.approx((SAMPLED - OLD).mean().item(), abs=1e-5)
+
+    def test_token_weights_are_the_ratio_cut_at_the_cap(self) -> None:
+        weights, metrics = self.corrected("token", 2.0)
+        torch.testing.assert_close(weights, torch.exp(OLD - SAMPLED).clamp(max=2.0))
+        assert metrics["rollout_corr/rollout_is_mean"] > 0
+
+    def test_sequence_weights_are_the_product_of_the_ratios(self) -> None:
+        weights, _ = self.corrected("sequence", 5.0)
+        products = torch.exp((OLD - SAMPLED).sum(-1, keepdim=True)).clamp(max=5.0)
+        torch.testing.assert_close(weights, products.expand(2, 3))
+
+    def test_weights_scale_loss_and_gradient_and_stay_constants(self, adapter: ModuleType, config: Any) -> None:
+        weights, _ = self.corrected("token", 2.0)
+        new = OLD.clone().requires_grad_()
+        advantages, mask = torch.tensor([[1.0], [-0.5]]).expand(2, 3).contiguous(), torch.ones(2, 3)
+        loss, _ = adapter.dapo_policy_loss(OLD, new, advantages, mask, "token-mean", config, weights)
+        [gradient] = torch.autograd.grad(loss, new)
+        torch.testing.assert_close(gradient, -advantages * weights / 6)
+
+
+OLD = torch.tensor([[-1.0, -0.5, -2.0], [-0.1, -3.0, -1.0]])
+SAMPLED = torch.tensor([[-1.1, -0.5, -3.5], [-0.2, -2.0, -1.0]])
