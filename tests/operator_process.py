@@ -7,11 +7,12 @@ import sys
 from pathlib import Path
 
 import urllib3
-
 from servers.ports import free_port
 
 # The namespace of the operator that tests share.
 SHARED = "dapo-shared"
+# Another of its namespaces, with a quota.
+QUOTA = "dapo-quota"
 ROOT = Path(__file__).parents[1]
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from operator_process import SHARED, OperatorProcess
+from operator_process import QUOTA, SHARED, OperatorProcess
 from servers.cluster_fixtures import cluster, kubernetes, namespace
 from servers.kubernetes_objects import Kubernetes
 
@@ -16,6 +16,8 @@ def shared(kubernetes: Kubernetes, tmp_path_factory: pytest.TempPathFactory) -> 
     """A namespace in which an operator works; answers its log. A test's jobs have names of their own."""
     # What every pod of these tests has to pass.
     kubernetes.namespace(SHARED, {"pod-security.kubernetes.io/enforce": "restricted"})
-    operator = OperatorProcess(kubernetes.kubeconfig, tmp_path_factory.mktemp("operator"), namespaces=SHARED).start()
+    kubernetes.namespace(QUOTA)
+    folder = tmp_path_factory.mktemp("operator")
+    operator = OperatorProcess(kubernetes.kubeconfig, folder, namespaces=f"{SHARED},{QUOTA}").start()
     yield operator.log
     assert operator.stop() == 0, operator.log.read_text()

@@ -139,8 +139,8 @@ def test_a_name_that_somebody_has(job: JobOn) -> None:
     job.wait_phase("Training")
 
 
-def test_volcano_that_is_not_installed(job: JobOn) -> None:
-    job.submit(runPolicy={"gang": {"scheduler": "volcano"}})
+def test_coscheduling_that_is_not_installed(job: JobOn) -> None:
+    job.submit(runPolicy={"gang": {"scheduler": "coscheduling"}})
     job.wait_reason("PodsReady", "GangSchedulerMissing")
     assert job.pods() == []
 

@@ -1,0 +1,34 @@
+"""Everything the operator can say has an entry in the handbook, and docs/operator.md is what the handbook makes."""
+
+import re
+from pathlib import Path
+from typing import get_args
+
+import dapo_operator.planner
+from dapo_core.failure_policy import _REASONS
+from dapo_core.status import ConditionType, Reason
+from dapo_operator.handbook import ATTEMPT_REASONS, PAGE, RUNBOOKS, page
+
+PLANNER = Path(dapo_operator.planner.__file__).parent
+SAID = re.compile(r"\b(?:say|unsay)\(\s*\"(\w+)\",\s*(?:(?:True|False),\s*)?Reason\.(\w+)")
+
+
+def test_every_condition_has_a_runbook() -> None:
+    assert set(RUNBOOKS) == set(get_args(ConditionType))
+
+
+def test_every_reason_that_a_condition_is_given_is_in_its_runbook() -> None:
+    said = {match.groups() for path in PLANNER.glob("*.py") for match in SAID.finditer(path.read_text())}
+    assert len(said) > 20
+    missing = [(kind, name) for kind, name in said if getattr(Reason, name) not in RUNBOOKS[kind].reasons]  # type: ignore[index]
+    assert missing == []
+
+
+def test_every_reason_of_an_exit_code_is_told() -> None:
+    told = ATTEMPT_REASONS.keys() | RUNBOOKS["Failed"].reasons.keys() | RUNBOOKS["Degraded"].reasons.keys()
+    assert set(_REASONS.values()) <= told
+
+
+def test_the_page_is_fresh() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert page(text) == text, "run python -m dapo_operator.handbook --write"
