@@ -3,9 +3,10 @@
 // pointer events are passed on to the others as what they are: DOM events. Nothing of ECharts' inside is touched.
 const CHART = '[class*="st-key-chart-"] .stEChartsChart';
 const DRAG_PIXELS = 6;
+const LEGEND_PIXELS = 30;
 
 function create() {
-  const link = { charts: {}, domain: null, send: () => {}, drag: null, frame: 0, last: null };
+  const link = { charts: {}, domain: null, snap: false, send: () => {}, drag: null, frame: 0, last: null };
 
   const keyOf = (element) => {
     const holder = element.closest('[class*="st-key-chart-"]');
@@ -23,21 +24,28 @@ function create() {
     return (clientX - start) / width;
   };
   const inPlot = (share) => share >= 0 && share <= 1;
-  const pass = (type, element, share) => {
+  // Charts have plots of different widths: on a whole step, each of them finds the same point nearest.
+  const onStep = (share) => {
+    if (!link.snap || !link.domain) return share;
+    const [low, high] = link.domain;
+    return (Math.round(low + share * (high - low)) - low) / (high - low);
+  };
+  const pass = (type, element, share, clientY) => {
     const canvas = element.querySelector("canvas");
     if (!canvas) return;
     const { box, start, width } = plot(element);
     canvas.dispatchEvent(new MouseEvent(type, {
       bubbles: true, view: window, relatedTarget: null,
-      clientX: start + share * width, clientY: box.top + box.height * 0.5,
+      clientX: start + share * width, clientY: clientY ?? box.top + box.height * 0.5,
     }));
   };
-  const show = (from, share) => {
-    for (const element of all()) {
-      if (element === from) continue;
-      pass(inPlot(share) ? "mousemove" : "mouseout", element, Math.min(1, Math.max(0, share)));
-    }
+  const show = (under, share, clientY) => {
+    const shared = onStep(share);
+    for (const element of all()) pass("mousemove", element, shared, element === under ? clientY : undefined);
   };
+  const overPlot = (element, event) =>
+    // Above the plot is the legend, whose entries are pointed at and clicked.
+    inPlot(shareAt(element, event.clientX)) && event.clientY > plot(element).box.top + LEGEND_PIXELS;
   const hide = () => all().forEach((element) => pass("mouseout", element, 0));
 
   const shade = () => {
@@ -54,7 +62,7 @@ function create() {
       }
       const { box, start, width } = plot(element);
       Object.assign(cover.style, {
-        left: `${start + a * width}px`, width: `${(b - a) * width}px`, top: `${box.top + 30}px`,
+        left: `${start + a * width}px`, width: `${(b - a) * width}px`, top: `${box.top + LEGEND_PIXELS}px`,
         height: `${box.height - 54}px`,
       });
     });
@@ -73,19 +81,21 @@ function create() {
       if (link.drag.moved) shade();
       return;
     }
-    const element = over(event);
+    const chart = over(event);
+    const element = chart && overPlot(chart, event) ? chart : null;
     if (!element && !link.last) return;
     link.last = element;
+    // The chart under the pointer is told like the others, at the step and not at the pixel.
+    if (element) event.stopPropagation();
     cancelAnimationFrame(link.frame);
-    link.frame = requestAnimationFrame(() => (element ? show(element, shareAt(element, event.clientX)) : hide()));
+    const { clientX, clientY } = event;
+    link.frame = requestAnimationFrame(() => (element ? show(element, shareAt(element, clientX), clientY) : hide()));
   };
   const onDown = (event) => {
     const element = over(event);
     if (!element || event.button !== 0) return;
+    if (!overPlot(element, event)) return;
     const share = shareAt(element, event.clientX);
-    const { box } = plot(element);
-    // Above the plot is the legend, whose entries are clicked.
-    if (!inPlot(share) || event.clientY < box.top + 32) return;
     link.drag = { element, x: event.clientX, from: share, to: share, moved: false, covers: [] };
     event.preventDefault();
   };
@@ -98,7 +108,10 @@ function create() {
     const [a, b] = [from, to].sort((x, y) => x - y).map((share) => low + share * (high - low));
     link.send("zoom", { from: a, to: b });
   };
-  const onDouble = (event) => { if (over(event)) link.send("zoom", { reset: true }); };
+  const onDouble = (event) => {
+    const element = over(event);
+    if (element && overPlot(element, event)) link.send("zoom", { reset: true });
+  };
   const onKey = (event) => { if (event.key === "Escape") endDrag(); };
 
   document.addEventListener("mousemove", onMove, true);
@@ -113,5 +126,6 @@ export default function (component) {
   const link = (window.dapoChartLink ??= create());
   link.charts = component.data?.charts ?? {};
   link.domain = component.data?.domain ?? null;
+  link.snap = component.data?.snap ?? false;
   link.send = (name, value) => component.setTriggerValue(name, value);
 }

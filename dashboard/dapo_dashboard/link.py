@@ -13,10 +13,13 @@ def _component() -> Any:
     return st.components.v2.component("dapo_chart_link", js=script)
 
 
-def link_charts(sides: Mapping[str, tuple[int, int]], domain: tuple[float, float] | None) -> Mapping[str, Any] | None:
+def link_charts(
+    sides: Mapping[str, tuple[int, int]], domain: tuple[float, float] | None, snap: bool
+) -> Mapping[str, Any] | None:
     """Link the charts of these keys, each with the pixels left and right of its plot; `domain` is what their x axis
-    spans. Returns what the reader has just asked for: {"from": x, "to": x} or {"reset": true}, once."""
-    data = {"charts": {key: list(pair) for key, pair in sides.items()}, "domain": domain}
+    spans, in whole steps if `snap`. Returns what the reader has just asked for, once: {"from": x, "to": x} or
+    {"reset": true}."""
+    data = {"charts": {key: list(pair) for key, pair in sides.items()}, "domain": domain, "snap": snap}
     result = _component()(data=data, key="chart-link", on_zoom_change=lambda: None)
     asked: Mapping[str, Any] | None = result.zoom
     return asked

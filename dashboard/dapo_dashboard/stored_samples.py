@@ -15,8 +15,8 @@ from dapo_dashboard.settings import Settings
 
 @dataclass(frozen=True)
 class Answer:
-    """One response. `length` is in tokens; `truncated`: it ran into the limit; `reward` is after shaping; `details`: what
-    a custom reward said of it, as JSON, or nothing."""
+    """One response. `length` is in tokens; `truncated`: it ran into the limit; `reward` is after shaping;
+    `details`: what a custom reward said of it, as JSON, or nothing."""
 
     prompt: str
     response: str

@@ -79,7 +79,8 @@ def _pictures() -> Pictures:
     try:
         source = Source(f"sqlite:///{demo.unpack() / 'dapo.db'}")
         runs = source.read(("runs",), lambda reader, _: reader.runs()).value
-        return {_label(run): _curves(source, run.run_id) for run in reversed(runs) if run.name in (WELL, UNWELL)}
+        kept = sorted((run for run in runs if run.name in (WELL, UNWELL)), key=_label)
+        return {_label(run): _curves(source, run.run_id) for run in kept}
     except (StoreError, OSError):
         return {}
 

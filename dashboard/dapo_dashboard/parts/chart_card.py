@@ -33,7 +33,7 @@ def link(found: Sequence[Chart], view: View, clock: Clock, steps: tuple[float, f
     places = clock.place(steps[0], view.axis), clock.place(steps[1], view.axis)
     domain = None if places[0] is None or places[1] is None else (places[0], places[1])
     sides = {re.sub(r"[^A-Za-z0-9_-]", "-", f"chart-{chart.key}"): charts.grid_sides(chart) for chart in found}
-    asked = link_charts(sides, domain)
+    asked = link_charts(sides, domain, view.axis == "step")
     if not asked:
         return
     if asked.get("reset"):
