@@ -89,7 +89,7 @@ def prepare(
             on_overlap=overlap.value,
         )
     )
-    typer.echo("\n".join([*report.lines(), "", f"{out}: {report.kept:,} prompts"]))
+    typer.echo("\n".join([*report.lines(), "", f"{out} written"]))
     if report.copies[0] == report.copies[1] > 1:
         typer.echo(f"Each was there {report.copies[0]} times: for validation, samplesPerPrompt: {report.copies[0]}.")
 
