@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[1]
 JOB = ROOT / "examples" / "arithmetic.yaml"
 VALIDATION = "val-core/arithmetic/acc/mean@8"
 GOAL = 0.8
-VALIDATE_EVERY = 5
+VALIDATE_EVERY = 3
 # More steps than any row can make of its budget.
 STEPS = 100_000
 POLL_SECONDS = 0.5
@@ -84,8 +84,9 @@ class Result:
 
     @property
     def final(self) -> float:
-        """Of the last validation, which is the first after the budget was spent."""
-        return self.accuracy[-1][2]
+        """At the budget, between the last validation before it and the first after it: rows overshoot unequally."""
+        (_, before, low), (_, after, high) = self.accuracy[-2:]
+        return low + (high - low) * (self.token_budget - before) / (after - before)
 
     @property
     def reached(self) -> tuple[int, int] | None:
@@ -335,6 +336,7 @@ def main() -> None:
     parser.add_argument("--page", type=Path, help="a page whose results are replaced, such as docs/ablation.md")
     parser.add_argument("--picture", type=Path, help="where to draw the figure (SVG or PNG)")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the run that is underway as Ctrl-C does
     found = list(results(arguments.rows, arguments.seeds, arguments.token_budget, arguments.folder.resolve()))
     told = "\n".join([*table(found, arguments.rows), "", *price(found)])
     print(told)
