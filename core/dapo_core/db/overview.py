@@ -1,6 +1,6 @@
 """All runs at once: the dashboard's table of runs, and how far each is for the operator."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import Connection, and_, func, or_, select
@@ -28,23 +28,17 @@ def run_table_of(
     limit: int | None,
     offset: int,
 ) -> list[RunTableRow]:
-    """Runs, newest first. One query: specs and configurations, which are long, stay where they are."""
-    ids = metric_ids(connection, metrics)
+    """Runs, newest first. Specs and configurations, which are long, stay where they are."""
     lives = _lives().subquery("lives")
-    last = _last_values(list(ids)).subquery("last_values")
-    open_alerts = _open_alerts().subquery("open_alerts")
     query = (
         select(
             *(runs.c[name] for name in _SHOWN),
-            *(column for column in lives.c if column.name != "run_id"),
-            func.coalesce(open_alerts.c.alerts, 0).label("alerts"),
-            *(column for column in last.c if column.name != "run_id"),
+            lives.c.attempts,
+            lives.c.step,
+            _newest_moment().label("updated_at"),
+            _open_alerts().label("alerts"),
         )
-        .select_from(
-            runs.outerjoin(lives, lives.c.run_id == runs.c.run_id)
-            .outerjoin(open_alerts, open_alerts.c.run_id == runs.c.run_id)
-            .outerjoin(last, last.c.run_id == runs.c.run_id)
-        )
+        .select_from(runs.outerjoin(lives, lives.c.run_id == runs.c.run_id))
         .order_by(runs.c.created_at.desc(), runs.c.run_id)
         .limit(limit)
         .offset(offset)
@@ -59,7 +53,12 @@ def run_table_of(
         like = f"%{_escaped(search.lower())}%"
         found = (func.lower(column).like(like, escape="\\") for column in (runs.c.run_id, runs.c.name))
         query = query.where(or_(*found))
-    return [_table_row(row, ids) for row in connection.execute(query)]
+    rows = connection.execute(query).mappings().all()
+    # Apart: a row for each run and metric is read in a tenth of the time that hundreds of columns a run would take.
+    values = _last_values(connection, [row["run_id"] for row in rows], metrics)
+    return [
+        RunTableRow(**{**row, "attempts": row["attempts"] or 0}, values=values.get(row["run_id"], {})) for row in rows
+    ]
 
 
 def _escaped(search: str) -> str:
@@ -80,30 +79,28 @@ def _lives() -> Any:
     )
 
 
+def _newest_moment() -> Any:
+    return select(func.max(latest.c.ts)).where(latest.c.run_id == runs.c.run_id).scalar_subquery()
+
+
 def _open_alerts() -> Any:
-    counted = select(alerts.c.run_id, func.count().label("alerts"))
-    return counted.where(alerts.c.cleared_at.is_(None)).group_by(alerts.c.run_id)
+    mine = and_(alerts.c.run_id == runs.c.run_id, alerts.c.cleared_at.is_(None))
+    return select(func.count()).select_from(alerts).where(mine).scalar_subquery()
 
 
-def _last_values(ids: Sequence[int]) -> Any:
-    """A run a row: for each metric its last step, attempt, time, value and flag; and the newest time of all."""
-    columns: list[Any] = [latest.c.run_id, func.max(latest.c.ts).label("updated_at")]
-    for metric_id in ids:
-        for name in ("step", "attempt", "ts", "value", "flag"):
-            one = func.max(latest.c[name]).filter(latest.c.metric_id == metric_id)
-            columns.append(one.label(f"{name}_{metric_id}"))
-    return select(*columns).group_by(latest.c.run_id)
-
-
-def _table_row(row: Any, ids: Mapping[int, str]) -> RunTableRow:
-    found = row._mapping
-    values = {
-        name: CurvePoint(*(found[f"{column}_{metric_id}"] for column in ("step", "attempt", "ts", "value", "flag")))
-        for metric_id, name in ids.items()
-        if found[f"step_{metric_id}"] is not None
-    }
-    shown = {name: found[name] for name in (*_SHOWN, "step", "updated_at", "alerts")}
-    return RunTableRow(**shown, attempts=found["attempts"] or 0, values=values)
+def _last_values(
+    connection: Connection, run_ids: Sequence[str], metrics: Sequence[str]
+) -> dict[str, dict[str, CurvePoint]]:
+    """The last value of each metric, by run."""
+    ids = metric_ids(connection, metrics)
+    columns = (latest.c.run_id, latest.c.metric_id, latest.c.step, latest.c.attempt, latest.c.ts)
+    query = select(*columns, latest.c.value, latest.c.flag)
+    found: dict[str, dict[str, CurvePoint]] = {}
+    for run_id, metric_id, *rest in connection.execute(
+        query.where(latest.c.run_id.in_(run_ids), latest.c.metric_id.in_(ids))
+    ):
+        found.setdefault(run_id, {})[ids[metric_id]] = CurvePoint(*rest)
+    return found
 
 
 def progress_of(
@@ -119,7 +116,7 @@ def progress_of(
     mine = attempts.c.run_id.in_(run_ids)
     for row in connection.execute(select(attempts).where(mine).order_by(attempts.c.attempt)):
         newest[row.run_id] = row
-    values, moments = _values(connection, run_ids, metrics)
+    values, moments = _last_values(connection, run_ids, metrics), _moments(connection, run_ids)
     curves = _histories(connection, run_ids, history, first, last)
     committed = _newest_checkpoints(connection, run_ids)
     found = {}
@@ -138,21 +135,11 @@ def progress_of(
     return found
 
 
-def _values(
-    connection: Connection, run_ids: Sequence[str], metrics: Sequence[str]
-) -> tuple[dict[str, dict[str, CurvePoint]], dict[tuple[str, int], float]]:
-    """Last values by run and metric, and when each attempt's newest value was taken."""
-    ids = metric_ids(connection, metrics)
-    columns = (latest.c.step, latest.c.attempt, latest.c.ts, latest.c.value, latest.c.flag)
-    values: dict[str, dict[str, CurvePoint]] = {}
-    query = select(latest.c.run_id, latest.c.metric_id, *columns)
-    for run_id, metric_id, *rest in connection.execute(
-        query.where(latest.c.run_id.in_(run_ids), latest.c.metric_id.in_(ids))
-    ):
-        values.setdefault(run_id, {})[ids[metric_id]] = CurvePoint(*rest)
+def _moments(connection: Connection, run_ids: Sequence[str]) -> dict[tuple[str, int], float]:
+    """When each attempt's newest value was taken, by run and attempt."""
     newest = select(latest.c.run_id, latest.c.attempt, func.max(latest.c.ts)).where(latest.c.run_id.in_(run_ids))
     rows = connection.execute(newest.group_by(latest.c.run_id, latest.c.attempt))
-    return values, {(run_id, attempt): ts for run_id, attempt, ts in rows}
+    return {(run_id, attempt): ts for run_id, attempt, ts in rows}
 
 
 def _histories(
