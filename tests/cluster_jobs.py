@@ -88,7 +88,9 @@ class JobOn:
     def events(self) -> list[str]:
         """Reasons of its Events, oldest first."""
         events = self.kubernetes.api.items(f"/api/v1/namespaces/{self.namespace}/events")
-        own = [event for event in events if event["involvedObject"].get("name") == self.name]
+        # Its PodDisruptionBudget has the same name, and a story of its own.
+        mine = ("DAPOJob", self.name)
+        own = [event for event in events if (event["involvedObject"]["kind"], event["involvedObject"]["name"]) == mine]
         return [event["reason"] for event in sorted(own, key=lambda event: int(event["metadata"]["resourceVersion"]))]
 
     def wait_phase(self, phase: str, seconds: float = PATIENCE_SECONDS) -> "JobOn":

@@ -191,7 +191,9 @@ class Bench:
 
     def progress(self, step: int, **fields: Any) -> "Bench":
         """The metadata store tells of a step."""
-        self.seen = replace(self.seen, store="ok", progress=Progress(step=step, total_steps=200), **fields)
+        number = self.status.attempts[-1].number if self.status.attempts else 0
+        told = {"store": "ok", "progress": Progress(step=step, total_steps=200), "reached": step}
+        self.seen = replace(self.seen, recorded_attempt=number, **told, **fields)
         return self
 
     # What is asked of the outcome.

@@ -23,7 +23,14 @@ from dapo_operator.actions import (
 )
 from dapo_operator.job import FINALIZER, Job
 from dapo_operator.kube import Kube, Object
-from dapo_operator.kube_errors import ApiError, ConflictError, ExistsError, NotFoundError, RefusedError
+from dapo_operator.kube_errors import (
+    ApiError,
+    ConflictError,
+    ExistsError,
+    NotFoundError,
+    RefusedError,
+    UnreachableError,
+)
 from dapo_operator.observed import Refusal, RefusalKind, owner_of
 from dapo_operator.resources import JOBS, PODS, SECRETS, resource_of
 from dapo_operator.world import JobKey, World
@@ -177,12 +184,18 @@ async def _all(calls: Any) -> list[ApiError]:
     """Run them side by side. Answers what was refused, raises what else went wrong once all are done."""
     results = await asyncio.gather(*calls, return_exceptions=True)
     failed = [result for result in results if isinstance(result, BaseException)]
-    kinds = (RefusedError, ExistsError, NotFoundError)
-    refused: list[ApiError] = [error for error in failed if isinstance(error, kinds)]
+    refused = [error for error in failed if isinstance(error, ApiError) and _is_refusal(error)]
     other = [error for error in failed if error not in refused]
     if other:
         raise other[0]
     return refused
+
+
+def _is_refusal(error: ApiError) -> bool:
+    """Whether the API server itself works, and says no to this one object; a webhook that is down says so too."""
+    if isinstance(error, RefusedError | ExistsError | NotFoundError):
+        return True
+    return isinstance(error, UnreachableError) and error.code == 500 and "webhook" in error.message
 
 
 async def _gone_is_fine(call: Any) -> None:

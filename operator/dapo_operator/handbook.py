@@ -38,8 +38,10 @@ _PODS: Final = "`kubectl get pods -l dapo.io/job={job}` and `kubectl describe po
 _STORE: Final = "`dapo show {run}` or the run's page"
 
 _RETRIED: Final = "Nothing; it is tried again by itself, and the attempts' list says how often."
-_GUARDS: Final = {rule: Entry(f"Guard {rule} holds.", "See the run's curves; docs/reference.md has each guard.")
-                  for rule in GUARD_DEFAULTS}  # fmt: skip
+_GUARDS: Final[dict[str, Entry]] = {
+    rule: Entry(f"Guard {rule} holds.", "See the run's curves; docs/reference.md has each guard.")
+    for rule in GUARD_DEFAULTS
+}
 
 RUNBOOKS: Final[dict[ConditionType, Runbook]] = {
     "SpecAccepted": Runbook(

@@ -103,7 +103,7 @@ class Observed:
 
     `support` maps (kind, name) to the digest of what was applied. `acceptable`: a pod that was refused would be taken
     now. `store_since` (Unix seconds) is since when the metadata store can be read again after it could not.
-    `recorded_attempt` is the newest that it knows.
+    `recorded_attempt` is the newest that it knows, and `reached` the last step of that one.
     """
 
     pods: tuple[Pod, ...] = ()
@@ -115,6 +115,7 @@ class Observed:
     progress: Progress | None = None
     checkpoint: CheckpointRef | None = None
     recorded_attempt: int = 0
+    reached: int | None = None
     alerts: Sequence[Alert] = ()
 
 

@@ -24,10 +24,12 @@ SHOWN: Final = (*_REWARD, *_ACCURACY, metrics.ENTROPY, metrics.MEAN_PROBABILITY,
 def progress_of(run: "RunProgress", spec: DAPOJobSpec) -> Progress:
     """The run's last values, rounded; None for those it has not."""
     speed = _speed(run)
+    # An attempt that has not finished a step yet is where the one before it was.
+    step = run.step if run.step is not None else max((point.step for point in run.values.values()), default=None)
     steps = spec.schedule.steps or (None if spec.schedule.epochs else DEFAULT_STEPS)
-    left = max(0, round((steps - run.step) * speed)) if steps and run.step is not None and speed else None
+    left = max(0, round((steps - step) * speed)) if steps and step is not None and speed else None
     return Progress(
-        step=run.step,
+        step=step,
         total_steps=steps,
         reward=_value(run.values, _REWARD),
         accuracy=_value(run.values, _ACCURACY),

@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 POLL_SECONDS: Final = 5.0
 POLL_MAX_SECONDS: Final = 60.0
 GATHER_SECONDS: Final = 1.0
+FIRST_ANSWER_SECONDS: Final = 5.0
 WRITE_RETRY_SECONDS: Final = 5.0
 # Beyond this many the oldest are dropped: statuses hold the same, and are recorded again at the next start.
 MAX_RECORDS: Final = 50_000
@@ -39,6 +40,7 @@ class RunView:
     checkpoint: CheckpointRef | None = None
     alerts: tuple[Alert, ...] = ()
     attempt: int = 0
+    reached: int | None = None
 
 
 @dataclass
@@ -61,8 +63,13 @@ class Store:
         # Since when it can be read; 0 when it never failed. A sender has to catch up before silence means a stall.
         self.since = 0.0
         self._failed = False
-        # Until the first answer, nothing is known: not even that there is no checkpoint.
-        self.asked = url is None
+        self._asked = url is None
+        self._opened = now()
+
+    def ready(self) -> bool:
+        """Whether the first answer is there, good or bad, or was waited for long enough: until then nothing is known,
+        not even that there is no checkpoint."""
+        return self._asked or self._now() - self._opened > FIRST_ANSWER_SECONDS
 
     def watch(self, run_id: str, spec: DAPOJobSpec, changed: Callable[[], None]) -> None:
         """Read this run from now on, and call `changed` when it has moved."""
@@ -134,17 +141,17 @@ class Store:
         checkpoint = CheckpointRef(step=newest.step, uri=newest.uri) if newest is not None else None
         moved = run.view.progress is None or progress != run.view.progress
         alerts = alerts_of(found, run.spec) if moved else run.view.alerts
-        view = RunView(progress, checkpoint, alerts, found.attempt)
+        view = RunView(progress, checkpoint, alerts, found.attempt, found.step)
         if view != run.view:
             self.record(run_id, _alert_news(run.view.alerts, alerts, self._now()))
             run.view = view
             run.changed()
 
     def _turn(self, state: StoreState) -> None:
-        if not self.asked or state != self.state:
+        if not self._asked or state != self.state:
             self.since = self._now() if self._failed and state == "ok" else self.since
             self._failed = self._failed or state == "down"
-            self.state, self.asked = state, True
+            self.state, self._asked = state, True
             for run in list(self._runs.values()):
                 run.changed()
 

@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from dapo_core.status import DAPOJobStatus, Progress
 from dapo_operator.actions import AddFinalizer, Event, Plan, RemoveFinalizer
 from dapo_operator.builders.site import Site
+from dapo_operator.clock import age
 from dapo_operator.executor import Executor, LeftoversError, Outcome, dumped
 from dapo_operator.job import FINALIZER, Job, job_of, status_of
 from dapo_operator.kube import Object
@@ -29,8 +30,12 @@ RESYNC_SECONDS: Final = 300.0
 # Ten pods that change together are one look.
 SETTLE_SECONDS: Final = 0.1
 PROGRESS_SECONDS: Final = 30.0
+LAST_NEWS_SECONDS: Final = 600.0
 BACKOFF_SECONDS: Final = 1.0
 BACKOFF_MAX_SECONDS: Final = 60.0
+
+
+_ENDS: Final = ("Succeeded", "Failed")
 
 
 class EventSink(Protocol):
@@ -69,6 +74,7 @@ class Worker:
     _progress: Progress | None = None
     _progress_written: float = 0.0
     _recorded: DAPOJobStatus | None = None
+    _read: tuple[str, DAPOJobStatus] | None = None
     _failures: int = 0
 
     def update(self, raw: Object) -> None:
@@ -127,7 +133,7 @@ class Worker:
         """One look. Answers the seconds until the next, if nothing happens before."""
         job, around = self._parsed(), self.around
         self._follow(job)
-        if job.deleting_since is None and not around.store.asked:
+        if job.deleting_since is None and not around.store.ready():
             # From which checkpoint an attempt starts is the store's to say, if it can.
             return 1.0
         status, now = self._status(), around.now()
@@ -140,8 +146,7 @@ class Worker:
         return self._pause(plan, outcome, now)
 
     async def _before(self, job: Job, plan: Plan) -> None:
-        old = status_of(self.raw).attempts
-        new = plan.status.attempts
+        old, new = self._written().attempts, plan.status.attempts
         if old and new and new[-1].number > old[-1].number:
             await self.around.executor.confirm_alone(self.key)
         if any(isinstance(action, AddFinalizer) for action in plan.actions):
@@ -149,7 +154,7 @@ class Worker:
 
     async def _write(self, job: Job, plan: Plan, now: float) -> None:
         """Write the status if it says anything new; progress alone may wait for its turn."""
-        old, new = status_of(self.raw), plan.status
+        old, new = self._written(), plan.status
         self._progress = new.progress
         if dumped(old) == dumped(new) or plan.gone:
             self._record(job, plan, now, ())
@@ -190,7 +195,7 @@ class Worker:
             return 0.0
         resync = RESYNC_SECONDS * random.uniform(0.8, 1.2)
         due = self._progress_written + PROGRESS_SECONDS - now
-        if self._progress != status_of(self.raw).progress and due > 0:
+        if self._progress != self._written().progress and due > 0:
             resync = min(resync, due)
         return resync if plan.wake_at is None else min(resync, max(0.05, plan.wake_at - self.around.now()))
 
@@ -207,12 +212,20 @@ class Worker:
             checkpoint=view.checkpoint,
             alerts=view.alerts,
             recorded_attempt=view.attempt,
+            reached=view.reached,
         )
 
     def _status(self) -> DAPOJobStatus:
-        status = status_of(self.raw)
+        status = self._written()
         # Progress that waits for its turn to be written is known all the same.
         return status.model_copy(update={"progress": self._progress}) if self._progress else status
+
+    def _written(self) -> DAPOJobStatus:
+        """The status as it was written last, read once."""
+        version = self.raw["metadata"]["resourceVersion"]
+        if self._read is None or self._read[0] != version:
+            self._read = (version, status_of(self.raw))
+        return self._read[1]
 
     def _parsed(self) -> Job:
         meta = self.raw["metadata"]
@@ -227,7 +240,14 @@ class Worker:
         return self._job
 
     def _follow(self, job: Job) -> None:
-        if job.job is not None and job.deleting_since is None:
+        """Have the job's progress read while there may be any; the last metrics may come after the end."""
+        ended = next(
+            (each for each in self._written().conditions if each.type in _ENDS and each.status == "True"), None
+        )
+        late = ended is not None and age(ended.last_transition_time, self.around.now()) > LAST_NEWS_SECONDS
+        if job.job is None or job.deleting_since is not None or late:
+            self.around.store.forget(job.run_id)
+        else:
             self.around.store.watch(job.run_id, job.spec, self.wake)
 
     def conditions(self) -> list[str]:

@@ -169,8 +169,7 @@ def _over(draft: Draft, attempt: Attempt) -> None:
 
 def _reached(draft: Draft, attempt: Attempt) -> int | None:
     """The last step this attempt finished, None when it finished none or nobody knows."""
-    progress = draft.status.progress
-    step = progress.step if progress is not None else None
+    step = draft.seen.reached if draft.seen.recorded_attempt == attempt.number else None
     return step if step is not None and step > (attempt.from_step or 0) else None
 
 

@@ -10,7 +10,7 @@ from dapo_operator.planner.draft import Draft
 from dapo_operator.planner.ending import drain
 from dapo_operator.planner.leaving import leave, rest
 from dapo_operator.planner.living import living
-from dapo_operator.planner.report import note_guards, note_progress, summarise
+from dapo_operator.planner.report import note_guards, note_progress, summarise, take_progress
 from dapo_operator.planner.starting import RECOVERABLE, between
 
 
@@ -25,6 +25,9 @@ def plan(job: Job, status: DAPOJobStatus, seen: Observed, now: float, site: Site
     if not finished(draft):
         note_progress(draft)
         note_guards(draft)
+    else:
+        # The last step's metrics may arrive after the end.
+        take_progress(draft)
     _life(draft)
     _strays(draft)
     summarise(draft)

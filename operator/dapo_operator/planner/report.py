@@ -13,7 +13,7 @@ from dapo_operator.planner.draft import Draft
 
 def note_progress(draft: Draft) -> None:
     """Take over what the metadata store says, and say when it says nothing."""
-    seen, known = draft.seen, draft.status.progress
+    seen = draft.seen
     match seen.store:
         case "none":
             message = "The operator has no metadata store: progress, stalls and guards are not watched."
@@ -23,12 +23,18 @@ def note_progress(draft: Draft) -> None:
             draft.say("ProgressKnown", False, Reason.METADATA_UNREACHABLE, message)
         case "ok":
             draft.say("ProgressKnown", True, Reason.PROGRESS_READ, "Progress is read from the metadata store.")
+    take_progress(draft)
+    if seen.checkpoint is not None:
+        draft.change(checkpoint=seen.checkpoint)
+
+
+def take_progress(draft: Draft) -> None:
+    """The last values, and when the operator saw their step."""
+    seen, known = draft.seen, draft.status.progress
     if seen.progress is not None:
         moved = known is None or known.step != seen.progress.step
         step_at = stamp(draft.now) if moved and seen.progress.step is not None else known.step_at if known else None
         draft.change(progress=seen.progress.model_copy(update={"step_at": step_at}))
-    if seen.checkpoint is not None:
-        draft.change(checkpoint=seen.checkpoint)
 
 
 def note_guards(draft: Draft) -> None:
