@@ -10,7 +10,9 @@ so processor seconds say more than times do.
 
 import argparse
 import json
+import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -141,7 +143,7 @@ class Run:
             posted = dict(zip(self.jobs, pool.map(self.post, self.jobs), strict=True))
         wanted = len(self.jobs) * PODS_PER_JOB
         limit = self.options.limit
-        wait_until(lambda: self.observer.alive >= wanted, "all pods exist", limit)
+        self.operator.wait_until(lambda: self.observer.alive >= wanted, limit)
         pods = time.time() - begun
         self.say(f"all pods exist after {pods:.1f} s")
         wait_until(lambda: len(self.observer.ready) >= len(self.jobs), "all jobs are ready", limit)
@@ -150,7 +152,7 @@ class Run:
         wait_until(lambda: self.audit.quiet_for() > QUIET_SECONDS, "the operator is quiet", limit)
         cpu = spent(before, self.meter.all_cpu())
         if profiler:
-            profiler.stop()
+            os.kill(profiler.pid, signal.SIGINT)  # it writes its record then
         requests = self.audit.since(begun)
         last = [max(self.observer.pods[key].values()) - posted[key] for key in self.jobs]
         spread = [max(at.values()) - min(at.values()) for at in self.observer.pods.values()]

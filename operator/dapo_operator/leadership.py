@@ -2,7 +2,7 @@
 
 No replica compares its clock with another's. It notes by its own clock when it saw the lease change, and takes it when
 it has not changed for as long as the lease lasts (client-go does the same). The holder counts from before it asked for
-the renewal, and stops a third of that time before anybody else may begin; `holds` is asked before each write.
+the renewal, and stops seconds before anybody else may begin; `holds` is asked before each write.
 """
 
 import asyncio
@@ -20,9 +20,9 @@ logger = logging.getLogger(__name__)
 class Terms:
     """Seconds. After a holder is killed, another works within `lasts` and two `poll`s."""
 
-    lasts: float = 12.0
-    renew_every: float = 4.0
-    give_up_after: float = 8.0
+    lasts: float = 14.0
+    renew_every: float = 3.0
+    give_up_after: float = 10.0
     retry_every: float = 1.0
     poll: float = 2.0
 

@@ -7,8 +7,11 @@ from typing import Final
 
 import aiohttp
 
-# Of requests that change nothing elsewhere: holding the lease must not wait behind ten thousand pods.
+# Holding the lease must not wait behind ten thousand pods.
 _EXEMPT: Final = "/leases/"
+# Requests under way at once. Each needs a connection of its own, whose handshake costs more than the request does;
+# and an API server that has hundreds of ours to answer does not answer the lease's in time.
+IN_FLIGHT: Final = 32
 _WAIT_SECONDS: Final = 1.0
 _WAIT_MAX_SECONDS: Final = 30.0
 
@@ -46,21 +49,26 @@ class TokenBucket:
 
 
 class RateLimit:
-    """The bucket as aiohttp middleware of the operator's one session."""
+    """The bucket, and a limit of requests under way, as aiohttp middleware of the operator's one session."""
 
-    def __init__(self, rate: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, rate: float, burst: int, in_flight: int = IN_FLIGHT, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._clock = clock
         self._bucket = TokenBucket(rate, burst, clock())
+        self._places = asyncio.Semaphore(in_flight)
 
     async def __call__(
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
-        """Wait for the request's turn, send it, and have all others wait when the answer is 429."""
+        """Wait for the request's turn, send it, and have all others wait when the answer is 429. A watch is under way
+        only until its stream begins."""
         if _EXEMPT in request.url.path:
             return await handler(request)
         if wait := self._bucket.reserve(self._clock()):
             await asyncio.sleep(wait)
-        answer = await handler(request)
+        async with self._places:
+            answer = await handler(request)
         if answer.status == 429:
             self._bucket.pause(self._clock(), _patience(answer.headers.get("Retry-After", "")))
         return answer

@@ -73,3 +73,29 @@ def test_a_429_holds_the_next_request_back_but_never_the_lease() -> None:
 def test_requests_go_out_at_the_rate() -> None:
     times = asyncio.run(_timed([], RateLimit(20, 1), ["/api/v1/pods"] * 5))
     assert times[-1] >= 0.19
+
+
+def test_so_many_requests_are_under_way_at_once_and_no_more() -> None:
+    most, now = [0], [0]
+
+    async def answer(_: web.Request) -> web.Response:
+        now[0] += 1
+        most[0] = max(most[0], now[0])
+        await asyncio.sleep(0.02)
+        now[0] -= 1
+        return web.Response()
+
+    async def main() -> None:
+        app = web.Application()
+        app.router.add_get("/{rest:.*}", answer)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}/api/v1/pods"
+        async with aiohttp.ClientSession(middlewares=(RateLimit(1000, 1000, in_flight=3),)) as session:
+            await asyncio.gather(*(session.get(url) for _ in range(20)))
+        await runner.cleanup()
+
+    asyncio.run(main())
+    assert most == [3]
