@@ -3,16 +3,21 @@
 import asyncio
 import json
 import time
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from statistics import quantiles
+from typing import Any, TypeVar
 
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from websockets.asyncio.client import connect
 
+T = TypeVar("T")
+
 
 def measure(address: str, query: str, viewers: int) -> dict[str, float]:
     """Seconds until the server has sent a viewer the whole page."""
-    took = asyncio.run(_all(_stream(address), query, viewers))
+    took = _run(_all(_stream(address), query, viewers))
     return {
         f"{viewers} viewers at once: p50, s": quantiles(took, n=100)[49],
         f"{viewers} viewers at once: p95, s": quantiles(took, n=100)[94],
@@ -21,7 +26,13 @@ def measure(address: str, query: str, viewers: int) -> dict[str, float]:
 
 def points_sent(address: str, query: str) -> int:
     """Points of all curves that one viewer is sent to be drawn."""
-    return asyncio.run(_one(_stream(address), query))[1]
+    return _run(_one(_stream(address), query))[1]
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    """In a thread of its own: playwright has an event loop in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
 
 
 def _stream(address: str) -> str:

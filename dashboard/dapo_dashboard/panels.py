@@ -10,8 +10,9 @@ from typing import Final
 
 from dapo_core import metrics
 from dapo_dashboard import palette
-from dapo_dashboard.charts import Chart, Line
+from dapo_dashboard.charts import Chart
 from dapo_dashboard.curves import Curve, aligned, scaled, with_error
+from dapo_dashboard.series import Line
 
 Curves = Mapping[str, Curve]
 TOKENS: Final = "perf/total_num_tokens"

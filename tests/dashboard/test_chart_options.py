@@ -7,9 +7,10 @@ import pytest
 
 from dapo_core.db import AttemptRow, Bucket, CheckpointRow, EventRow
 from dapo_dashboard import ablation_chart, charts, marks, palette, panels, timeline_chart
-from dapo_dashboard.charts import Chart, Line
+from dapo_dashboard.charts import Chart
 from dapo_dashboard.clock import Clock
 from dapo_dashboard.marks import Mark
+from dapo_dashboard.series import Line
 from dapo_dashboard.view import View, axis_of, window_of
 
 
@@ -35,7 +36,7 @@ def chart(*lines: Line, **more: Any) -> Chart:
     return Chart("key", "Title", more.pop("unit", ""), lines, **more)
 
 
-def drawn(option: charts.Option) -> list[dict[str, Any]]:
+def drawn(option: dict[str, Any]) -> list[dict[str, Any]]:
     """The series with points."""
     return [series for series in option["series"] if series["data"]]
 

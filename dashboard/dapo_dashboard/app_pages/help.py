@@ -7,9 +7,11 @@ import streamlit as st
 from dapo_core.db import RunRow
 from dapo_core.errors import StoreError
 from dapo_dashboard import charts, demo, rules
-from dapo_dashboard.charts import Chart, Line
+from dapo_dashboard.charts import Chart
 from dapo_dashboard.curves import Curve
 from dapo_dashboard.help_topics import ALERTS, TOPICS, Topic
+from dapo_dashboard.plot_area import HEIGHT
+from dapo_dashboard.series import Line
 from dapo_dashboard.source import Source
 from dapo_dashboard.view import View
 
@@ -69,7 +71,7 @@ def _picture(topic: Topic, pictures: Pictures) -> None:
     chart = Chart(f"help-{topic.anchor}", topic.title, "", lines)
     option = charts.option(chart, View(), steps=charts.extent([chart], View()))
     with st.container(border=True):
-        st.echarts_chart(option, height=charts.HEIGHT, key=f"chart-{chart.key}", alt=charts.spoken(chart))
+        st.echarts_chart(option, height=HEIGHT, key=f"chart-{chart.key}", alt=charts.spoken(chart))
         st.caption("Real runs of the demo's task.")
 
 

@@ -12,6 +12,7 @@ from dapo_dashboard.clock import Clock
 from dapo_dashboard.link import link_charts
 from dapo_dashboard.marks import Mark
 from dapo_dashboard.parts.toolbar import zoom
+from dapo_dashboard.plot_area import HEIGHT
 from dapo_dashboard.view import View
 
 
@@ -23,7 +24,7 @@ def draw(chart: Chart, view: View, clock: Clock, happened: Sequence[Mark], steps
         st.markdown(f"**{chart.title}**{unit}{help_link}")
         option = charts.option(chart, view, clock=clock, marks=happened, steps=steps)
         option["dataset"] = {"source": pd.DataFrame(charts.columns(chart, view, clock))}
-        st.echarts_chart(option, height=charts.HEIGHT, key=f"chart-{chart.key}", alt=charts.spoken(chart))
+        st.echarts_chart(option, height=HEIGHT, key=f"chart-{chart.key}", alt=charts.spoken(chart))
 
 
 def link(found: Sequence[Chart], view: View, clock: Clock, steps: tuple[float, float] | None) -> None:

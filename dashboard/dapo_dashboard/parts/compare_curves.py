@@ -7,7 +7,7 @@ import streamlit as st
 from dapo_core import metrics
 from dapo_core.db import RunRow
 from dapo_dashboard import charts, comparison, palette, session
-from dapo_dashboard.charts import Chart, Line
+from dapo_dashboard.charts import Chart
 from dapo_dashboard.clock import Clock
 from dapo_dashboard.comparison import Group
 from dapo_dashboard.curves import BUCKETS, Curve, scaled
@@ -15,6 +15,7 @@ from dapo_dashboard.panels import VALIDATION
 from dapo_dashboard.parts import toolbar
 from dapo_dashboard.parts.chart_card import draw, link
 from dapo_dashboard.plain import shown
+from dapo_dashboard.series import Line
 
 USUAL = (
     metrics.REWARD_GENERATED,
