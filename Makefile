@@ -73,5 +73,9 @@ images: ## the platform's images, by docker or buildah
 cluster-down: ## end that cluster and remove all of it
 	@scripts/cluster.sh down
 
+e2e: setup cluster ## the whole story on that cluster: install, train, break, upgrade; DAPO_E2E_PATIENCE=3 on a busy machine
+	@scripts/images.sh --load
+	$(BIN)/python -m pytest tests/e2e --durations=0 -x $(ARGS)
+
 clean: ## remove what was installed and made; runs/ stays
 	rm -rf .dapo build *.egg-info .hypothesis .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -1,0 +1,22 @@
+"""helm install with embedded stores, and helm test."""
+
+from e2e_installation import NAMESPACE, PATIENCE, RELEASE, TEAM, Installation
+
+
+def test_everything_is_ready(platform: Installation) -> None:
+    platform.install()
+    pods = platform.get("pods", namespace=NAMESPACE)["items"]
+    ready = [
+        pod["metadata"]["name"]
+        for pod in pods
+        for condition in pod["status"]["conditions"]
+        if condition["type"] == "Ready" and condition["status"] == "True"
+    ]
+    for component, count in {"operator": 2, "dashboard": 1, "postgres": 1, "minio": 1}.items():
+        assert len([name for name in ready if name.startswith(f"{RELEASE}-{component}")]) == count, ready
+
+
+def test_helm_test_trains_a_step(platform: Installation) -> None:
+    said = platform.helm("test", RELEASE, f"--timeout={900 * PATIENCE:.0f}s", "--logs")
+    assert "is trained" in said
+    assert platform.get("dapojobs", namespace=TEAM)["items"] == []

@@ -1,0 +1,60 @@
+"""A DAPOJob of four pods with real verl and vLLM: it learns, and everything that should tell of it does."""
+
+import os
+import re
+
+import pytest
+from e2e_installation import JOB, ROOT, TEAM, Installation
+from playwright.sync_api import sync_playwright
+
+from dapo_core.db import open_reader
+from dapo_core.objectstore import open_store
+
+
+@pytest.fixture(scope="module")
+def training(platform: Installation) -> Installation:
+    """The job, past its first checkpoint."""
+    platform.kubectl("--namespace", TEAM, "apply", "--filename", str(ROOT / "examples" / f"{JOB}.yaml"))
+    platform.wait("four pods", lambda: len(platform.pods()) == 4, 60)
+    platform.wait("a committed checkpoint", lambda: (platform.status().get("checkpoint") or {}).get("step"), 900)
+    return platform
+
+
+def test_the_pods_are_one_ray_cluster(training: Installation) -> None:
+    roles = sorted(pod["metadata"]["labels"]["dapo.io/role"] for pod in training.pods().values())
+    assert roles == ["head", "rollout", "rollout", "trainer"]
+    assert all(pod["status"]["phase"] == "Running" for pod in training.pods().values())
+
+
+def test_a_person_sees_it_move(training: Installation) -> None:
+    line = training.kubectl("--namespace", TEAM, "get", "dapojob", JOB, "--no-headers")
+    assert re.match(rf"{JOB}\s+Training\s+\d+\s+-?[\d.]+\s+[\d.]+\s+[\d.]+\s+\S+\s+0\s", line), line
+    before = training.step()
+    training.wait("another step", lambda: training.step() > before, 120)
+
+
+def test_points_and_checkpoints_are_in_the_stores(training: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = training.status()["runId"]
+    with training.stores() as secret:
+        for name, value in secret.items():
+            monkeypatch.setenv(name, value)
+        reader = open_reader(secret["DAPO_METADATA_URL"])
+        steps = [point.step for point in reader.curve(run, "critic/score/mean")]
+        assert steps == list(range(1, len(steps) + 1))
+        assert {each.state for each in reader.checkpoints(run)} >= {"committed"}
+        keys = [info.key for info in open_store(os.environ["DAPO_STORE_URL"]).list(f"{run}/checkpoints/")]
+    assert any(key.endswith("manifest.json") for key in keys), keys
+
+
+def test_the_dashboard_shows_its_curves(training: Installation) -> None:
+    with training.forwarded("service/dapo-dashboard", 80) as port, sync_playwright() as browsers:
+        browser = browsers.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1400, "height": 1600})
+        page.goto(f"http://127.0.0.1:{port}/run?run={training.status()['runId']}")
+        page.get_by_text("Response length").first.wait_for(timeout=60_000)
+        page.locator("canvas").nth(2).wait_for(timeout=60_000)
+        page.wait_for_timeout(3_000)  # the charts draw themselves in
+        page.screenshot(path=str(training.pictures / "dashboard.png"), full_page=True)
+        for title in ("Response length", "Reward", "Entropy"):
+            assert page.get_by_text(title).count() > 0, title
+        browser.close()

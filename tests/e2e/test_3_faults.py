@@ -1,0 +1,82 @@
+"""Everything is killed once while the job trains; the job ends as it should, and its record is whole."""
+
+import time
+
+import pytest
+from e2e_installation import JOB, NAMESPACE, TEAM, Installation
+
+from dapo_core.db import open_reader
+
+GONE = ["delete", "pod", "--grace-period=0", "--force", "--wait=false"]
+OUTAGE_SECONDS = 60
+
+
+def goes_on(platform: Installation, what: str, seconds: float = 600) -> None:
+    before = platform.step()
+    platform.wait(f"a step after {what}", lambda: platform.step() > before, seconds)
+
+
+@pytest.mark.parametrize("role", ["rollout", "trainer", "head"])
+def test_a_pod_of_the_job_is_killed(platform: Installation, role: str) -> None:
+    """One attempt more, which begins at the newest checkpoint."""
+    attempt, checkpoint = platform.attempt(), platform.status()["checkpoint"]["step"]
+    name = next(name for name, pod in platform.pods().items() if pod["metadata"]["labels"]["dapo.io/role"] == role)
+    platform.kubectl("--namespace", TEAM, *GONE, name)
+    platform.wait("the next attempt", lambda: platform.attempt() == attempt + 1, 120)
+    last = platform.status()["attempts"][-1]
+    assert last["fromStep"] >= checkpoint
+    goes_on(platform, f"the {role} pod was killed")
+
+
+@pytest.mark.parametrize("component", ["operator", "dashboard"])
+def test_a_part_without_state_is_killed(platform: Installation, component: str) -> None:
+    attempt = platform.attempt()
+    platform.kubectl("--namespace", NAMESPACE, *GONE, f"--selector=app.kubernetes.io/component={component}")
+    goes_on(platform, f"the {component} was killed", 240)
+    assert platform.attempt() == attempt
+
+
+@pytest.mark.parametrize("store", ["postgres", "minio"])
+def test_a_store_is_away_for_a_minute(platform: Installation, store: str) -> None:
+    attempt, name = platform.attempt(), f"statefulset/dapo-{store}"
+    platform.kubectl("--namespace", NAMESPACE, "scale", name, "--replicas=0")
+    platform.wait(f"no {store}", lambda: not store_pods(platform, store), 120)
+    time.sleep(OUTAGE_SECONDS)  # the outage itself
+    platform.kubectl("--namespace", NAMESPACE, "scale", name, "--replicas=1")
+    platform.kubectl("--namespace", NAMESPACE, "rollout", "status", name, "--timeout=180s", seconds=200)
+    goes_on(platform, f"{store} was away")
+    assert platform.attempt() == attempt, "an outage of a minute cost an attempt"
+
+
+def store_pods(platform: Installation, store: str) -> list[object]:
+    found: list[object] = platform.get("pods", namespace=NAMESPACE, labels=f"app.kubernetes.io/component={store}")[
+        "items"
+    ]
+    return found
+
+
+def test_suspend_and_resume(platform: Installation) -> None:
+    platform.kubectl("--namespace", TEAM, "patch", "dapojob", JOB, "--type=merge", "-p", '{"spec":{"suspend":true}}')
+    platform.wait("no pods", lambda: not platform.pods(), 300)
+    checkpoint = platform.status()["checkpoint"]["step"]
+    platform.kubectl("--namespace", TEAM, "patch", "dapojob", JOB, "--type=merge", "-p", '{"spec":{"suspend":false}}')
+    platform.wait("pods again", lambda: len(platform.pods()) == 4, 120)
+    assert platform.status()["attempts"][-1]["fromStep"] == checkpoint
+    goes_on(platform, "the job was resumed")
+
+
+def test_it_ends_with_a_whole_record(platform: Installation) -> None:
+    def ended() -> str | None:
+        held = [each for each in platform.status()["conditions"] if each["status"] == "True"]
+        return next((each["type"] for each in held if each["type"] in ("Succeeded", "Failed")), None)
+
+    assert platform.wait("the end", ended, 1800) == "Succeeded", platform.status()
+    run = platform.status()["runId"]
+    with platform.stores() as secret:
+        reader = open_reader(secret["DAPO_METADATA_URL"])
+        for metric in ("critic/score/mean", "response_length/mean", "actor/entropy"):
+            assert [point.step for point in reader.curve(run, metric)] == list(range(1, 61)), metric
+        accuracy = [point.value for point in reader.curve(run, "val-core/arithmetic/acc/mean@8")]
+        attempts = reader.attempts(run)
+    assert accuracy[-1] is not None and accuracy[0] is not None and accuracy[-1] > accuracy[0] + 0.2, accuracy
+    assert [each.attempt for each in attempts] == list(range(1, len(attempts) + 1))

@@ -1,0 +1,33 @@
+"""A changed image while a job runs, back again, and away."""
+
+from e2e_installation import JOB, NAMESPACE, RELEASE, ROOT, TEAM, Installation
+
+
+def test_upgrade_and_rollback_leave_a_running_job_alone(platform: Installation) -> None:
+    platform.kubectl("--namespace", TEAM, "delete", "dapojob", JOB, "--ignore-not-found", "--timeout=180s", seconds=200)
+    platform.wait("nothing left of the job", lambda: not platform.pods(), 120)
+    platform.kubectl("--namespace", TEAM, "apply", "--filename", str(ROOT / "examples" / f"{JOB}.yaml"))
+    platform.wait("a step", platform.step, 900)
+    before = {name: pod["metadata"]["uid"] for name, pod in platform.pods().items()}
+    platform.install(operator={"env": [{"name": "DAPO_CHANGED", "value": "1"}]})
+    assert {name: pod["metadata"]["uid"] for name, pod in platform.pods().items()} == before
+    platform.helm("rollback", RELEASE, "--wait", "--timeout=600s")
+    assert {name: pod["metadata"]["uid"] for name, pod in platform.pods().items()} == before
+    step = platform.step()
+    platform.wait("another step", lambda: platform.step() > step, 300)
+
+
+def test_a_deleted_job_leaves_data_only(platform: Installation) -> None:
+    platform.kubectl("--namespace", TEAM, "delete", "dapojob", JOB, "--timeout=300s", seconds=320)
+    for kind in ("pods", "services", "configmaps", "secrets", "networkpolicies", "poddisruptionbudgets"):
+        left = platform.get(kind, namespace=TEAM, labels=f"dapo.io/job={JOB}")["items"]
+        assert left == [], kind
+
+
+def test_uninstall_leaves_data(platform: Installation) -> None:
+    platform.helm("uninstall", RELEASE, "--wait", "--timeout=300s")
+    assert platform.get("pods", namespace=NAMESPACE)["items"] == []
+    claims = platform.get("persistentvolumeclaims", namespace=NAMESPACE)["items"]
+    assert {each["metadata"]["name"] for each in claims} == {"data-dapo-postgres-0", "data-dapo-minio-0"}
+    assert platform.secret("dapo-credentials", NAMESPACE)
+    assert "dapojobs.dapo.io" in platform.kubectl("get", "customresourcedefinitions", "--output=name")
