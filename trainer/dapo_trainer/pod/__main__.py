@@ -12,7 +12,7 @@ from dapo_core.naming import ROLES, Role
 from dapo_core.spec import DAPOJobSpec, load_job
 from dapo_trainer.pod import head, worker
 from dapo_trainer.pod.node import LOST_AFTER_SECONDS, NODE_IP, Node, device
-from dapo_trainer.pod.surroundings import Surroundings
+from dapo_trainer.pod.surroundings import READY_FILE, Surroundings
 from dapo_trainer.verl_adapter import environment
 from dapo_trainer.verl_config.placement import pod_slots
 
@@ -34,6 +34,8 @@ def _run(role: Role) -> ExitCode:
     spec = load_job(around.job_file).spec
     _set_environment(spec)
     os.environ[NODE_IP] = around.ip
+    # For the engine, which Ray starts in this pod: it is the engine that makes a rollout pod ready.
+    os.environ[READY_FILE] = str(around.ready)
     node = Node(role, pod_slots(spec, role), around.ip, around.shm_bytes)
     if role == "head":
         head.become_driver(node, around)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SHARED_MEMORY = "/dev/shm"
+READY_FILE = "DAPO_READY_FILE"
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Surroundings:
         return cls(
             job_file=Path(environment["DAPO_JOB"]),
             head_address=environment["DAPO_HEAD_ADDRESS"],
-            ready=Path(environment.get("DAPO_READY_FILE", "/var/lib/dapo/ready")),
+            ready=Path(environment.get(READY_FILE, "/var/lib/dapo/ready")),
             pod=name,
             # A pod's own name is in its hosts file; Ray would look for a route to the internet instead.
             ip=environment.get("DAPO_POD_IP") or socket.gethostbyname(name),
