@@ -57,6 +57,7 @@ TRAINER = "verl.trainer.ppo.v1.trainer_base:PPOTrainer"
 SERVER = "verl.workers.rollout.vllm_rollout.vllm_async_server:vLLMHttpServer"
 REPLICA = "verl.workers.rollout.vllm_rollout.vllm_async_server:vLLMReplica"
 CLIENT = "verl.workers.rollout.llm_server:FullyAsyncLLMServerClient"
+MERGER = "verl.model_merger.fsdp_model_merger:FSDPModelMerger"
 ENGINE = "verl.checkpoint_engine.base:CheckpointEngine"
 
 
@@ -103,6 +104,11 @@ ENGINE = "verl.checkpoint_engine.base:CheckpointEngine"
         (f"{CLIENT}._release_server", "server_id request_id"),
         ("verl.workers.rollout.replica:RolloutReplicaRegistry.register", "name"),
         ("verl.workers.rollout.llm_server:LLMServerManager.get_client", "client_cls"),
+        ("verl.trainer.ppo.utils:create_rl_dataset", "data_paths data_config tokenizer processor is_train"),
+        ("verl.utils.dataset.rl_dataset:collate_fn", "data_list"),
+        (f"{MERGER}._load_and_merge_state_dicts", "world_size total_shards mesh_shape mesh_dim_names"),
+        (f"{MERGER}._merge_by_placement", "tensors placement"),
+        (f"{MERGER}.merge_and_save", ""),
         ("verl.plugin.platform:PlatformRegistry.register", "platform"),
         ("vllm.model_executor.layers.utils:dispatch_cpu_unquantized_gemm", "layer remove_weight"),
         ("vllm.sampling_params:SamplingParams.from_optional", "output_kind detokenize max_tokens logprobs"),
