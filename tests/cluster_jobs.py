@@ -105,7 +105,7 @@ class JobOn:
     def wait_attempt(self, number: int, seconds: float = PATIENCE_SECONDS) -> "JobOn":
         """Until this attempt trains."""
         return self.wait(
-            lambda: self.status().get("phase") == "Training" and self.status()["attempts"][-1]["number"] == number,
+            lambda: (status := self.status()).get("phase") == "Training" and status["attempts"][-1]["number"] == number,
             f"attempt {number} of {self.name} trains",
             seconds,
         )

@@ -1,6 +1,7 @@
 """Records as rows of the metadata store. Blocking: called from threads."""
 
 import hashlib
+import logging
 from collections.abc import Sequence
 
 from dapo_core.db import AlertRow, AttemptRow, EventRow, RejectedError, RunProgress, RunRow, open_reader, open_writer
@@ -16,6 +17,8 @@ from dapo_operator.records import (
     RunState,
 )
 
+logger = logging.getLogger(__name__)
+
 
 class Ledger:
     """One database, opened at its first use. Every method raises StoreError."""
@@ -27,10 +30,17 @@ class Ledger:
         """All runs in one read."""
         return self._reader.progress(run_ids, metrics, curves)
 
-    @staticmethod
-    def rejected(error: StoreError) -> bool:
-        """Whether the row itself is at fault, so that writing it again would not help."""
-        return isinstance(error, RejectedError)
+    def write_all(self, records: Sequence[tuple[str, Record]]) -> tuple[int, StoreError | None]:
+        """Write them in order. Answers how many are done with, and what stopped it; a record that the database does
+        not take is left out, since writing it again would not help."""
+        for count, (run_id, record) in enumerate(records):
+            try:
+                self.write(run_id, record)
+            except RejectedError as error:
+                logger.error("The metadata store does not take a record of %s: %s", run_id, error)
+            except StoreError as error:
+                return count, error
+        return len(records), None
 
     def write(self, run_id: str, record: Record) -> None:
         """Write one record."""

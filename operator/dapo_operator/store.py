@@ -3,10 +3,11 @@ records of them. A store that is down delays both and stops nothing."""
 
 import asyncio
 import contextlib
+import itertools
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from dapo_core.errors import StoreError
@@ -30,6 +31,7 @@ FIRST_ANSWER_SECONDS: Final = 5.0
 WRITE_RETRY_SECONDS: Final = 5.0
 # Beyond this many the oldest are dropped: statuses hold the same, and are recorded again at the next start.
 MAX_RECORDS: Final = 50_000
+BATCH: Final = 200
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,8 @@ class RunView:
 class _Watched:
     spec: DAPOJobSpec
     changed: Callable[[], None]
-    view: RunView = RunView()
+    view: RunView = field(default_factory=RunView)
+    judged: bool = False
 
 
 class Store:
@@ -75,8 +78,12 @@ class Store:
         """Read this run from now on, and call `changed` when it has moved."""
         known = self._runs.get(run_id)
         if known is None:
+            self._runs[run_id] = _Watched(spec, changed)
             self._poke.set()
-        self._runs[run_id] = _Watched(spec, changed, known.view if known else RunView())
+        elif known.spec.guards != spec.guards or known.spec.schedule != spec.schedule:
+            # Other guards see other things in the same curves.
+            known.spec, known.judged = spec, False
+            self._poke.set()
 
     def forget(self, run_id: str) -> None:
         """Read it no more."""
@@ -139,8 +146,9 @@ class Store:
         progress = progress_of(found, run.spec)
         newest = found.checkpoint
         checkpoint = CheckpointRef(step=newest.step, uri=newest.uri) if newest is not None else None
-        moved = run.view.progress is None or progress != run.view.progress
+        moved = progress != run.view.progress or not run.judged
         alerts = alerts_of(found, run.spec) if moved else run.view.alerts
+        run.judged = True
         view = RunView(progress, checkpoint, alerts, found.attempt, found.step)
         if view != run.view:
             self.record(run_id, _alert_news(run.view.alerts, alerts, self._now()))
@@ -160,17 +168,13 @@ class Store:
             await self._news.wait()
             self._news.clear()
             while self._records:
-                run_id, record = self._records[0]
-                try:
-                    await asyncio.to_thread(ledger.write, run_id, record)
-                except StoreError as error:
-                    if not ledger.rejected(error):
-                        logger.warning("The metadata store can not be written: %s", error)
-                        await asyncio.sleep(WRITE_RETRY_SECONDS)
-                        continue
-                    logger.error("The metadata store does not take a record of %s: %s", run_id, error)
-                if self._records and self._records[0] == (run_id, record):
+                batch = list(itertools.islice(self._records, BATCH))
+                written, error = await asyncio.to_thread(ledger.write_all, batch)
+                for _ in range(min(written, len(self._records))):
                     self._records.popleft()
+                if error is not None:
+                    logger.warning("The metadata store can not be written: %s", error)
+                    await asyncio.sleep(WRITE_RETRY_SECONDS)
 
 
 def _alert_news(old: Sequence[Alert], new: Sequence[Alert], now: float) -> list[Record]:

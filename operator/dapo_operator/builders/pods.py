@@ -47,7 +47,7 @@ def templates(job: DAPOJob, site: Site) -> tuple[dict[str, Any], list[Problem]]:
     for role, count in replicas(job.spec).items():
         template = _template(job.spec, role)
         found = refused(job.spec, role, template)
-        if not found and not _image(template, site):
+        if not found and count and not _image(template, site):
             field = f"spec.topology.{role}.podTemplate.spec.containers[{CONTAINER}].image"
             found = [Problem(field, f"{field} is missing, and this installation has no image of its own: name one.")]
         # A Colocated job's rollout template makes no pods, but a mistake in it would come to light with the next mode.

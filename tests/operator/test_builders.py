@@ -1,0 +1,164 @@
+"""The objects of a job: what every pod has, what a template may change, and what it may not."""
+
+from typing import Any
+
+import pytest
+from builders import job as job_with
+from planner_bench import SITE
+
+from dapo_core.naming import ROLES, Role
+from dapo_operator.builders.merge import merged
+from dapo_operator.builders.pods import pod, templates
+from dapo_operator.builders.site import Site
+from dapo_operator.builders.support import config_map, disruption_budget, network_policy
+
+SEPARATED = {"mode": "Separated", "rollout": {"replicas": 2}}
+
+
+def built(role: Role = "trainer", **groups: Any) -> dict[str, Any]:
+    return pod(job_with(**groups), "uid", "run", role, 3, 1, SITE)
+
+
+def container(made: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = next(each for each in made["spec"]["containers"] if each["name"] == "dapo")
+    return found
+
+
+def environment(made: dict[str, Any]) -> dict[str, str]:
+    return {each["name"]: each.get("value", "") for each in container(made)["env"]}
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_every_pod_is_restricted(role: Role) -> None:
+    made = built(role, topology=SEPARATED)
+    assert made["spec"]["securityContext"]["runAsNonRoot"] is True
+    assert made["spec"]["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    context = container(made)["securityContext"]
+    assert context["allowPrivilegeEscalation"] is False and context["capabilities"] == {"drop": ["ALL"]}
+    assert made["spec"]["automountServiceAccountToken"] is False
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_what_a_pod_program_finds(role: Role) -> None:
+    made = built(role, topology=SEPARATED)
+    variables = environment(made)
+    assert variables["DAPO_ROLE"] == role and variables["DAPO_ATTEMPT"] == "3" and variables["DAPO_INDEX"] == "1"
+    assert variables["DAPO_HEAD_ADDRESS"] == "first-head-3-0.first.default.svc:6379"
+    assert container(made)["command"] == ["python", "-m", "dapo_trainer.pod", role]
+    assert {each["mountPath"] for each in container(made)["volumeMounts"]} == {
+        "/etc/dapo",
+        "/var/lib/dapo",
+        "/tmp",
+        "/dev/shm",
+    }
+
+
+def test_gpus_are_asked_for_by_their_name() -> None:
+    topology = {"gpuResource": "amd.com/gpu", "trainer": {"gpusPerPod": 8}}
+    assert container(built(topology=topology))["resources"]["limits"]["amd.com/gpu"] == "8"
+    assert "amd.com/gpu" not in container(built("head", topology=topology))["resources"]["limits"]
+
+
+def test_claims_are_mounted_in_every_pod() -> None:
+    made = built("head", model={"source": "pvc://models/qwen"}, checkpoints={"uri": "pvc://out/run"})
+    mounts = {each["mountPath"] for each in container(made)["volumeMounts"]}
+    assert {"/pvc/models", "/pvc/out"} <= mounts
+
+
+def test_a_template_adds_and_changes() -> None:
+    template = {
+        "metadata": {"labels": {"team": "a"}, "annotations": {"note": "b"}},
+        "spec": {
+            "nodeSelector": {"gpu": "h100"},
+            "tolerations": [{"key": "spot", "operator": "Exists"}],
+            "containers": [
+                {"name": "dapo", "image": "own:1", "env": [{"name": "NCCL_DEBUG", "value": "INFO"}]},
+                {"name": "side", "image": "side:1"},
+            ],
+            "volumes": [{"name": "scratch", "emptyDir": {}}],
+        },
+    }
+    made = built(topology={"trainer": {"podTemplate": template}})
+    assert container(made)["image"] == "own:1"
+    assert environment(made)["NCCL_DEBUG"] == "INFO" and environment(made)["DAPO_ROLE"] == "trainer"
+    assert made["metadata"]["labels"]["team"] == "a" and made["metadata"]["labels"]["dapo.io/job"] == "first"
+    assert {each["name"] for each in made["spec"]["containers"]} == {"dapo", "side"}
+    assert "scratch" in {each["name"] for each in made["spec"]["volumes"]}
+    assert {"key": "spot", "operator": "Exists"} in made["spec"]["tolerations"]
+    assert any(each["key"] == "node.kubernetes.io/unreachable" for each in made["spec"]["tolerations"])
+
+
+@pytest.mark.parametrize(
+    ("template", "field"),
+    [
+        ({"spec": {"restartPolicy": "Always"}}, "spec.restartPolicy"),
+        ({"spec": {"hostname": "x"}}, "spec.hostname"),
+        ({"spec": {"activeDeadlineSeconds": 5}}, "spec.activeDeadlineSeconds"),
+        ({"spec": {"priorityClassName": "high"}}, "spec.priorityClassName"),
+        ({"spec": {"containers": [{"image": "x"}]}}, "spec.containers[0]"),
+        ({"spec": {"containers": [{"name": "dapo", "command": ["sh"]}]}}, "spec.containers[dapo].command"),
+        (
+            {"spec": {"containers": [{"name": "dapo", "env": [{"name": "DAPO_ROLE", "value": "x"}]}]}},
+            "spec.containers[dapo].env[DAPO_ROLE]",
+        ),
+        (
+            {"spec": {"containers": [{"name": "dapo", "resources": {"limits": {"nvidia.com/gpu": 1}}}]}},
+            "spec.containers[dapo].resources.limits[nvidia.com/gpu]",
+        ),
+        (
+            {"spec": {"containers": [{"name": "dapo", "volumeMounts": [{"name": "a", "mountPath": "/etc/dapo/"}]}]}},
+            "spec.containers[dapo].volumeMounts[/etc/dapo/]",
+        ),
+        ({"spec": {"volumes": [{"name": "dapo-shm"}]}}, "spec.volumes[dapo-shm]"),
+        ({"metadata": {"labels": {"dapo.io/job": "x"}}}, "metadata.labels[dapo.io/job]"),
+        ({"metadata": {"labels": {"a": 1}}}, "metadata.labels[a]"),
+        ({"metadata": {"ownerReferences": []}}, "metadata.ownerReferences"),
+        ({"specs": {}}, "specs"),
+        ({"spec": []}, "spec"),
+        ({"spec": {"containers": {}}}, "spec.containers"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_template_that_fights_is_told_the_field(template: dict[str, Any], field: str) -> None:
+    _, problems = templates(job_with(topology={"trainer": {"podTemplate": template}}), SITE)
+    assert f"spec.topology.trainer.podTemplate.{field}" in [problem.field for problem in problems]
+    assert all(problem.message.endswith(".") for problem in problems)
+
+
+def test_an_image_has_to_come_from_somewhere() -> None:
+    _, problems = templates(job_with(), Site())
+    assert [problem.field for problem in problems] == [
+        "spec.topology.head.podTemplate.spec.containers[dapo].image",
+        "spec.topology.trainer.podTemplate.spec.containers[dapo].image",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("base", "over", "whole"),
+    [
+        ({"a": 1}, {"b": 2}, {"a": 1, "b": 2}),
+        ({"a": {"b": 1, "c": 2}}, {"a": {"b": None}}, {"a": {"c": 2}}),
+        ({"args": ["a"]}, {"args": ["b"]}, {"args": ["b"]}),
+        (
+            {"env": [{"name": "A", "value": "1"}]},
+            {"env": [{"name": "A", "value": "2"}]},
+            {"env": [{"name": "A", "value": "2"}]},
+        ),
+        (
+            {"tolerations": [{"key": "a"}]},
+            {"tolerations": [{"key": "b"}]},
+            {"tolerations": [{"key": "a"}, {"key": "b"}]},
+        ),
+    ],
+    ids=["keys", "null removes", "lists are replaced", "by name", "tolerations are added"],
+)
+def test_merge(base: Any, over: Any, whole: Any) -> None:
+    assert merged(base, over) == whole
+
+
+def test_support() -> None:
+    job = job_with(topology=SEPARATED)
+    assert disruption_budget(job, "uid")["spec"]["minAvailable"] == 4
+    assert '"kind": "DAPOJob"' in config_map(job, "uid")["data"]["job.json"]
+    policy = network_policy("first", "team", "uid")["spec"]
+    assert policy["ingress"] == [{"from": [{"podSelector": policy["podSelector"]}]}]

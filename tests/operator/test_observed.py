@@ -1,0 +1,93 @@
+"""What is read from a pod."""
+
+from typing import Any
+
+import pytest
+
+from dapo_operator.observed import Pod, pod_of
+
+
+def read(status: dict[str, Any], spec: dict[str, Any] | None = None, **meta: Any) -> Pod:
+    labels = {"dapo.io/role": "trainer", "dapo.io/attempt": "2", "dapo.io/index": "7"}
+    pod = pod_of(
+        {"metadata": {"name": "p", "uid": "u", "labels": labels, **meta}, "spec": spec or {}, "status": status}
+    )
+    assert pod is not None
+    return pod
+
+
+def ended(code: int, message: str = "", reason: str = "Error") -> dict[str, Any]:
+    state = {"terminated": {"exitCode": code, "reason": reason, "message": message}}
+    return {"phase": "Failed", "containerStatuses": [{"name": "side"}, {"name": "dapo", "state": state}]}
+
+
+def waiting(reason: str) -> dict[str, Any]:
+    return {"waiting": {"reason": reason}}
+
+
+def test_who_it_is() -> None:
+    pod = read({"phase": "Running"}, {"nodeName": "a"})
+    assert (pod.role, pod.attempt, pod.index, pod.scheduled) == ("trainer", 2, 7, True)
+
+
+def test_a_pod_of_somebody_else_is_none() -> None:
+    assert pod_of({"metadata": {"name": "p", "labels": {"dapo.io/job": "x"}}}) is None
+
+
+def test_last_words() -> None:
+    pod = read(ended(11, '{"reason": "BadData", "message": "row 7", "step": 3}'))
+    assert pod.exit_code == 11 and pod.words is not None
+    assert (pod.words.reason, pod.words.message, pod.words.step) == ("BadData", "row 7", 3)
+
+
+def test_the_end_of_a_log_in_their_place() -> None:
+    pod = read(ended(1, "Traceback ...\nValueError: x"))
+    assert pod.words is not None and (pod.words.reason, pod.words.message[-13:]) == ("", "ValueError: x")
+
+
+def test_out_of_memory() -> None:
+    assert read(ended(137, reason="OOMKilled")).out_of_memory
+
+
+@pytest.mark.parametrize(
+    ("reason", "means"),
+    [
+        ("PreemptionByScheduler", "Preempted"),
+        ("EvictionByEvictionAPI", "Evicted"),
+        ("DeletionByTaintManager", "NodeLost"),
+        ("DeletionByPodGC", "NodeLost"),
+        ("TerminationByKubelet", "Evicted"),
+        ("SomethingNew", "Evicted"),
+    ],
+)
+def test_disruptions(reason: str, means: str) -> None:
+    assert read({"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": reason}]}).disruption == means
+
+
+def test_kueue_stops_a_pod() -> None:
+    condition = {"type": "TerminationTarget", "status": "True", "reason": "StoppedByKueue"}
+    assert read({"conditions": [condition]}).disruption == "Preempted"
+
+
+@pytest.mark.parametrize("reason", ["Evicted", "NodeLost", "Preempting"])
+def test_reasons_of_a_failed_pod(reason: str) -> None:
+    assert read({"phase": "Failed", "reason": reason}).disruption is not None
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        ({"containerStatuses": [{"name": "dapo", "state": waiting("ImagePullBackOff")}]}, "ImagePullBackOff"),
+        ({"initContainerStatuses": [{"name": "i", "state": waiting("ErrImagePull")}]}, "ErrImagePull"),
+        ({"conditions": [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes"}]}, "Unschedulable"),
+        ({"containerStatuses": [{"name": "dapo", "state": waiting("ContainerCreating")}]}, None),
+    ],
+    ids=["image", "init container", "no node", "ordinary"],
+)
+def test_troubles(status: dict[str, Any], reason: str | None) -> None:
+    assert read(status).trouble_reason == reason
+
+
+def test_a_deletion_and_until_when() -> None:
+    pod = read({"phase": "Running"}, deletionTimestamp="2026-11-21T08:00:30Z")
+    assert pod.deleting and pod.delete_by is not None and not pod.finished
