@@ -73,6 +73,7 @@ class Worker:
     _acceptable: bool = False
     _progress: Progress | None = None
     _progress_written: float = 0.0
+    _held_back: bool = False
     _recorded: DAPOJobStatus | None = None
     _read: tuple[str, DAPOJobStatus] | None = None
     _failures: int = 0
@@ -153,14 +154,15 @@ class Worker:
             self.raw = await self.around.executor.hold(job)
 
     async def _write(self, job: Job, plan: Plan, now: float) -> None:
-        """Write the status if it says anything new; progress alone may wait for its turn."""
+        """Write the status if it says anything new; progress and counts alone may wait for their turn."""
         old, new = self._written(), plan.status
-        self._progress = new.progress
+        self._progress, self._held_back = new.progress, False
         if dumped(old) == dumped(new) or plan.gone:
             self._record(job, plan, now, ())
             return
         only_progress = dumped(old.model_copy(update=_without(new))) == dumped(new)
-        if only_progress and now < self._progress_written + PROGRESS_SECONDS:
+        self._held_back = only_progress and now < self._progress_written + PROGRESS_SECONDS
+        if self._held_back:
             return
         self.raw = await self.around.executor.write_status(self.raw, new)
         if old.attempts and old.attempts[-1].number < new.attempts[-1].number:
@@ -195,7 +197,7 @@ class Worker:
             return 0.0
         resync = RESYNC_SECONDS * random.uniform(0.8, 1.2)
         due = self._progress_written + PROGRESS_SECONDS - now
-        if self._progress != self._written().progress and due > 0:
+        if self._held_back and due > 0:
             resync = min(resync, due)
         return resync if plan.wake_at is None else min(resync, max(0.05, plan.wake_at - self.around.now()))
 
@@ -283,4 +285,5 @@ def version_of(raw: Object) -> int:
 
 
 def _without(status: DAPOJobStatus) -> dict[str, object]:
-    return {"progress": status.progress, "checkpoint": status.checkpoint}
+    fields = {"progress", "checkpoint", "rollout_replicas"}
+    return {field: getattr(status, field) for field in fields}

@@ -162,9 +162,9 @@ def _accept(draft: Draft, attempt: Attempt) -> None:
 
 
 def _note_nodes(draft: Draft, attempt: Attempt) -> None:
-    """When the first pod had a node: from then on a partial gang keeps others out."""
-    pods = draft.pods
-    if attempt.scheduled_at is None and any(pod.scheduled for pod in pods):
+    """When the first pod of a gang that queued had a node: from then on a part of it keeps others out."""
+    pods, queues = draft.pods, draft.policy.gang.scheduler in _QUEUEING
+    if queues and attempt.scheduled_at is None and any(pod.scheduled for pod in pods):
         draft.change_attempt(scheduled_at=stamp(draft.now))
     if draft.policy.gang.scheduler == "kueue" and draft.job.managed_by is None and pods:
         if any(pod.gated for pod in pods):
