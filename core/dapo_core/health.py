@@ -174,6 +174,14 @@ WATCHES: Final[dict[GuardRule, Watch]] = {
         "{value:.0%} of generated groups teach something ({metric}), below {threshold:.0%} since step {since}: the "
         "prompts are too easy or too hard.",
     ),
+    "RolloutMismatch": Watch(
+        (metrics.MISMATCH,),
+        _plain,
+        False,
+        "Rollout and trainer differ by {value:.3g} in a token's mean probability ({metric}), more than {threshold:g} "
+        "since step {since}: the gradient is of another policy. Set importanceCorrection, or look for a dtype or "
+        "weights that only one of them has.",
+    ),
     "NonFinite": Watch(
         FINITE,
         _flags,

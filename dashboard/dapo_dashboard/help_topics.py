@@ -186,6 +186,7 @@ ALERTS: Final = (
     ("LengthExplosion", "More than a share of responses is cut at the length limit."),
     ("RewardCollapse", "Reward stays below the run's best mean by more than a threshold."),
     ("SamplingStarvation", "Too few of the generated groups are mixed."),
+    ("RolloutMismatch", "Rollout and trainer give the sampled tokens different probabilities."),
     ("NonFinite", "A loss, reward or gradient norm is NaN or infinite."),
 )
 """The rules that can be given as `guards` of a job, and what each watches."""

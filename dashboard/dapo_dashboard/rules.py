@@ -9,6 +9,7 @@ TOPIC: Final[Mapping[str, str]] = {
     "LengthExplosion": "truncated",
     "RewardCollapse": "reward",
     "SamplingStarvation": "groups",
+    "RolloutMismatch": "mismatch",
     "NonFinite": "gradient",
 }
 ADVICE: Final[Mapping[str, str]] = {
@@ -17,5 +18,6 @@ ADVICE: Final[Mapping[str, str]] = {
     "LengthExplosion": "Raise `batch.maxResponseTokens`, or begin the overlong penalty earlier.",
     "RewardCollapse": "Resume from an earlier checkpoint with a lower `optimizer.learningRate`.",
     "SamplingStarvation": "Give prompts that the policy solves sometimes: easier if all are wrong, else harder.",
+    "RolloutMismatch": "Set `algorithm.importanceCorrection`; look for a dtype that only rollout or trainer has.",
     "NonFinite": "Lower `optimizer.learningRate` or `optimizer.gradientClip`, and resume from the checkpoint before.",
 }

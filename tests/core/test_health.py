@@ -11,6 +11,7 @@ from dapo_core.health import Alert, evaluate, metrics_of
 from dapo_core.spec.guards import Guard
 
 ENTROPY, TRUNCATED, KEPT = "actor/entropy", "response_length/clip_ratio", "dapo/groups/mixed"
+MISMATCH = "training/rollout_probs_diff_mean"
 REWARD = "dapo/reward/generated"
 
 
@@ -55,6 +56,8 @@ CASES: dict[str, tuple[str, float, int, str, list[float], int | None]] = {
     ),
     "groups teach nothing": ("SamplingStarvation", 0.1, 2, KEPT, [0.5, 0.05, 0.0], 2),
     "groups teach": ("SamplingStarvation", 0.1, 2, KEPT, [0.5, 0.05, 0.2], None),
+    "rollout and trainer drift apart": ("RolloutMismatch", 0.1, 2, MISMATCH, [0.01, 0.2, 0.3], 2),
+    "rollout and trainer agree": ("RolloutMismatch", 0.1, 2, MISMATCH, [0.01, 0.2, 0.02], None),
     "all is finite": ("NonFinite", 0.0, 1, "actor/grad_norm", [1.0, 2.0], None),
     "NaN at once": ("NonFinite", 0.0, 1, "actor/grad_norm", [1.0, math.nan], 2),
     "infinity": ("NonFinite", 0.0, 1, "actor/pg_loss", [math.inf], 1),

@@ -8,7 +8,13 @@ from pydantic import Field
 from dapo_core.spec.base import SpecModel, filled
 
 GuardRule = Literal[
-    "EntropyCollapse", "EntropyExplosion", "LengthExplosion", "RewardCollapse", "SamplingStarvation", "NonFinite"
+    "EntropyCollapse",
+    "EntropyExplosion",
+    "LengthExplosion",
+    "RewardCollapse",
+    "SamplingStarvation",
+    "RolloutMismatch",
+    "NonFinite",
 ]
 GuardAction = Literal["Warn", "Suspend", "Fail"]
 
@@ -29,6 +35,9 @@ GUARD_DEFAULTS: Final[dict[GuardRule, GuardDefaults]] = {
     "LengthExplosion": GuardDefaults(0.5, 10, "share of responses cut off at the length limit; holds above it"),
     "RewardCollapse": GuardDefaults(0.5, 10, "reward units below the run's best mean of 10 steps; holds beyond it"),
     "SamplingStarvation": GuardDefaults(0.1, 5, "share of generated groups that are kept; holds below it"),
+    "RolloutMismatch": GuardDefaults(
+        0.1, 10, "mean difference of a token's probability between rollout and trainer; holds above it"
+    ),
     "NonFinite": GuardDefaults(
         0.0, 1, "non-finite losses, rewards or gradient norms of a step; holds above it", "Fail"
     ),

@@ -10,7 +10,7 @@ from pydantic.alias_generators import to_camel
 from dapo_core.naming import MAX_JOB_NAME, MAX_LABEL, NAME_PATTERN
 from dapo_core.spec.algorithm import Algorithm
 from dapo_core.spec.base import FreeObject, Items, SpecModel, filled
-from dapo_core.spec.guards import Guard
+from dapo_core.spec.guards import GUARD_DEFAULTS, Guard
 from dapo_core.spec.inputs import Data, Model, Reward
 from dapo_core.spec.operations import Checkpoints, RunPolicy, Stores
 from dapo_core.spec.presets import fill
@@ -48,7 +48,7 @@ class DAPOJobSpec(SpecModel):
     run_policy: RunPolicy = Field(default=RunPolicy(), description="Restarts, deadlines and scheduling.")
     guards: Items[Guard] = Field(
         default=(),
-        max_length=6,
+        max_length=len(GUARD_DEFAULTS),
         description="Health rules and what to do when they hold. Left out, every rule warns and NonFinite fails the "
         "job; an empty list watches nothing.",
     )
