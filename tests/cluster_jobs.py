@@ -24,7 +24,7 @@ BASE: dict[str, Any] = {
     "runPolicy": {"gracePeriodSeconds": 2, "backoffSeconds": 1},
 }
 BY_HAND = {"metadata": {"annotations": {"tests.dapo.io/start": "by-hand"}}}
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 120
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,7 @@ class Accounts:
     bucket: str
     database: str | None = None
     endpoint: str | None = None
+    root_user: str = ROOT_USER
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] = os.environ) -> "Accounts":
@@ -112,11 +113,13 @@ def make_users(accounts: Accounts, endpoint: str) -> None:
     url, password = urlsplit(endpoint), accounts.secret("minio-root-password")
     secure = url.scheme == "https"
     http = PoolManager(retries=False, timeout=10.0)
-    client = Minio(endpoint=url.netloc, access_key=ROOT_USER, secret_key=password, secure=secure, http_client=http)
+    client = Minio(
+        endpoint=url.netloc, access_key=accounts.root_user, secret_key=password, secure=secure, http_client=http
+    )
     if not client.bucket_exists(accounts.bucket):
         client.make_bucket(accounts.bucket)
     admin = MinioAdmin(
-        endpoint=url.netloc, credentials=StaticProvider(ROOT_USER, password), secure=secure, http_client=http
+        endpoint=url.netloc, credentials=StaticProvider(accounts.root_user, password), secure=secure, http_client=http
     )
     for namespace in accounts.namespaces:
         rights = policy(accounts.bucket, namespace, write=True)

@@ -92,6 +92,13 @@ def test_07_node_lost() -> None:
     assert bench.names == ["first-head-2-0", "first-trainer-2-0"]
 
 
+def test_07_a_driver_that_lost_a_lost_nodes_pod_is_not_counted() -> None:
+    bench = Bench().training().change(TRAINER, deleting=True, disruption="NodeLost", ready=False)
+    bench.finish(HEAD, 30, "DistributedFault", "An engine is gone.").settle()
+    assert bench.attempts[0] == (1, "NodeLost")
+    assert bench.status.restarts_counted == 0
+
+
 def test_08_the_heads_memory_ends_the_attempt() -> None:
     bench = Bench().training().finish(HEAD, 137, out_of_memory=True).settle()
     assert bench.attempts[0] == (1, "OOMKilled")

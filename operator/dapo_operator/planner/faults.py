@@ -33,7 +33,13 @@ def head_of(pods: Sequence[Pod]) -> Pod | None:
 def head_end(pods: Sequence[Pod]) -> Ending | None:
     """How the head ended, if it did."""
     head = head_of(pods)
-    return ending_of(head) if head is not None and head.finished else None
+    if head is None or not head.finished:
+        return None
+    if head.exit_code == ExitCode.DISTRIBUTED:
+        # It lost a pod that the cluster took: no fault of the job's.
+        taken = next((pod for pod in pods if pod.disruption is not None), head)
+        return ending_of(taken)
+    return ending_of(head)
 
 
 def worker_end(pods: Sequence[Pod], spec: DAPOJobSpec | None, started: bool) -> Ending | None:
