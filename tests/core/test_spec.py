@@ -124,7 +124,7 @@ def test_schedule_has_a_length() -> None:
 def test_guards_warn_by_default_and_only_non_finite_fails() -> None:
     guards = job().spec.guards
     assert [guard.rule for guard in guards if guard.action == "Fail"] == ["NonFinite"]
-    assert len(guards) == 6
+    assert len(guards) == 7
     assert job(guards=[]).spec.guards == ()
     (one,) = job(guards=[{"rule": "EntropyCollapse", "threshold": 0.01}]).spec.guards
     assert (one.threshold, one.for_steps, one.action) == (0.01, 10, "Warn")
