@@ -31,11 +31,21 @@ process_up() {
     local name
     for name in logs pids pki cni kubelet containerd volumes; do mkdir -p "$STATE/$name"; done
     mkdir -p $RUN
+    note_folders
     node_device
     write_configuration
     start_control_plane
     start_node
     cluster_objects
+}
+
+# Folders that kubelet and CNI make at fixed places: those that are not there yet are ours to remove.
+note_folders() {
+    [ ! -f "$STATE/made" ] || return 0
+    local folder
+    for folder in /var/lib/cni /var/lib/kubelet /var/log/containers; do
+        [ -e $folder ] || echo $folder
+    done >"$STATE/made"
 }
 
 tools() {

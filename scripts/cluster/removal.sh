@@ -12,7 +12,7 @@ process_down() {
     remove_cgroups
     rm -rf $RUN
     find /var/log/containers -maxdepth 1 -lname "$STATE/*" -delete 2>/dev/null || true
-    rmdir /var/log/containers /var/lib/kubelet/device-plugins /var/lib/kubelet 2>/dev/null || true
+    [ ! -f "$STATE/made" ] || xargs -r rm -rf <"$STATE/made"
 }
 
 stop() { # NAME: ask, then insist
@@ -66,8 +66,7 @@ remove_network() {
     done
     ip link delete $POD_BRIDGE 2>/dev/null || true
     ip link delete $NODE_BRIDGE 2>/dev/null || true
-    rm -rf /var/lib/cni/results/"$NETWORK"-* /var/lib/cni/cache/results/"$NETWORK"-*
-    rmdir -p --ignore-fail-on-non-empty /var/lib/cni/results 2>/dev/null || true
+    rm -rf /var/lib/cni/results/"$NETWORK"-*
     [ ! -f "$STATE/ip_forward" ] || cat "$STATE/ip_forward" >/proc/sys/net/ipv4/ip_forward
 }
 
