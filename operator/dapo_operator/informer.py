@@ -12,6 +12,8 @@ logger = logging.getLogger(__name__)
 
 BACKOFF_SECONDS: Final = 1.0
 BACKOFF_MAX_SECONDS: Final = 15.0
+# An API server that came back with less than it had does not say that a version is gone, so at last one lists anyway.
+LIST_AFTER: Final = 3
 Key = tuple[str, str]
 
 
@@ -45,37 +47,41 @@ class Informer:
     ) -> None:
         self._kube, self._resource, self._namespace = kube, resource, namespace
         self._labels, self._sink, self._metadata_only = labels, sink, metadata_only
+        self._version = ""
         self.synced = asyncio.Event()
 
     async def run(self) -> None:
         """List and watch for ever; whatever the API server answers, it is asked again."""
-        backoff = BACKOFF_SECONDS
-        version = ""
+        failures = 0
         while True:
             try:
-                if not version:
-                    items, version = await self._kube.list(
-                        self._resource, self._namespace, self._labels, self._metadata_only
-                    )
-                    self._sink.replace(items, self._namespace, version)
-                    self.synced.set()
-                version = await self._watch(version)
-                backoff = BACKOFF_SECONDS
+                if not self._version:
+                    await self._list()
+                await self._watch()
+                failures = 0
             except GoneError:
                 # What went by meanwhile is lost, deletions too: only a new list tells.
-                version = ""
+                self._version = ""
             except ApiError as error:
-                logger.warning("Watching %s: %s Again in %g s.", self._resource.plural, error.message, backoff)
-                version = ""
-                await asyncio.sleep(backoff)
-                backoff = min(backoff * 2, BACKOFF_MAX_SECONDS)
+                pause = min(BACKOFF_SECONDS * 2.0**failures, BACKOFF_MAX_SECONDS)
+                logger.warning("Watching %s: %s Again in %g s.", self._resource.plural, error.message, pause)
+                failures += 1
+                if failures >= LIST_AFTER:
+                    self._version = ""
+                await asyncio.sleep(pause)
 
-    async def _watch(self, version: str) -> str:
-        stream = self._kube.watch(self._resource, self._namespace, version, self._labels, self._metadata_only)
+    async def _list(self) -> None:
+        items, version = await self._kube.list(self._resource, self._namespace, self._labels, self._metadata_only)
+        self._sink.replace(items, self._namespace, version)
+        self._version = version
+        self.synced.set()
+
+    async def _watch(self) -> None:
+        """A stream that breaks goes on from where it was: what it missed, the next one tells."""
+        stream = self._kube.watch(self._resource, self._namespace, self._version, self._labels, self._metadata_only)
         async for kind, raw in stream:
-            version = raw["metadata"]["resourceVersion"]
             if kind == "DELETED":
                 self._sink.drop(raw)
             elif kind != "BOOKMARK":
                 self._sink.put(raw)
-        return version
+            self._version = raw["metadata"]["resourceVersion"]
