@@ -27,7 +27,9 @@ def _slots(gpus_per_pod: int) -> int:
 def _data(spec: DAPOJobSpec, paths: Paths) -> Overrides:
     return {
         "data.train_files": list(paths.train),
-        "data.val_files": list(paths.validation),
+        # verl opens a validation set even when it never validates: one row of what there is.
+        "data.val_files": list(paths.validation or paths.train),
+        "data.val_max_samples": -1 if paths.validation else 1,
         "data.train_batch_size": spec.batch.prompts,
         "data.max_prompt_length": spec.data.max_prompt_tokens,
         "data.max_response_length": spec.batch.max_response_tokens,
