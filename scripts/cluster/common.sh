@@ -1,4 +1,5 @@
 # Sourced by cluster.sh and images.sh: words to the user, Debian packages, waiting.
+# shellcheck shell=bash disable=SC2034,SC2154
 
 say() { printf '%s: %s\n' "$(basename "$0" .sh)" "$*" >&2; }
 fail() { say "$@"; exit 1; }
@@ -10,8 +11,9 @@ debian() {
         command -v "${pair%%=*}" >/dev/null || missing+=("${pair#*=}")
     done
     [ ${#missing[@]} -gt 0 ] || return 0
-    [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null ||
+    if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
         fail "missing here: ${missing[*]}; ask the machine's administrator for \`apt-get install ${missing[*]}\`"
+    fi
     say "installing the Debian packages ${missing[*]}"
     # Packaged daemons must not start by themselves: what runs here is started by these scripts.
     export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1

@@ -1,4 +1,5 @@
 # Sourced by process.sh: certificates, kubeconfigs and the configuration file of each process.
+# shellcheck shell=bash disable=SC2034,SC2154
 
 write_configuration() {
     [ -f "$STATE/pki/tokens.csv" ] || certificates
@@ -17,7 +18,7 @@ signed() { # NAME SUBJECT EXTENSIONS
 }
 
 certificates() (
-    cd "$STATE/pki"
+    cd "$STATE/pki" || exit
     umask 077
     openssl req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.crt -subj /CN=dapo-cluster -days 365 2>/dev/null
     openssl genrsa -out accounts.key 2048 2>/dev/null

@@ -1,4 +1,5 @@
 # Sourced by cluster.sh: the two kinds of cluster that somebody else runs.
+# shellcheck shell=bash disable=SC2034,SC2154
 
 existing_up() {
     [ -n "${KUBECONFIG:-}" ] || fail "DAPO_CLUSTER=existing needs KUBECONFIG"

@@ -1,4 +1,5 @@
 # Sourced by cluster.sh: a single-node Kubernetes from processes, for Linux machines without Docker.
+# shellcheck shell=bash disable=SC2034,SC2154
 #
 # What is special about such machines, and what is done about it:
 #   no dummy device, and kubelet refuses a loopback address   a bridge without ports carries the node's address

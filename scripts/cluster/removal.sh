@@ -1,4 +1,5 @@
 # Sourced by process.sh: `down` takes away all that the cluster put on the machine, also after a half-way `up`.
+# shellcheck shell=bash disable=SC2034,SC2154
 
 process_down() {
     [ "$(id -u)" = 0 ] || fail "the cluster runs as root: use sudo"

@@ -1,4 +1,5 @@
 # Sourced by images.sh: the image that the others start from.
+# shellcheck shell=bash disable=SC2034,SC2154
 
 readonly PUBLIC_BASE=python:3.11-slim-bookworm
 readonly OWN_BASE=localhost/dapo-base:bookworm-1

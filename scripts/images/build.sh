@@ -1,4 +1,5 @@
 # Sourced by images.sh: builders, secrets, and what each image is built from.
+# shellcheck shell=bash disable=SC2034,SC2154
 
 PREFIX=${DAPO_PREFIX:-localhost/dapo-}
 VERSION=$(sed -n '/^version = /{s/^version = "\(.*\)"/\1/p;q}' pyproject.toml)
@@ -20,8 +21,8 @@ find_builder() {
 have_image() { "${BUILDER[@]}" inspect --type image "$1" >/dev/null 2>&1; }
 
 write_secrets() {
-    mkdir -p -m 700 "$HOME_FOLDER/secrets"
-    # shellcheck disable=SC2046
+    mkdir -p "$HOME_FOLDER/secrets"
+    chmod 700 "$HOME_FOLDER/secrets"
     export -p | grep -E '^declare -x (PIP|UV)_[A-Z_]*(INDEX|INDEXES|TRUSTED_HOST|TIMEOUT|LINKS|INSECURE)[A-Z_]*=' \
         >"$HOME_FOLDER/secrets/indexes" || true
     local authorities=${SSL_CERT_FILE:-${PIP_CERT:-/etc/ssl/certs/ca-certificates.crt}}
