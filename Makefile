@@ -78,4 +78,5 @@ e2e: setup cluster ## the whole story on that cluster: install, train, break, up
 	$(BIN)/python -m pytest tests/e2e --durations=0 -x $(ARGS)
 
 clean: ## remove what was installed and made; runs/ stays
+	@[ ! -d .dapo/cluster ] || scripts/cluster.sh down
 	rm -rf .dapo build *.egg-info .hypothesis .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -14,6 +14,9 @@ find_builder() {
     debian buildah=buildah
     # crun and user namespaces are for rootless builds; as root a chroot is all that a RUN line needs.
     export BUILDAH_ISOLATION=chroot
+    # Its caches too: nothing of a build is left when .dapo is removed.
+    export TMPDIR=$HOME_FOLDER/tmp
+    mkdir -p "$TMPDIR"
     KIND_OF_BUILDER=buildah TRANSPORT=docker://
     BUILDER=(buildah --root "$HOME_FOLDER/storage" --runroot "/run/dapo-images" --storage-driver overlay)
 }
