@@ -24,7 +24,7 @@ export HYPOTHESIS_STORAGE_DIRECTORY := $(CURDIR)/.dapo/hypothesis
 all: lint test ## lint and test; what bare `make` does
 
 help: ## what can be made
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1	\2/' | expand -t 18
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1	\2/' | expand -t 24
 
 setup: ## the environment .dapo/venv; every other target does this by itself
 	@scripts/setup.sh
@@ -64,7 +64,7 @@ lock: ## the locked requirement files; UPGRADE=1 moves to the newest versions
 	$(COMPILE) --extra gpu -o requirements/gpu.txt
 	$(COMPILE) --extra bench -o requirements/bench.txt
 
-cluster: ## a Kubernetes to try things on: kind where Docker is, else processes; DAPO_CLUSTER=existing takes $$KUBECONFIG
+cluster: ## a Kubernetes to try things on: kind where Docker is, else processes; DAPO_CLUSTER=existing for the one of KUBECONFIG
 	@scripts/cluster.sh up
 
 images: ## the platform's images, by docker or buildah
