@@ -66,7 +66,7 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show one run: progress, attempts, checkpoints and events."""
-    from dapo_core.evaluation_table import evaluations_table
+    from dapo_core.evaluation_list import evaluations_list
     from dapo_core.run_page import load, page
 
     reader, console = _reader(home, metadata), Console()
@@ -75,7 +75,7 @@ def show(
         if as_json:
             _print_json([asdict(row) for row in found])
         else:
-            console.print(evaluations_table(found))
+            console.print(evaluations_list(found))
         return
     record = load(reader, find_run(reader, run), events)
     if as_json:

@@ -12,7 +12,7 @@ from rich.text import Text
 from dapo_core.db import AttemptRow, CheckpointRow, CurvePoint, EventRow, MetadataReader, RunRow
 from dapo_core.db.evaluations import EvaluationRow
 from dapo_core.errors import StoreError
-from dapo_core.evaluation_table import evaluations_table
+from dapo_core.evaluation_list import evaluations_list
 from dapo_core.resume import pick
 from dapo_core.run_tables import ACCURACY, ENTROPY, LENGTH, REWARD, progress
 from dapo_core.run_words import ago, moment, number, size, span, state_style
@@ -66,7 +66,7 @@ def page(record: RunRecord, now: float, width: int = 100) -> Iterator[Renderable
     parts: list[tuple[str, RenderableType | None]] = [
         ("Curves", _curves(record, max(10, min(60, width - 60)))),
         ("Validation", _validation(record)),
-        ("Evaluations", evaluations_table(record.evaluations) if record.evaluations else None),
+        ("Evaluations", evaluations_list(record.evaluations) if record.evaluations else None),
         ("Attempts", _attempts(record, now)),
         ("Checkpoints", _checkpoints(record)),
         ("Events", _events(record)),

@@ -233,7 +233,7 @@ def test_a_model_is_nobodys(evaluate: Evaluate, home: Path) -> None:
     (row,) = json.loads(result.stdout)
     assert (row["run_id"], row["step"], row["subject"]) == (None, None, (home / "model").as_uri())
     assert [sample.response for sample in read_samples(FolderStore(home), "said.parquet")] == ["Answer: 2"]
-    assert "mean@k" in CliRunner().invoke(app, ["show", str(home / "model"), "--home", str(home)]).output
+    assert "mean@2" in CliRunner().invoke(app, ["show", str(home / "model"), "--home", str(home)]).output
     (work,) = (home / "evaluations").glob("*/attempt-1")
     assert not (work / "model").exists(), "what was fetched is gone"
 

@@ -32,20 +32,20 @@ def interval(estimate: Estimate) -> str:
 def _figures(summary: Summary) -> Table:
     k = summary.samples
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("", "value", "95% interval over prompts", ""):
+    for heading in ("", "value", "95% interval over prompts"):
         table.add_column(heading, justify="right" if heading == "value" else "left")
     error = summary.sampling_error
-    note = "" if error is None else f"± {percent(error)} from sampling alone (standard error)"
-    table.add_row(f"mean@{k}", percent(summary.mean.value), interval(summary.mean), note)
+    note = "" if error is None else f"; ± {percent(error)} from sampling alone"
+    table.add_row(f"mean@{k}", percent(summary.mean.value), f"{interval(summary.mean)}{note}")
     for draws, estimate in summary.pass_at.items():
         if draws > 1:
-            table.add_row(f"pass@{draws}", percent(estimate.value), interval(estimate), "")
-    table.add_row(f"maj@{k}", percent(summary.majority.value), interval(summary.majority), "")
+            table.add_row(f"pass@{draws}", percent(estimate.value), interval(estimate))
+    table.add_row(f"maj@{k}", percent(summary.majority.value), interval(summary.majority))
     lengths = summary.lengths
     spread = f"median {lengths.median:.0f}, 95th percentile {lengths.p95:.0f}, longest {lengths.longest}"
-    table.add_row("length", f"{lengths.mean:.1f}", f"tokens; {spread}", "")
-    table.add_row("cut off", percent(summary.truncated), "at the limit of tokens", "")
-    table.add_row("no answer", percent(summary.unstated), _failed(summary.failures), "")
+    table.add_row("length", f"{lengths.mean:.1f}", f"tokens; {spread}")
+    table.add_row("cut off", percent(summary.truncated), "at the limit of tokens")
+    table.add_row("no answer", percent(summary.unstated), _failed(summary.failures))
     return table
 
 
