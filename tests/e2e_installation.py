@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import yaml
 from servers.ports import free_port
 from servers.tools import tool
 
@@ -18,6 +19,8 @@ ROOT: Final = Path(__file__).parents[1]
 RELEASE, NAMESPACE = "dapo", "dapo"
 TEAM, OTHER_TEAM = "dapo-demo", "team-b"
 JOB: Final = "arithmetic-cluster"
+# More than the example's: all the faults have to find it training.
+STEPS: Final = 120
 # What the machine's load makes of seconds; nothing here measures speed.
 PATIENCE: Final = float(os.environ.get("DAPO_E2E_PATIENCE", "1"))
 VALUES: Final[dict[str, Any]] = {
@@ -47,6 +50,12 @@ class Installation:
         """Install or upgrade, and wait until everything is ready."""
         flags = ["--install", "--create-namespace", "--wait", f"--timeout={1200 * PATIENCE:.0f}s"]
         return self.helm("upgrade", RELEASE, str(ROOT / "charts" / "dapo"), *flags, values={**VALUES, **changes})
+
+    def submit(self) -> None:
+        """Apply the example."""
+        job = yaml.safe_load((ROOT / "examples" / f"{JOB}.yaml").read_text())
+        job["spec"]["schedule"]["steps"] = STEPS
+        self.kubectl("--namespace", TEAM, "apply", "--filename", "-", given=json.dumps(job))
 
     def get(self, kind: str, name: str = "", namespace: str = TEAM, labels: str = "") -> Object:
         selector = [f"--selector={labels}"] if labels else []

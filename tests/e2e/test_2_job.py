@@ -4,7 +4,7 @@ import os
 import re
 
 import pytest
-from e2e_installation import JOB, ROOT, TEAM, Installation
+from e2e_installation import JOB, TEAM, Installation
 from playwright.sync_api import sync_playwright
 
 from dapo_core.db import open_reader
@@ -14,7 +14,7 @@ from dapo_core.objectstore import open_store
 @pytest.fixture(scope="module")
 def training(platform: Installation) -> Installation:
     """The job, past its first checkpoint."""
-    platform.kubectl("--namespace", TEAM, "apply", "--filename", str(ROOT / "examples" / f"{JOB}.yaml"))
+    platform.submit()
     platform.wait("four pods", lambda: len(platform.pods()) == 4, 60)
     platform.wait("a committed checkpoint", lambda: (platform.status().get("checkpoint") or {}).get("step"), 900)
     return platform

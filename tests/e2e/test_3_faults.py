@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from e2e_installation import JOB, NAMESPACE, TEAM, Installation
+from e2e_installation import JOB, NAMESPACE, STEPS, TEAM, Installation
 
 from dapo_core.db import open_reader
 
@@ -75,7 +75,7 @@ def test_it_ends_with_a_whole_record(platform: Installation) -> None:
     with platform.stores() as secret:
         reader = open_reader(secret["DAPO_METADATA_URL"])
         for metric in ("critic/score/mean", "response_length/mean", "actor/entropy"):
-            assert [point.step for point in reader.curve(run, metric)] == list(range(1, 61)), metric
+            assert [point.step for point in reader.curve(run, metric)] == list(range(1, STEPS + 1)), metric
         accuracy = [point.value for point in reader.curve(run, "val-core/arithmetic/acc/mean@8")]
         attempts = reader.attempts(run)
     assert accuracy[-1] is not None and accuracy[0] is not None and accuracy[-1] > accuracy[0] + 0.2, accuracy

@@ -1,12 +1,12 @@
 """A changed image while a job runs, back again, and away."""
 
-from e2e_installation import JOB, NAMESPACE, RELEASE, ROOT, TEAM, Installation
+from e2e_installation import JOB, NAMESPACE, RELEASE, TEAM, Installation
 
 
 def test_upgrade_and_rollback_leave_a_running_job_alone(platform: Installation) -> None:
     platform.kubectl("--namespace", TEAM, "delete", "dapojob", JOB, "--ignore-not-found", "--timeout=180s", seconds=200)
     platform.wait("nothing left of the job", lambda: not platform.pods(), 120)
-    platform.kubectl("--namespace", TEAM, "apply", "--filename", str(ROOT / "examples" / f"{JOB}.yaml"))
+    platform.submit()
     platform.wait("a step", platform.step, 900)
     before = {name: pod["metadata"]["uid"] for name, pod in platform.pods().items()}
     platform.install(operator={"env": [{"name": "DAPO_CHANGED", "value": "1"}]})
