@@ -10,7 +10,7 @@ from subjects import Subject
 
 
 class Observer:
-    """Two threads, one watching pods (metadata only) and one the jobs. Times are Unix seconds at arrival."""
+    """Two threads, one watching pods (metadata only) and one the jobs. Times are `time.monotonic` at arrival."""
 
     def __init__(self, api: KubernetesApi, subject: Subject) -> None:
         self._api, self._subject = api, subject
@@ -37,10 +37,10 @@ class Observer:
             if owner is None:
                 continue
             if event["type"] == "ADDED" and meta["uid"] not in self.pods[meta["namespace"], owner]:
-                self.pods[meta["namespace"], owner][meta["uid"]] = time.time()
+                self.pods[meta["namespace"], owner][meta["uid"]] = time.monotonic()
                 self.alive += 1
             elif event["type"] == "DELETED" and meta["uid"] not in self.gone:
-                self.gone[meta["uid"]] = time.time()
+                self.gone[meta["uid"]] = time.monotonic()
                 self.alive -= 1
 
     def _watch_jobs(self) -> None:
@@ -52,7 +52,7 @@ class Observer:
             elif not self._subject.ready(event["object"]):
                 self.ready.pop(key, None)
             else:
-                self.ready.setdefault(key, time.time())
+                self.ready.setdefault(key, time.monotonic())
 
     def _events(self, path: str, metadata_only: bool = False) -> "object":
         version = self._api.get(path, limit=1)["metadata"]["resourceVersion"]

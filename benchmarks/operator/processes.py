@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import psutil
@@ -66,10 +67,10 @@ def spent(before: dict[str, float], after: dict[str, float]) -> dict[str, float]
     return {name: after[name] - before.get(name, 0.0) for name in after}
 
 
-def wait_until(holds: "object", what: str, seconds: float) -> float:
+def wait_until(holds: Callable[[], bool], what: str, seconds: float) -> float:
     """Poll until `holds()`; answers the seconds it took."""
     begun = time.monotonic()
-    while not holds():  # type: ignore[operator]
+    while not holds():
         if time.monotonic() - begun > seconds:
             raise TimeoutError(f"not within {seconds:g} s: {what}")
         time.sleep(0.1)

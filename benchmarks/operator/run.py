@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,22 @@ def main() -> None:
     show(found)
     if options.json:
         options.json.write_text(json.dumps(found, indent=2) + "\n")
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Durations are of the clock that never steps; the audit log has the other one's times."""
+
+    wall: float
+    steady: float
+
+    @classmethod
+    def now(cls) -> "Moment":
+        return cls(time.time(), time.monotonic())
+
+    def seconds(self) -> float:
+        """Since then."""
+        return time.monotonic() - self.steady
 
 
 class Run:
@@ -137,23 +154,23 @@ class Run:
     def create(self) -> Figures:
         """All jobs at once."""
         self.say(f"creating {len(self.jobs)} jobs")
-        rest, before, begun = self.meter.memory(self.subject.name), self.meter.all_cpu(), time.time()
+        rest, before, begun = self.meter.memory(self.subject.name), self.meter.all_cpu(), Moment.now()
         profiler = self.profiler()
         with ThreadPoolExecutor(8) as pool:
             posted = dict(zip(self.jobs, pool.map(self.post, self.jobs), strict=True))
         wanted = len(self.jobs) * PODS_PER_JOB
         limit = self.options.limit
         self.operator.wait_until(lambda: self.observer.alive >= wanted, limit)
-        pods = time.time() - begun
+        pods = begun.seconds()
         self.say(f"all pods exist after {pods:.1f} s")
         wait_until(lambda: len(self.observer.ready) >= len(self.jobs), "all jobs are ready", limit)
-        ready = time.time() - begun
+        ready = begun.seconds()
         self.say(f"all jobs are ready after {ready:.1f} s")
         wait_until(lambda: self.audit.quiet_for() > QUIET_SECONDS, "the operator is quiet", limit)
         cpu = spent(before, self.meter.all_cpu())
         if profiler:
             os.kill(profiler.pid, signal.SIGINT)  # it writes its record then
-        requests = self.audit.since(begun)
+        requests = self.audit.since(begun.wall)
         last = [max(self.observer.pods[key].values()) - posted[key] for key in self.jobs]
         spread = [max(at.values()) - min(at.values()) for at in self.observer.pods.values()]
         return {
@@ -170,34 +187,34 @@ class Run:
 
     def post(self, key: tuple[str, str]) -> float:
         """Create one job; answers when."""
-        at = time.time()
+        at = time.monotonic()
         self.cluster.api.create(self.subject.path(key[0]), self.subject.make(key[1]))
         return at
 
     def idle(self) -> Figures:
         """Nothing happens."""
         self.say(f"idle for {self.options.idle:g} s")
-        before, begun = self.meter.all_cpu(), time.time()
+        before, begun = self.meter.all_cpu(), Moment.now()
         time.sleep(self.options.idle)
-        minutes = (time.time() - begun) / 60
+        minutes = begun.seconds() / 60
         cpu = {name: seconds / minutes for name, seconds in spent(before, self.meter.all_cpu()).items()}
-        requests = by_verb(self.audit.since(begun))
+        requests = by_verb(self.audit.since(begun.wall))
         return {"idle_cpu_s_per_minute": cpu, "idle_requests": dict(requests), "idle_s": self.options.idle}
 
     def churn(self) -> Figures:
         """Pods deleted two a second: seconds until the operator's first write about it, and until the job is ready."""
         keys = self.jobs[:: max(1, len(self.jobs) // self.options.deletes)][: self.options.deletes]
         self.say(f"deleting a pod of {len(keys)} jobs")
-        before, begun = self.meter.all_cpu(), time.time()
+        before, begun = self.meter.all_cpu(), Moment.now()
         deleted = {}
         for key in keys:
             deleted[key] = self.delete_a_pod(key)
             time.sleep(0.5)
-        wait_until(lambda: self.whole(keys, begun), "the deleted pods are replaced", self.options.limit)
+        wait_until(lambda: self.whole(keys, begun.steady), "the deleted pods are replaced", self.options.limit)
         wait_until(lambda: self.audit.quiet_for() > QUIET_SECONDS, "the operator is quiet", self.options.limit)
-        requests = self.audit.since(begun)
-        acted = [self.first_write(key, at) - at for key, at in deleted.items()]
-        whole = [self.last_pod(key) - at for key, at in deleted.items()]
+        requests = self.audit.since(begun.wall)
+        acted = [self.first_write(key, at.wall) - at.wall for key, at in deleted.items()]
+        whole = [self.last_pod(key) - at.steady for key, at in deleted.items()]
         return {
             "delete_to_action_s": percentiles(acted),
             "delete_to_whole_s": percentiles(whole),
@@ -206,11 +223,11 @@ class Run:
             "churn_cpu_s": spent(before, self.meter.all_cpu())[self.subject.name],
         }
 
-    def delete_a_pod(self, key: tuple[str, str]) -> float:
+    def delete_a_pod(self, key: tuple[str, str]) -> Moment:
         """The job's last pod; answers when."""
         path = f"/api/v1/namespaces/{key[0]}/pods"
         (*_, pod) = self.cluster.api.items(path, labelSelector=f"{self.subject.owner_label}={key[1]}")
-        at = time.time()
+        at = Moment.now()
         self.cluster.api.delete(f"{path}/{pod['metadata']['name']}")
         return at
 
@@ -242,15 +259,15 @@ class Run:
         self.say("kill -9, and the start")
         self.operator.kill()
         self.delete_a_pod(key)
-        before, begun = self.meter.all_cpu(), time.time()
+        before, begun = self.meter.all_cpu(), Moment.now()
         self.operator.start()
         self.meter.watch(self.subject.name, self.operator.pid)
-        wait_until(lambda: self.whole([key], begun), "the deleted pod is replaced", self.options.limit)
-        acted = self.first_write(key, begun) - begun
+        wait_until(lambda: self.whole([key], begun.steady), "the deleted pod is replaced", self.options.limit)
+        acted = self.first_write(key, begun.wall) - begun.wall
         wait_until(lambda: self.audit.quiet_for() > QUIET_SECONDS, "the operator is quiet", self.options.limit)
         return {
             "restart_to_acting_s": acted,
-            "restart_requests": dict(by_verb(self.audit.since(begun)).most_common()),
+            "restart_requests": dict(by_verb(self.audit.since(begun.wall)).most_common()),
             "restart_cpu_s": self.meter.cpu(self.subject.name) - before[self.subject.name],
             "restart_memory_mib": self.meter.memory(self.subject.name),
         }

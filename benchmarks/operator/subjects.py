@@ -45,6 +45,7 @@ def ours(telemetry_port: int, rate: float) -> Subject:
             "DAPO_TRAINER_IMAGE": "trainer:bench",
             "DAPO_TELEMETRY_PORT": str(telemetry_port),
             "DAPO_LEASE_NAMESPACE": "kube-system",
+            "DAPO_IDENTITY": "the-pod",  # as in the chart: a container started again in its pod holds its lease still
             "DAPO_REQUESTS_PER_SECOND": str(rate),
             "DAPO_REQUESTS_BURST": str(int(2 * rate)),
         },

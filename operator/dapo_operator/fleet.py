@@ -68,6 +68,7 @@ class Fleet:
 
     def seen(self, kind: str | None, raw: Object) -> None:
         """News of a DAPOJob from Kopf's watch; `kind` is None for what its list had."""
+        raw["metadata"].pop("managedFields", None)  # half of what a job would weigh in memory
         key = (raw["metadata"]["namespace"], raw["metadata"]["name"])
         if kind == "DELETED":
             self._forget(key, raw["metadata"]["uid"])

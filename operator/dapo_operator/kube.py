@@ -181,6 +181,8 @@ class Kube:
                 if answer.status >= 400:
                     raise await _error(answer)
                 found: Object = json.loads(await answer.read())
+                # Who wrote which field is half of an object, and of no use here.
+                found.get("metadata", {}).pop("managedFields", None)
                 return found
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             text = str(error) or type(error).__name__
