@@ -161,7 +161,9 @@ class Worker:
             self._record(job, plan, now, ())
             return
         only_progress = dumped(old.model_copy(update=_without(new))) == dumped(new)
-        self._held_back = only_progress and now < self._progress_written + PROGRESS_SECONDS
+        # The first step is news; those after it are in the metadata store for whoever can not wait.
+        first_step = _step(old) is None and _step(new) is not None
+        self._held_back = only_progress and not first_step and now < self._progress_written + PROGRESS_SECONDS
         if self._held_back:
             return
         self.raw = await self.around.executor.write_status(self.raw, new)
@@ -287,3 +289,7 @@ def version_of(raw: Object) -> int:
 def _without(status: DAPOJobStatus) -> dict[str, object]:
     fields = {"progress", "checkpoint", "rollout_replicas"}
     return {field: getattr(status, field) for field in fields}
+
+
+def _step(status: DAPOJobStatus) -> int | None:
+    return status.progress.step if status.progress is not None else None

@@ -29,7 +29,7 @@ def test_quota(kubernetes: Kubernetes, shared: Path) -> None:
         job.submit()
         refused = job.wait_reason("PodsReady", "QuotaExceeded")
         assert "exceeded quota: few" in refused["message"]
-        assert "QuotaExceeded" in job.events()
+        job.wait(lambda: "QuotaExceeded" in job.events(), "its event")
         kubernetes.api.patch(f"{path}/few", {"spec": {"hard": {"pods": "9"}}})
         job.wait_phase("Training")
         assert job.status()["attempts"][-1]["number"] == 1, "the pods that were there are kept"
@@ -104,7 +104,7 @@ def _install_volcano(kubernetes: Kubernetes) -> None:
     kubernetes.wait_until(
         lambda: any(
             each["type"] == "Established" and each["status"] == "True"
-            for each in kubernetes.api.get(path).get("status", {}).get("conditions", ())
+            for each in kubernetes.api.get(path).get("status", {}).get("conditions") or ()
         ),
         "PodGroups are served",
     )
