@@ -215,6 +215,8 @@ def _ray(spec: DAPOJobSpec, placement: Placement) -> Overrides:
     if spec.topology.mode == "Separated":
         slots += spec.topology.rollout.replicas * _slots(spec.topology.rollout.gpus_per_pod)
     return {
+        # Else Ray would join whatever cluster somebody has started on this machine.
+        "ray_kwargs.ray_init.address": "local",
         "ray_kwargs.ray_init.include_dashboard": False,
         # Logical: Ray would otherwise refuse actors that wait on one another. The threads of each are bounded apart.
         "ray_kwargs.ray_init.num_cpus": 32,
