@@ -1,9 +1,12 @@
-"""What the metrics path costs: a spool append within training, and points a second into SQLite.
+"""What the metrics path costs: a spool append within training, and points a second into the store.
 
     python benchmarks/ingest.py [--steps 2000] [--metrics 60] [--json FILE]
+    python benchmarks/ingest.py --postgres [--steps 2000] [--millions 5] [--json FILE]
 
-Ratios are of one run on one machine. The numbers that matter: an append's p99 (a step waits for it) and the points a
-second of the sender's path against one row a commit, which is how a tracker without a spool writes.
+The first: an append's p99 (a step waits for it), and the sender's path into SQLite against one row a commit, which is
+how a tracker without a spool writes. The second: a Postgres of its own with its default durability, and a writer login
+under row-level security; one step's batch, the sender's path, all of it sent again, and how both change while the
+table of points grows to so many millions. Ratios are of one run on one machine.
 """
 
 import argparse
@@ -11,6 +14,7 @@ import json
 import os
 import platform
 import sqlite3
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -18,30 +22,44 @@ from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 
-from dapo_core.db import Point, open_reader, open_writer, upgrade
-from dapo_trainer.records import batch_of
-from dapo_trainer.sender import BATCH, drain
-from dapo_trainer.spool import Spool, read_records
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from servers.postgres import PostgresServer  # noqa: E402
+
+from dapo_core.db import Point, RunRow, check, open_reader, open_writer, roles, upgrade  # noqa: E402
+from dapo_trainer.records import batch_of  # noqa: E402
+from dapo_trainer.sender import BATCH, drain  # noqa: E402
+from dapo_trainer.spool import Spool, read_records  # noqa: E402
 
 COMMITS = 500  # enough for a rate of single commits, which would take minutes for all points
+RUN_STEPS = 2000  # a run's steps where the table grows
+SETTINGS = {"shared_buffers": "512MB", "max_wal_size": "4GB"}
+
+Figures = dict[str, float | str]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=2000, help="steps of the run")
     parser.add_argument("--metrics", type=int, default=60, help="metrics a step")
+    parser.add_argument("--postgres", action="store_true", help="into Postgres instead of SQLite")
+    parser.add_argument("--millions", type=float, default=5, help="with --postgres: grow the table to so many points")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        figures = measure(Path(folder), options.steps, options.metrics)
+        if options.postgres:
+            figures = measure_postgres(Path(folder), options.steps, options.metrics, options.millions)
+        else:
+            figures = measure_sqlite(Path(folder), options.steps, options.metrics)
     for name, value in figures.items():
         print(f"{name:<58}{value:>14,.3f}" if isinstance(value, float) else f"{name:<58}{value:>14}")
     if options.json:
         options.json.write_text(json.dumps(figures, indent=2) + "\n")
 
 
-def measure(folder: Path, steps: int, metrics: int) -> dict[str, float | str]:
-    """All figures, by name."""
+def measure_sqlite(folder: Path, steps: int, metrics: int) -> Figures:
+    """All figures of SQLite, by name."""
     url = f"sqlite:///{folder / 'dapo.db'}"
     upgrade(url)
     paced = appends(folder / "paced", min(steps, 400), metrics, pause_seconds=0.01)
@@ -69,6 +87,63 @@ def measure(folder: Path, steps: int, metrics: int) -> dict[str, float | str]:
     }
 
 
+def measure_postgres(folder: Path, steps: int, metrics: int, millions: float) -> Figures:
+    """All figures of Postgres, by name."""
+    server = PostgresServer(settings=SETTINGS).start()
+    try:
+        owner = server.new_database()
+        upgrade(owner, with_roles=True)
+        login = roles.grant(owner, owner.rpartition("/")[2] + "_writer", "writer", "default")
+        assert login is not None
+        url = login.render_as_string(hide_password=False)
+        for run_id in ("r", "other"):
+            open_writer(url).create_run(RunRow(run_id, "job", created_at=1.0))
+        figures = machine() | {"postgres": check(owner).server}
+        appends(folder / "spool", steps, metrics, pause_seconds=0.0)
+        one_step_a_batch(url, 50, metrics)  # what is prepared once
+        figures |= steps_figures("one step's batch", one_step_a_batch(url, 400, metrics, first=100))
+        points = steps * metrics
+        figures["spool to Postgres (points/s)"] = points / seconds(
+            lambda: drain(folder / "spool", open_writer(url), "r", 600)
+        )
+        figures["the same once more, changing nothing (points/s)"] = points / seconds(
+            lambda: write_again(folder / "spool", url)
+        )
+        return figures | growth(url, owner, metrics, millions)
+    finally:
+        server.close()
+
+
+def growth(url: str, owner: str, metrics: int, millions: float) -> Figures:
+    """Points a second of each tenth on the way to so many millions, and a step's batch at the end."""
+    figures: Figures = {}
+    writer, empty = open_writer(url), check(owner).size_bytes
+    a_run = RUN_STEPS * metrics
+    runs = max(10, int(millions * 1e6 / a_run))
+    for tenth in range(10):
+        numbers = range(tenth * runs // 10, (tenth + 1) * runs // 10)
+        took = 0.0
+        for number in numbers:
+            run_id = f"grown-{number}"
+            writer.create_run(RunRow(run_id, "job", created_at=float(number)))
+            for begin in range(1, RUN_STEPS + 1, BATCH):
+                batch = [point for step in range(begin, begin + BATCH) for point in points_of(step, metrics)]
+                took += seconds(lambda run_id=run_id, batch=batch: writer.write_points(run_id, batch))  # type: ignore[misc]
+        million = numbers[-1] * a_run / 1e6
+        figures[f"points/s, about {million:.1f} million there"] = len(numbers) * a_run / took
+    figures |= steps_figures("a step's batch at the end", one_step_a_batch(url, 400, metrics, first=1000))
+    figures["bytes a point, indexes and rollups included"] = (check(owner).size_bytes - empty) / (runs * a_run)
+    return figures
+
+
+def steps_figures(name: str, took: Sequence[float]) -> Figures:
+    return {
+        f"{name}: median (ms)": 1e3 * median(took),
+        f"{name}: p90 (ms)": 1e3 * quantile(took, 0.9),
+        f"{name}: p99 (ms)": 1e3 * quantile(took, 0.99),
+    }
+
+
 def appends(folder: Path, steps: int, metrics: int, pause_seconds: float) -> list[float]:
     """Seconds that each append took."""
     spool, took = Spool(folder, 1), []
@@ -89,11 +164,15 @@ def write_again(folder: Path, url: str) -> None:
         writer.write("r", batch_of("r", records[first : first + BATCH]))
 
 
-def one_step_a_batch(url: str, steps: int, metrics: int) -> list[float]:
+def points_of(step: int, metrics: int) -> list[Point]:
+    return [Point.of(f"m/{number}", step, 1, 1.7e9 + step, step + number / 7) for number in range(metrics)]
+
+
+def one_step_a_batch(url: str, steps: int, metrics: int, first: int = 1) -> list[float]:
     """Seconds that each step's own transaction took."""
     writer, took = open_writer(url), []
-    for step in range(1, steps + 1):
-        points = [Point.of(f"m/{number}", step, 1, 1.0, step + number / 7) for number in range(metrics)]
+    for step in range(first, first + steps):
+        points = points_of(step, metrics)
         took.append(seconds(lambda points=points: writer.write_points("other", points)))  # type: ignore[misc]
     return took
 
@@ -114,7 +193,7 @@ def one_row_a_commit(path: Path) -> float:
     return COMMITS / took
 
 
-def machine() -> dict[str, float | str]:
+def machine() -> Figures:
     return {
         "processors": str(os.cpu_count()),
         "system": f"{platform.system()} {platform.release()}"[:14],

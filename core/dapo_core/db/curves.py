@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil
 from typing import Any, Final
 
-from sqlalchemy import Connection, and_, func, or_, select
+from sqlalchemy import BigInteger, Connection, Select, and_, bindparam, func, or_, select
 
 from dapo_core.db import schema
 from dapo_core.db.rollups import COARSE, FINE, of_points, of_rollups, overtaken
@@ -15,7 +16,7 @@ Series = tuple[str, str]
 """Run id and metric."""
 
 points, latest, attempts, names = schema.points, schema.latest, schema.attempts, schema.metric_names
-_HERE: Final = and_(latest.c.run_id == points.c.run_id, latest.c.metric_id == points.c.metric_id)
+_WHOLE: Final = latest.alias("whole")
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ def _reach(connection: Connection, run_ids: Sequence[str]) -> Reach:
 
 
 def _range(from_step: int | None, to_step: int | None) -> dict[str, int]:
-    given = {"from": from_step, "to": to_step}
+    given = {"from_step": from_step, "to_step": to_step}
     return {name: step for name, step in given.items() if step is not None}
 
 
@@ -125,9 +126,15 @@ def _bucketed(
     repeated_from: int | None,
 ) -> dict[Series, list[Bucket]]:
     """From coarse rollups as far as they go, from fine ones after them, and from points at the end."""
+    given = {"run_ids": run_ids, "metric_ids": list(ids), "repeated_from": repeated_from, **limits}
+    if not run_ids or not ids:
+        return {}
+    given |= {"run_id": run_ids[0], "metric_id": next(iter(ids))}
+    levels = _levels(connection, run_ids, list(ids), width)
+    is_one = len(run_ids) == len(ids) == 1
     parts: dict[tuple[str, int, int], list[Any]] = {}
-    for query in _queries(run_ids, list(ids), width, limits, repeated_from):
-        for row in connection.execute(query):
+    for query in _queries(levels, width, frozenset(limits), repeated_from is not None, is_one):
+        for row in connection.execute(query, given):
             parts.setdefault((row.run_id, row.metric_id, row.slot), []).append(row)
     found: dict[Series, list[Bucket]] = {(run_id, name): [] for run_id in run_ids for name in ids.values()}
     for (run_id, metric_id, _), rows in sorted(parts.items(), key=lambda item: item[0]):
@@ -135,45 +142,54 @@ def _bucketed(
     return {series: curve for series, curve in found.items() if curve}
 
 
+def _levels(connection: Connection, run_ids: Sequence[str], ids: Sequence[int], width: int) -> tuple[int, ...]:
+    """The rollups that make buckets of `width`, if there are any."""
+    if width < FINE:
+        return ()
+    mine = and_(latest.c.run_id.in_(run_ids), latest.c.metric_id.in_(ids))
+    rolled_to = connection.execute(select(func.max(latest.c.rolled_to)).where(mine)).scalar()
+    return tuple(level for level in (COARSE, FINE) if width % level == 0) if rolled_to else ()
+
+
+@lru_cache(maxsize=256)
 def _queries(
-    run_ids: Sequence[str],
-    ids: Sequence[int],
-    width: int,
-    limits: Mapping[str, int],
-    repeated_from: int | None,
-) -> list[Any]:
-    queries: list[Any] = []
-    of_latest = latest.alias("whole")
-    mine = [of_latest.c.run_id.in_(run_ids), of_latest.c.metric_id.in_(ids)]
-    levels = [level for level in (COARSE, FINE) if width % level == 0]
+    levels: tuple[int, ...], width: int, limits: frozenset[str], is_repeated: bool, is_one: bool
+) -> list[Select[Any]]:
+    """One for each level that the curves have rollups of, and one for the points after these. Kept, since building them
+    takes longer than the database takes for most."""
+    queries: list[Select[Any]] = []
     done: Any = None  # up to where the levels before this one go
     for level in levels:
         old = schema.rollups.alias("old")
-        joined = of_latest.join(old, and_(of_latest.c.run_id == old.c.run_id, of_latest.c.metric_id == old.c.metric_id))
-        end = of_latest.c.rolled_to // level
-        conditions = [*mine, old.c.bucket < end, *_bucket_limits(old, level, limits)]
+        end = _WHOLE.c.rolled_to // level
+        conditions = [*_of(_WHOLE), old.c.bucket < end, *_limits(old.c.bucket, level, limits)]
         if done is not None:
             conditions.append(old.c.bucket >= done // level)
-        queries.append(of_rollups(level, width, conditions, old, joined))
+        queries.append(of_rollups(level, width, conditions, old, _beside_latest(old)))
         done = end * level
     old = points.alias("old")
-    joined = of_latest.join(old, and_(of_latest.c.run_id == old.c.run_id, of_latest.c.metric_id == old.c.metric_id))
-    conditions = [*mine, *_step_limits(old, limits)]
+    conditions = [*_of(old if done is None else _WHOLE), *_limits(old.c.step, 1, limits)]
     if done is not None:
         conditions.append(old.c.step >= done)
-    if repeated_from is not None:
-        conditions.append(or_(old.c.step < repeated_from, ~overtaken(old)))
-    return [*queries, of_points(width, conditions, old, joined)]
+    if is_repeated:
+        conditions.append(or_(old.c.step < bindparam("repeated_from", type_=BigInteger), ~overtaken(old)))
+    joined = None if done is None else _beside_latest(old)
+    return [*queries, of_points(width, conditions, old, joined, is_one=is_one)]
 
 
-def _bucket_limits(old: Any, level: int, limits: Mapping[str, int]) -> list[Any]:
-    low = [old.c.bucket >= limits["from"] // level] if "from" in limits else []
-    return low + ([old.c.bucket <= limits["to"] // level] if "to" in limits else [])
+def _of(table: Any) -> list[Any]:
+    run_ids: Any = bindparam("run_ids", expanding=True)
+    return [table.c.run_id.in_(run_ids), table.c.metric_id.in_(bindparam("metric_ids", expanding=True))]
 
 
-def _step_limits(old: Any, limits: Mapping[str, int]) -> list[Any]:
-    low = [old.c.step >= limits["from"]] if "from" in limits else []
-    return low + ([old.c.step <= limits["to"]] if "to" in limits else [])
+def _limits(column: Any, width: int, limits: frozenset[str]) -> list[Any]:
+    first, last = (bindparam(name, type_=BigInteger) // width for name in ("from_step", "to_step"))
+    low = [column >= first] if "from_step" in limits else []
+    return low + ([column <= last] if "to_step" in limits else [])
+
+
+def _beside_latest(old: Any) -> Any:
+    return _WHOLE.join(old, and_(_WHOLE.c.run_id == old.c.run_id, _WHOLE.c.metric_id == old.c.metric_id))
 
 
 def _bucket(rows: Sequence[Any]) -> Bucket:

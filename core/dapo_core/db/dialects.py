@@ -77,7 +77,10 @@ def open_engine(url: str, *, read_only: bool = False) -> Engine:
 
 def _postgres(parsed: URL, read_only: bool) -> Engine:
     """Few connections, kept: a database serves some hundreds, and every trainer of a cluster has one."""
-    settings = f"-c lock_timeout={BUSY_TIMEOUT_MS} -c idle_in_transaction_session_timeout=60000 -c timezone=UTC"
+    # Compiling a query takes longer than any of ours.
+    settings = (
+        f"-c jit=off -c lock_timeout={BUSY_TIMEOUT_MS} -c idle_in_transaction_session_timeout=600000 -c timezone=UTC"
+    )
     if read_only:
         settings += " -c default_transaction_read_only=on"
     arguments = {
