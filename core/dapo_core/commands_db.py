@@ -101,7 +101,7 @@ def grant(
     password = password_file.read_text().strip() if password_file else None
     url = roles.grant(_url(metadata), login, role, namespace, password)
     where = f"namespace {namespace}" if namespace else "all namespaces"
-    typer.echo(f"{login} is a {role} of {where}.", err=True)
+    typer.echo(f"{login}: {role} of {where}.", err=True)
     if url is not None:
         typer.echo(url.render_as_string(hide_password=False))
 

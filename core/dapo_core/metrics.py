@@ -60,6 +60,7 @@ MISMATCH: Final = "training/rollout_probs_diff_mean"
 STALENESS: Final = "training/off_policy/trajectory_staleness/mean"
 THROUGHPUT: Final = "perf/throughput"
 STEP_SECONDS: Final = "perf/time_per_step"
+STORE_LAG: Final = "dapo/store_lag_seconds"
 
 _ALL: Final = (
     Metric(LENGTH_MEAN, "mean", "tokens", Panel.LENGTH),
@@ -93,6 +94,7 @@ _ALL: Final = (
     Metric(STALENESS, "policy versions behind", "", Panel.MISMATCH),
     Metric(THROUGHPUT, "tokens a second and accelerator", "tokens/s", Panel.SPEED),
     Metric(STEP_SECONDS, "a step", "seconds", Panel.SPEED),
+    Metric(STORE_LAG, "record behind training", "seconds", Panel.SPEED),
 )
 METRICS: Final[Mapping[str, Metric]] = {metric.name: metric for metric in _ALL}
 """The catalogue by name. `timing_s/*` (seconds a phase) and `val-core/{set}/acc/*@k` are families, not listed."""

@@ -66,7 +66,7 @@ def test_logins(postgres: PostgresServer, tmp_path: Path) -> None:
     name = url.rpartition("/")[2] + "_ada"
     call(url, "upgrade", "--roles")
     made = call(url, "grant", name, "--role", "reader", "--namespace", "team-a")
-    assert f"{name} is a reader of namespace team-a." in made.stderr
+    assert f"{name}: reader of namespace team-a." in made.stderr
     assert open_reader(made.stdout.strip()).runs() == []
     assert call(url, "grant", name, "--role", "writer").stdout == ""
     assert call(url, "logins").stdout.split() == [name, "writer", "(all)"]

@@ -110,7 +110,7 @@ def test_news_go_where_they_belong(tmp_path: Path) -> None:
     made.samples(3, [])
     made.checkpoint(3, tmp_path, {"a": 1.0})
     assert stores.spool.made == [
-        ("step", (3, {"a": 1.0}), {}),
+        ("step", (3, {"a": 1.0, "dapo/store_lag_seconds": 0.0}), {}),
         ("event", ("Starved", "no groups"), {"type": "Warning", "step": 3}),
     ]
     assert stores.samples.made == [("write", (3, []), {})]

@@ -93,7 +93,12 @@ class Trainer:
         self._uploads = CheckpointUploader(self._checkpoints, retention, elsewhere=self._elsewhere)
         self._samples = SampleLog(store, places.run_id, places.attempt, self._spool)
         self.report = RunReport(
-            places.work / "heartbeat.json", self._spool, self._samples, self._uploads, job.spec.digest()
+            places.work / "heartbeat.json",
+            self._spool,
+            self._samples,
+            self._uploads,
+            job.spec.digest(),
+            lambda: self._sender.lag.seconds,
         )
 
     def _tell(self, reason: str, message: str) -> None:

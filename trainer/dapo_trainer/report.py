@@ -4,10 +4,11 @@ import json
 import logging
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from dapo_core.db import EventType
+from dapo_core.metrics import STORE_LAG
 from dapo_trainer.samples import Sample, SampleLog
 from dapo_trainer.spool import Spool
 from dapo_trainer.uploads import CheckpointUploader
@@ -19,8 +20,15 @@ class RunReport:
     """Implements `verl_adapter.session.Report` on the stores of one attempt."""
 
     def __init__(
-        self, heartbeat: Path, spool: Spool, samples: SampleLog, uploads: CheckpointUploader, spec_digest: str
+        self,
+        heartbeat: Path,
+        spool: Spool,
+        samples: SampleLog,
+        uploads: CheckpointUploader,
+        spec_digest: str,
+        lag_seconds: Callable[[], float] = lambda: 0.0,
     ) -> None:
+        self._lag_seconds = lag_seconds
         self._heartbeat, self._spool = heartbeat, spool
         self._samples, self._uploads, self._spec_digest = samples, uploads, spec_digest
 
@@ -35,7 +43,7 @@ class RunReport:
             log.warning("The heartbeat cannot be written: %s", error)
 
     def step(self, step: int, values: Mapping[str, float]) -> None:
-        self._spool.step(step, values)
+        self._spool.step(step, {**values, STORE_LAG: self._lag_seconds()})
 
     def event(self, type: EventType, reason: str, message: str, step: int | None = None) -> None:
         self._spool.event(reason, message, type=type, step=step)

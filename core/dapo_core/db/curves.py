@@ -193,6 +193,9 @@ def _beside_latest(old: Any) -> Any:
 
 
 def _bucket(rows: Sequence[Any]) -> Bucket:
+    if len(rows) == 1:  # all but the few where one level ends and the next begins
+        _, _, _, step_from, step_to, low, high, total, finite, count, last, flag = rows[0]
+        return Bucket(step_from, step_to, low, high, total / finite if finite else None, last, count, flag)
     finite = sum(row.finite for row in rows)
     newest = max(rows, key=lambda row: row.step_to)
     return Bucket(

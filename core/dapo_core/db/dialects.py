@@ -96,6 +96,8 @@ def _postgres(parsed: URL, read_only: bool) -> Engine:
     return create_engine(
         parsed,
         connect_args={name: value for name, value in arguments.items() if name not in given},
+        # A reader's queries see what is committed when each begins, with or without a transaction around them.
+        isolation_level="AUTOCOMMIT" if read_only else None,
         # Else each new connection asks for a type that is not used here.
         use_native_hstore=False,
         # One that was broken by a restart is noticed before it is used, and made anew.
