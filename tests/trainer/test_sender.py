@@ -218,9 +218,8 @@ def own_folder(tmp_path: Path, attempt: int) -> Path:
 
 
 @pytest.mark.parametrize("where", [shared_folder, own_folder], ids=["a folder a run", "a folder an attempt"])
-def test_killed_at_any_moment(
-    where: Callable[[Path, int], Path], tmp_path: Path, url: str, writer: MetadataWriter, reader: MetadataReader
-) -> None:
+def test_killed_at_any_moment(where: Callable[[Path, int], Path], tmp_path: Path, metadata_url: str) -> None:
+    url, writer, reader = metadata_url, open_writer(metadata_url), open_reader(metadata_url)
     chance, safe, oracle = random.Random(4), set[int](), dict[tuple[int, int], float]()
     events = set[str]()
     first, folders = 1, [where(tmp_path, attempt) for attempt in range(1, 6)]

@@ -24,6 +24,8 @@ _REMEDY: Final = "write postgresql://user:password@host:5432/dapo or sqlite:///f
 _OTHER_VERSION: Final = ("42P01", "42703")  # an unknown table, an unknown column
 _MIGRATION_LOCK: Final = 4713151604
 
+_LOCK_RUN: Final = text("SELECT pg_advisory_xact_lock(hashtextextended(:run_id, 8))")
+
 Rows = Sequence[Mapping[str, Any]]
 Insert = sqlite.Insert | postgresql.Insert
 
@@ -83,6 +85,9 @@ def _postgres(parsed: URL, read_only: bool) -> Engine:
     )
     if read_only:
         settings += " -c default_transaction_read_only=on"
+    else:
+        # The same few statements for ever: planning each anew, policies and all, would take longer than running it.
+        settings += " -c plan_cache_mode=force_generic_plan"
     arguments = {
         "connect_timeout": CONNECT_SECONDS,
         "keepalives_idle": 10,
@@ -202,7 +207,7 @@ def lock_for_migration(connection: Connection) -> None:
 def lock_run(connection: Connection, run_id: str) -> None:
     """Let one transaction at a time write a run's curves, so that each sees what the one before it wrote."""
     if is_postgres(connection):
-        connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:run_id, 8))"), {"run_id": run_id})
+        connection.execute(_LOCK_RUN, {"run_id": run_id})
 
 
 def size(connection: Connection) -> int:

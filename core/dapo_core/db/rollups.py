@@ -5,7 +5,7 @@ the rollups up to there; one that touches steps below it makes their buckets ane
 arrives late, twice or of an earlier attempt, a rollup is what the points say.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -31,6 +31,8 @@ COARSE: Final = 256
 COLUMNS: Final = ("step_from", "step_to", "low", "high", "total", "finite", "count", "last", "flag")
 
 points, rollups, latest = schema.points, schema.rollups, schema.latest
+# Of all the run's metrics: a list of those that are written would be another statement for each length.
+_ROLLED_TO: Final = select(latest.c.metric_id, latest.c.rolled_to).where(latest.c.run_id == bindparam("run"))
 
 
 def overtaken(old: FromClause = points) -> Any:
@@ -45,7 +47,7 @@ def maintain(connection: Connection, run_id: str, touched: Mapping[int, Collecti
 
     Needs the run's lock (`dialects.lock_run`), so that no other writer's points come between.
     """
-    rolled = _rolled_to(connection, run_id, touched)
+    rolled = _rolled_to(connection, run_id)
     late: dict[int, set[int]] = {}
     ahead: dict[tuple[int, int], set[int]] = {}
     for metric_id, steps in touched.items():
@@ -66,9 +68,8 @@ def maintain(connection: Connection, run_id: str, touched: Mapping[int, Collecti
         connection.execute(update(latest).where(mine).values(rolled_to=end))
 
 
-def _rolled_to(connection: Connection, run_id: str, metric_ids: Iterable[int]) -> dict[int, int]:
-    mine = and_(latest.c.run_id == run_id, latest.c.metric_id.in_(sorted(metric_ids)))
-    found = connection.execute(select(latest.c.metric_id, latest.c.rolled_to).where(mine))
+def _rolled_to(connection: Connection, run_id: str) -> dict[int, int]:
+    found = connection.execute(_ROLLED_TO, {"run": run_id})
     return {metric_id: rolled_to for metric_id, rolled_to in found}
 
 

@@ -9,7 +9,7 @@ from functools import cache
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Table, and_, func, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Table, and_, bindparam, func, or_, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
 from dapo_core.db import dialects, rollups, schema
@@ -28,6 +28,9 @@ from dapo_core.db.rows import (
 
 Rows = Sequence[Mapping[str, Any]]
 Wins = Callable[[Table, Any], ColumnElement[bool]]
+_DELIVERED = select(schema.deliveries.c.seq).where(
+    schema.deliveries.c.run_id == bindparam("run"), schema.deliveries.c.spool == bindparam("spool_id")
+)
 # Columns that stay as they were first written.
 _FIRST = frozenset({"started_at"})
 
@@ -269,13 +272,12 @@ def _reached(run_id: str, points: Sequence[Point]) -> Rows:
 
 def _sign(connection: Connection, run_id: str, receipt: Receipt) -> None:
     table = schema.deliveries
-    mine = and_(table.c.run_id == run_id, table.c.spool == receipt.spool)
-    known = connection.execute(select(table.c.seq).where(mine)).scalar() or 0
+    known = connection.execute(_DELIVERED, {"run": run_id, "spool_id": receipt.spool}).scalar() or 0
     if known < receipt.after:
         raise dialects.StoreBehindError(known, receipt.after)
     if known < receipt.upto:
         row = {"run_id": run_id, "spool": receipt.spool, "seq": receipt.upto}
-        _upsert(connection, table, [row], lambda old, new: old.c.seq < new.seq)
+        _upsert(connection, table, [row], _later)
 
 
 def _open(run_id: str, rule: str) -> ColumnElement[bool]:
@@ -291,6 +293,10 @@ def _metric_ids(connection: Connection, names: set[str]) -> dict[str, int]:
 
 def _newer(table: Table, new: Any) -> ColumnElement[bool]:
     return table.c.ts < new.ts  # type: ignore[no-any-return]
+
+
+def _later(table: Table, new: Any) -> ColumnElement[bool]:
+    return table.c.seq < new.seq  # type: ignore[no-any-return]
 
 
 def _behind(table: Table, new: Any) -> ColumnElement[bool]:
