@@ -20,6 +20,11 @@ _PICTURES = f"""() => Object.fromEntries([...document.querySelectorAll('{CHARTS}
     return [key.slice('st-key-chart-'.length), sum];
 }}))"""
 
+_TIPS = f"""() => [...document.querySelectorAll('{CHARTS} > div')]
+    .filter((each) => !each.querySelector('canvas') && getComputedStyle(each).visibility !== 'hidden'
+            && Number(getComputedStyle(each).opacity) > 0.5)
+    .map((each) => each.innerText)"""
+
 
 def open_page(page: Page, url: str) -> None:
     """Go there and wait until the server's script has run; no error is shown."""
@@ -60,12 +65,8 @@ def box(page: Page, at: int) -> tuple[float, float, float, float]:
     return found["x"], found["y"], found["width"], found["height"]
 
 
-def tooltips(page: Page) -> Sequence[str]:
-    """Texts of the tips that are to be seen."""
-    shown: list[str] = page.evaluate(
-        f"""() => [...document.querySelectorAll('{CHARTS} > div')]
-        .filter((each) => !each.querySelector('canvas') && getComputedStyle(each).visibility !== 'hidden'
-                && Number(getComputedStyle(each).opacity) > 0.5)
-        .map((each) => each.innerText)"""
-    )
+def wait_for_tooltips(page: Page, count: int) -> Sequence[str]:
+    """Texts of the tips, once so many are to be seen."""
+    page.wait_for_function(f"(count) => ({_TIPS})().length >= count", arg=count)
+    shown: list[str] = page.evaluate(_TIPS)
     return shown

@@ -32,7 +32,6 @@ def main() -> None:
         ],
         position="top",
     )
-    session.follow()
     if session.settings().demo:
         st.caption("Demo: runs that this project trained, shipped with it. `dapo run job.yaml` makes runs of your own.")
     page.run()

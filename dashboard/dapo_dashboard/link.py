@@ -1,10 +1,18 @@
-"""The pointer and the zoom that all charts of a page share; what it does in the browser is in link.js."""
+"""What pages ask of the browser: one pointer and zoom for all charts (link.js), and to go to another page."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
-from typing import Any
+from typing import Any, Final
+from urllib.parse import urlencode
 
 import streamlit as st
+
+# Several lines: Streamlit takes one line for the path of a script.
+_LEAVE: Final = """
+export default ({ data }) => {
+  if (data?.to) window.location.assign(data.to);
+}
+"""
 
 
 @st.cache_resource
@@ -23,3 +31,16 @@ def link_charts(
     result = _component()(data=data, key="chart-link", on_zoom_change=lambda: None)
     asked: Mapping[str, Any] | None = result.zoom
     return asked
+
+
+@st.cache_resource
+def _leaving() -> Any:
+    return st.components.v2.component("dapo_leave", js=_LEAVE)
+
+
+def go(page: str, **query: str | Sequence[str]) -> None:
+    """Leave for another page, as a link does.
+
+    Not by st.switch_page: in a fragment that runs by itself, a call of its timer that is on its way meets the new page,
+    and Streamlit 1.67 then shows an empty page or none."""
+    _leaving()(data={"to": f"{page}?{urlencode(query, doseq=True)}"}, key="leave")

@@ -102,17 +102,3 @@ def wait_for_store() -> None:
     """For a fragment that looks again: begin the page anew once the store answers."""
     if source().answers():
         st.rerun()
-
-
-def go(page: str, **query: str | list[str]) -> None:
-    """Leave for another page. From a fragment that runs by itself the way leads over a run of the whole script, which
-    ends its timer: a page that begins while the timer's last call is on its way can stay empty."""
-    st.session_state["go"] = (page, query)
-    st.rerun()
-
-
-def follow() -> None:
-    """Go where `go` said."""
-    if "go" in st.session_state:
-        page, query = st.session_state.pop("go")
-        st.switch_page(page, query_params=query)

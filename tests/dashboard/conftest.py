@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 from servers.chromium import browser
 
 PICTURES = Path(os.environ.get("DAPO_PICTURES", Path(__file__).parents[2] / ".dapo" / "pictures"))
@@ -16,6 +16,7 @@ PATIENCE_MS = 60_000
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
+    expect.set_options(timeout=PATIENCE_MS)
     with browser() as running:
         yield running
 

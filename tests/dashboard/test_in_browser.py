@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import dashboard_data
 import pytest
 from dashboard_data import Store
-from dashboard_pages import CHARTS, box, open_page, pictures, says, settle, tooltips, wait_for_charts
+from dashboard_pages import CHARTS, box, open_page, pictures, says, settle, wait_for_charts, wait_for_tooltips
 from playwright.sync_api import Page, expect
 from servers.dashboard import dashboard
 
@@ -96,11 +96,8 @@ def test_the_pointer_and_the_zoom_are_those_of_all_charts(page: Page, served: Si
     x, y, width, height = box(page, 1)
     page.mouse.move(x + width * 0.4, y + height * 0.5)
     page.mouse.move(x + width * 0.5, y + height * 0.5)
-    page.wait_for_function("() => true")
-    expect.set_options(timeout=30_000)
-    page.wait_for_timeout(600)
-    steps = {text.splitlines()[0] for text in tooltips(page)}
-    assert len(tooltips(page)) >= 10 and len(steps) == 1, steps
+    shown = wait_for_tooltips(page, 10)
+    assert len({text.splitlines()[0] for text in shown}) == 1, shown
 
     before = pictures(page)
     page.mouse.move(x + width * 0.3, y + height * 0.5)
@@ -151,10 +148,8 @@ def test_a_new_step_arrives_by_itself(page: Page, served: SimpleNamespace) -> No
     served.store.steps(run, range(4, 9))
     says(page, "8 / 100")
     page.wait_for_function(
-        """(before) => JSON.stringify(before) !== JSON.stringify(null) &&
-        [...document.querySelectorAll('[class*="st-key-chart-"] .stEChartsChart')]
-            .some((each) => (each.getAttribute('aria-label') ?? '').includes('step 8'))""",
-        arg=before,
+        """() => [...document.querySelectorAll('[class*="st-key-chart-"] .stEChartsChart')]
+            .every((each) => (each.getAttribute('aria-label') ?? '').includes('step 8'))"""
     )
     after = pictures(page)
     assert all(after[key] != before[key] for key in ("reward", "entropy", "length"))

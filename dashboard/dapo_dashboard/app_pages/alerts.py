@@ -10,6 +10,7 @@ from dapo_core.db import AlertRow, open_writer
 from dapo_core.errors import StoreError
 from dapo_core.run_words import moment, span
 from dapo_dashboard import rules, session
+from dapo_dashboard.link import go
 from dapo_dashboard.plain import markdown, shown
 from dapo_dashboard.source import NothingYetError
 
@@ -93,7 +94,7 @@ def _table(alerts: Sequence[AlertRow]) -> pd.DataFrame:
 def _act(alerts: Sequence[AlertRow], selection: dict[str, Sequence[object]]) -> None:
     cells = [cell[0] for cell in selection.get("cells", ()) if isinstance(cell, Sequence)]
     if cells and int(cells[0]) < len(alerts):
-        session.go("app_pages/run.py", run=alerts[int(cells[0])].run_id)
+        go("run", run=alerts[int(cells[0])].run_id)
     ticked = [alerts[int(str(index))] for index in selection.get("rows", ()) if int(str(index)) < len(alerts)]
     waiting = [alert for alert in ticked if alert.acknowledged_by is None]
     url = session.settings().acknowledge_url

@@ -9,6 +9,7 @@ import streamlit as st
 
 from dapo_core.db import ENDED_STATES, RunTableRow
 from dapo_dashboard import run_rows, session, words
+from dapo_dashboard.link import go
 from dapo_dashboard.parts.empty import no_runs
 from dapo_dashboard.run_rows import Filters
 from dapo_dashboard.source import NothingYetError, Reading
@@ -106,11 +107,11 @@ def _follow(selection: Mapping[str, Sequence[object]], rows: Sequence[RunTableRo
     """A click on a cell opens its run; ticked rows are compared."""
     cells = [cell[0] for cell in selection.get("cells", ()) if isinstance(cell, Sequence)]
     if cells and int(cells[0]) < len(rows):
-        session.go("app_pages/run.py", run=rows[int(cells[0])].run_id)
+        go("run", run=rows[int(cells[0])].run_id)
     ticked = [rows[int(str(index))].run_id for index in selection.get("rows", ()) if int(str(index)) < len(rows)]
     with st.container(horizontal=True, vertical_alignment="center"):
         if ticked and st.button(f"Compare {len(ticked)}", icon=":material/compare_arrows:", type="primary"):
-            session.go("app_pages/compare.py", runs=ticked[:20])
+            go("compare", runs=ticked[:20])
         st.caption("Click a run to open it; tick rows to compare them.")
 
 
