@@ -14,7 +14,8 @@ PICTURES = Path(os.environ.get("DAPO_PICTURES", Path(__file__).parents[2] / ".da
 PATIENCE_MS = 60_000
 
 
-@pytest.fixture(scope="session")
+# Not for the whole session: while playwright runs, no other test of this process can run an event loop.
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
     expect.set_options(timeout=PATIENCE_MS)
     with browser() as running:
