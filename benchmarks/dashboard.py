@@ -46,12 +46,18 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         figures = own(Path(name), options)
+        tell(figures)
         if not options.without_peers:
-            figures |= beside(Path(name), options.peer_points)
-    for key, value in figures.items():
-        print(f"{key:<66}{value:>14,.3f}" if isinstance(value, float) else f"{key:<66}{value:>14}")
+            tell(compared := beside(Path(name), options.peer_points))
+            figures |= compared
     if options.json:
         options.json.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+def tell(figures: Figures) -> None:
+    """Print them, as soon as they are known."""
+    for key, value in figures.items():
+        print(f"{key:<66}{value:>14,.3f}" if isinstance(value, float) else f"{key:<66}{value:>14}", flush=True)
 
 
 def own(folder: Path, options: argparse.Namespace) -> Figures:

@@ -128,24 +128,23 @@ def drawn(chromium: Browser, name: str, address: str) -> dict[str, float]:
     began = time.perf_counter()
     page.goto(address, wait_until="commit")
     took = _still(page, began)
-    sent = sum(counted) or viewers.points_sent(*_parts(address))
+    sent = viewers.points_sent(*address.split("/run?")) if "/run?" in address else sum(counted)
     page.close()
     return {f"{name}: settled, s": took, f"{name}: points sent to be drawn": float(sent)}
 
 
 def _points_in(response: Response) -> int:
     """Points of curves in an answer of TensorBoard or MLflow."""
-    if "timeSeries" not in response.url and "get-history" not in response.url:
+    if not any(part in response.url for part in ("timeSeries", "get-history", "graphql")):
         return 0
     try:
-        content = json.loads(response.text())
+        return _points_of(json.loads(response.text()))
     except Exception:  # an answer without a body has no points
         return 0
+
+
+def _points_of(content: Any) -> int:
+    """Of whatever shape: what has a step and a value is a point."""
     if isinstance(content, dict):
-        return len(content.get("metrics", ()))
-    return sum(len(points) for each in content for points in (each.get("runToSeries") or {}).values())
-
-
-def _parts(address: str) -> tuple[str, str]:
-    server, query = address.split("/run?")
-    return server, query
+        return 1 if "step" in content and "value" in content else sum(map(_points_of, content.values()))
+    return sum(map(_points_of, content)) if isinstance(content, list) else 0

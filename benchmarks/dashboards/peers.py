@@ -1,6 +1,8 @@
 """TensorBoard, MLflow and the dashboard over the same curves."""
 
 import json
+import os
+import signal
 import subprocess
 import time
 import urllib.error
@@ -90,7 +92,8 @@ def _ours(python: str, folder: Path, curves: Path) -> Iterator[str]:
 
 @contextmanager
 def _served(command: list[str], port: int, path: str) -> Iterator[None]:
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    quiet = subprocess.DEVNULL
+    process = subprocess.Popen(command, stdout=quiet, stderr=quiet, start_new_session=True)
     try:
         end = time.monotonic() + START_SECONDS
         while time.monotonic() < end and process.poll() is None:
@@ -103,7 +106,7 @@ def _served(command: list[str], port: int, path: str) -> Iterator[None]:
                 time.sleep(0.5)
         yield
     finally:
-        process.terminate()
+        os.killpg(process.pid, signal.SIGKILL)  # MLflow's workers outlive a gentler end
         process.wait(30)
 
 
