@@ -6,10 +6,10 @@ from functools import lru_cache
 from math import ceil
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, Connection, Select, and_, bindparam, func, or_, select
+from sqlalchemy import BigInteger, Connection, Select, and_, bindparam, func, select
 
 from dapo_core.db import schema
-from dapo_core.db.rollups import COARSE, FINE, of_points, of_rollups, overtaken
+from dapo_core.db.rollups import COARSE, FINE, newest, of_points, of_rollups
 from dapo_core.db.rows import Bucket, CurvePoint
 
 Series = tuple[str, str]
@@ -21,11 +21,11 @@ _WHOLE: Final = latest.alias("whole")
 
 @dataclass(frozen=True)
 class Reach:
-    """Of some runs: the first and the last step, and from which step on an attempt did again what one before it did."""
+    """Of some runs: the first and the last step, and whether an attempt may have done again what one before it did."""
 
     first: int
     last: int
-    repeated_from: int | None
+    is_repeated: bool
 
 
 def buckets_of(
@@ -45,7 +45,7 @@ def buckets_of(
     if width < FINE and _thinned(connection, run_ids, list(ids)):
         width = FINE
     conditions = _range(from_step, to_step)
-    return _bucketed(connection, run_ids, ids, width, conditions, reach.repeated_from)
+    return _bucketed(connection, run_ids, ids, width, conditions, reach.is_repeated)
 
 
 def sparklines_of(
@@ -60,7 +60,7 @@ def sparklines_of(
         alike.setdefault(1 << (max(1, ceil((last + 1) / most)) - 1).bit_length(), []).append(run_id)
     found: dict[str, list[float | None]] = {}
     for width, group in alike.items():
-        repeated = _reach(connection, group).repeated_from
+        repeated = _reach(connection, group).is_repeated
         for (run_id, _), curve in _bucketed(connection, group, ids, width, {}, repeated).items():
             found[run_id] = [bucket.mean for bucket in curve]
     return found
@@ -73,11 +73,11 @@ def points_since(
     ids = metric_ids(connection, metrics)
     columns = (points.c.metric_id, points.c.step, points.c.attempt, points.c.ts, points.c.value, points.c.flag)
     mine = and_(points.c.run_id == run_id, points.c.metric_id.in_(ids), points.c.step > after_step)
-    query = select(*columns).where(mine, ~overtaken(points)).order_by(points.c.metric_id, points.c.step)
-    found: dict[str, list[CurvePoint]] = {metric: [] for metric in metrics}
-    for metric_id, *rest in connection.execute(query):
-        found[ids[metric_id]].append(CurvePoint(*rest))
-    return found
+    query = select(*columns).where(mine).order_by(points.c.metric_id, points.c.step, points.c.attempt)
+    found: dict[str, dict[int, CurvePoint]] = {metric: {} for metric in metrics}
+    for metric_id, step, *rest in connection.execute(query):
+        found[ids[metric_id]][step] = CurvePoint(step, *rest)
+    return {metric: list(curve.values()) for metric, curve in found.items()}
 
 
 def metric_ids(connection: Connection, metrics: Iterable[str]) -> dict[int, str]:
@@ -100,11 +100,7 @@ def _reach(connection: Connection, run_ids: Sequence[str]) -> Reach:
     rows = connection.execute(query.where(attempts.c.run_id.in_(run_ids))).all()
     first = min((row.step_from or 0 for row in rows), default=0)
     last = max((row.step_to for row in rows if row.step_to is not None), default=first)
-    oldest: dict[str, int] = {}
-    for row in rows:
-        oldest[row.run_id] = min(row.attempt, oldest.get(row.run_id, row.attempt))
-    later = [row.step_from or 0 for row in rows if row.attempt != oldest[row.run_id]]
-    return Reach(first, last, min(later, default=None))
+    return Reach(first, last, len(rows) > len({row.run_id for row in rows}))
 
 
 def _range(from_step: int | None, to_step: int | None) -> dict[str, int]:
@@ -123,17 +119,17 @@ def _bucketed(
     ids: Mapping[int, str],
     width: int,
     limits: Mapping[str, int],
-    repeated_from: int | None,
+    is_repeated: bool,
 ) -> dict[Series, list[Bucket]]:
     """From coarse rollups as far as they go, from fine ones after them, and from points at the end."""
-    given = {"run_ids": run_ids, "metric_ids": list(ids), "repeated_from": repeated_from, **limits}
+    given = {"run_ids": run_ids, "metric_ids": list(ids), **limits}
     if not run_ids or not ids:
         return {}
     given |= {"run_id": run_ids[0], "metric_id": next(iter(ids))}
     levels = _levels(connection, run_ids, list(ids), width)
     is_one = len(run_ids) == len(ids) == 1
     parts: dict[tuple[str, int, int], list[Any]] = {}
-    for query in _queries(levels, width, frozenset(limits), repeated_from is not None, is_one):
+    for query in _queries(levels, width, frozenset(limits), is_repeated, is_one):
         for row in connection.execute(query, given):
             parts.setdefault((row.run_id, row.metric_id, row.slot), []).append(row)
     found: dict[Series, list[Bucket]] = {(run_id, name): [] for run_id in run_ids for name in ids.values()}
@@ -171,9 +167,10 @@ def _queries(
     conditions = [*_of(old if done is None else _WHOLE), *_limits(old.c.step, 1, limits)]
     if done is not None:
         conditions.append(old.c.step >= done)
-    if is_repeated:
-        conditions.append(or_(old.c.step < bindparam("repeated_from", type_=BigInteger), ~overtaken(old)))
     joined = None if done is None else _beside_latest(old)
+    if is_repeated:
+        ranked = newest(old, conditions, joined)
+        return [*queries, of_points(width, [ranked.c.rank == 1], ranked, is_one=is_one)]
     return [*queries, of_points(width, conditions, old, joined, is_one=is_one)]
 
 

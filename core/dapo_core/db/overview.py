@@ -7,7 +7,6 @@ from sqlalchemy import Connection, and_, func, or_, select
 
 from dapo_core.db import schema
 from dapo_core.db.curves import metric_ids
-from dapo_core.db.rollups import overtaken
 from dapo_core.db.rows import CheckpointRow, CurvePoint, Flag, RunProgress, RunTableRow
 
 History = dict[str, list[tuple[int, float | None, Flag | None]]]
@@ -157,7 +156,8 @@ def _histories(
         query = (
             select(points.c.run_id, points.c.metric_id, points.c.step, points.c.value, points.c.flag)
             .select_from(bound.join(points, here))
-            .where(bound.c.run_id.in_(run_ids), bound.c.metric_id.in_(ids), ~overtaken(points))
+            .where(bound.c.run_id.in_(run_ids), bound.c.metric_id.in_(ids))
+            .order_by(points.c.attempt)
         )
         for run_id, metric_id, step, value, flag in connection.execute(query):
             found.setdefault(run_id, {}).setdefault(ids[metric_id], {})[step] = (step, value, flag)

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, and_, delete, exists, func, literal_column, n
 from sqlalchemy.exc import SQLAlchemyError
 
 from dapo_core.db import dialects, schema
-from dapo_core.db.rollups import FINE, overtaken
+from dapo_core.db.rollups import FINE
 from dapo_core.db.rows import ENDED_STATES
 
 DAY: Final = 86_400.0
@@ -158,6 +158,11 @@ def _thin(connection: Connection, run_id: str) -> None:
         rollups.c.bucket == bucket,
         rollups.c.step_to == points.c.step,
     )
-    gone = and_(points.c.run_id == run_id, points.c.step < rolled_to, or_(not_(last), overtaken(points)))
+    newer = points.alias("newer")
+    same_step = and_(
+        newer.c.run_id == points.c.run_id, newer.c.metric_id == points.c.metric_id, newer.c.step == points.c.step
+    )
+    overtaken = exists().where(same_step, newer.c.attempt > points.c.attempt)
+    gone = and_(points.c.run_id == run_id, points.c.step < rolled_to, or_(not_(last), overtaken))
     connection.execute(delete(points).where(gone))
     connection.execute(update(latest).where(latest.c.run_id == run_id).values(thinned_to=latest.c.rolled_to))

@@ -11,7 +11,6 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from dapo_core.db import curves, dialects, overview, schema
 from dapo_core.db.evaluations import EvaluationRow
-from dapo_core.db.rollups import overtaken
 from dapo_core.db.rows import (
     AlertRow,
     AttemptRow,
@@ -108,12 +107,13 @@ class MetadataReader:
         points, names = schema.points, schema.metric_names
         metric_id = select(names.c.metric_id).where(names.c.name == metric).scalar_subquery()
         query = select(points.c.step, points.c.attempt, points.c.ts, points.c.value, points.c.flag).where(
-            points.c.run_id == run_id, points.c.metric_id == metric_id, ~overtaken(points)
+            points.c.run_id == run_id, points.c.metric_id == metric_id
         )
         if since_step is not None:
             query = query.where(points.c.step > since_step)
         with self._connection() as connection:
-            return [CurvePoint(*row) for row in connection.execute(query.order_by(points.c.step))]
+            rows = connection.execute(query.order_by(points.c.step, points.c.attempt)).all()
+        return list({row.step: CurvePoint(*row) for row in rows}.values())
 
     def since(self, run_id: str, metrics: Sequence[str], after_step: int) -> dict[str, list[CurvePoint]]:
         """What came to several curves after `after_step`. After a restart a curve goes on at a lower step: look at

@@ -17,7 +17,6 @@ from sqlalchemy import (
     and_,
     bindparam,
     cast,
-    exists,
     func,
     literal,
     select,
@@ -35,11 +34,16 @@ points, rollups, latest = schema.points, schema.rollups, schema.latest
 _ROLLED_TO: Final = select(latest.c.metric_id, latest.c.rolled_to).where(latest.c.run_id == bindparam("run"))
 
 
-def overtaken(old: FromClause = points) -> Any:
-    """Whether a later attempt has a point of the same step."""
-    newer = points.alias()
-    same_step = and_(newer.c.run_id == old.c.run_id, newer.c.metric_id == old.c.metric_id, newer.c.step == old.c.step)
-    return exists().where(same_step, newer.c.attempt > old.c.attempt)
+def newest(old: FromClause, conditions: Sequence[Any], joined: Any = None) -> Subquery:
+    """The points of `old` that meet `conditions`, numbered (`rank`) by step from the highest attempt down.
+
+    By sorting: asked for a join that finds no higher attempt, a database that has never counted its rows compares each
+    point with each.
+    """
+    step = (old.c.run_id, old.c.metric_id, old.c.step)
+    rank = func.row_number().over(partition_by=step, order_by=old.c.attempt.desc()).label("rank")
+    query = select(*step, old.c.value, old.c.flag, rank).select_from(old if joined is None else joined)
+    return query.where(*conditions).subquery("ranked")
 
 
 def maintain(connection: Connection, run_id: str, touched: Mapping[int, Collection[int]]) -> None:
@@ -99,7 +103,8 @@ def _roll(connection: Connection, run_id: str, metric_ids: Collection[int], begi
     """Fine buckets of the steps from `begin` to before `end`."""
     old = points.alias("old")
     mine = and_(old.c.run_id == run_id, old.c.metric_id.in_(sorted(metric_ids)))
-    _store(connection, FINE, of_points(FINE, [mine, old.c.step >= begin, old.c.step < end, ~overtaken(old)], old))
+    ranked = newest(old, [mine, old.c.step >= begin, old.c.step < end])
+    _store(connection, FINE, of_points(FINE, [ranked.c.rank == 1], ranked))
 
 
 def _roll_coarse(connection: Connection, run_id: str, metric_ids: Collection[int], first: int, end: int) -> None:
