@@ -43,7 +43,7 @@ def actors() -> tuple[Any, Any]:
 @pytest.fixture(scope="module", autouse=True)
 def _cluster() -> Iterator[None]:
     engines.load("dapo_trainer.verl_adapter.engine_watch")
-    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
+    ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False)
     yield
     ray.shutdown()
 
