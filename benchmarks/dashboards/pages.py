@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from statistics import median
 from typing import Any
 
@@ -51,12 +51,12 @@ def _seconds_until_still(chromium: Browser, url: str) -> float:
         page.close()
 
 
-def _still(page: Page, began: float) -> float:
+def _still(page: Page, began: float, begun: Callable[[], bool] = lambda: True) -> float:
     """When the page changed for the last time, in seconds since `began`: half a second without a change is rest."""
     while time.perf_counter() - began < PATIENCE_SECONDS:
         page.wait_for_timeout(50)
         quiet = page.evaluate("() => performance.now() - window.lastChange")
-        if quiet > 1000 * STILL_SECONDS and page.locator("canvas, svg, table").count() > 3:
+        if quiet > 1000 * STILL_SECONDS and begun() and page.locator("canvas, svg, table").count() > 3:
             return time.perf_counter() - began - quiet / 1000
     raise RuntimeError(f"{page.url} does not come to rest")
 
@@ -120,23 +120,26 @@ def _server(address: str) -> psutil.Process:
 
 
 def drawn(chromium: Browser, name: str, address: str) -> dict[str, float]:
-    """Of one tool: seconds until its page of the run stands still, and the points that it was sent to draw."""
-    counted: list[int] = []
+    """Of one tool: seconds until its page stands still with the curves, and the points it was sent to draw."""
+    answers: list[Response] = []
     page = chromium.new_page(viewport=SIZE | {"height": 3000})
     page.add_init_script(WATCH)
-    page.on("response", lambda response: counted.append(_points_in(response)))
+    page.on("response", lambda response: answers.append(response) if _is_curve(response.url) else None)
+    ours = "/run?" in address
     began = time.perf_counter()
     page.goto(address, wait_until="commit")
-    took = _still(page, began)
-    sent = viewers.points_sent(*address.split("/run?")) if "/run?" in address else sum(counted)
+    took = _still(page, began, lambda: ours or bool(answers))
+    sent = viewers.points_sent(*address.split("/run?")) if ours else sum(map(_points_in, answers))
     page.close()
     return {f"{name}: settled, s": took, f"{name}: points sent to be drawn": float(sent)}
 
 
+def _is_curve(url: str) -> bool:
+    """Whether TensorBoard or MLflow answers with curves here."""
+    return "timeSeries" in url or "get-history" in url
+
+
 def _points_in(response: Response) -> int:
-    """Points of curves in an answer of TensorBoard or MLflow."""
-    if not any(part in response.url for part in ("timeSeries", "get-history", "graphql")):
-        return 0
     try:
         return _points_of(json.loads(response.text()))
     except Exception:  # an answer without a body has no points
