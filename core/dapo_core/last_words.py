@@ -1,9 +1,12 @@
 """What a trainer process says last: why it ended, as JSON where Kubernetes reads it (the termination log)."""
 
 import json
+import logging
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+log = logging.getLogger(__name__)
 
 DEFAULT_PATH = Path("/dev/termination-log")
 # Kubernetes cuts a termination message at 4,096 bytes, and cut JSON is not JSON.
@@ -26,6 +29,14 @@ class LastWords:
     def write(self, path: Path | None = None) -> None:
         """Write to `path` (default: `default_path()`), shortened to what Kubernetes keeps. Raises OSError."""
         (path or default_path()).write_bytes(self._encode())
+
+    def leave(self) -> None:
+        """Write to this process's own place. One that can not be written is told in the log: who ends has nobody to
+        raise to."""
+        try:
+            self.write()
+        except OSError as error:
+            log.warning("The last words cannot be written: %s", error)
 
     def _encode(self) -> bytes:
         message = self.message

@@ -82,6 +82,14 @@ def test_last_words_go_where_the_environment_says(tmp_path: Path, monkeypatch: p
     assert last_words.default_path() == last_words.DEFAULT_PATH
 
 
+def test_a_place_that_can_not_be_written_does_not_keep_a_process_from_ending(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("DAPO_TERMINATION_LOG", str(tmp_path / "absent" / "log"))
+    LastWords("Completed", "All steps are done.").leave()
+    assert "The last words cannot be written" in caplog.text
+
+
 def test_status_reads_what_it_writes_and_newer_fields() -> None:
     condition = Condition(
         type="Training", status="True", reason="Training", last_transition_time="2026-11-21T04:12:00Z"

@@ -1,5 +1,6 @@
 """Checkpoint files of FSDP ranks on another node of the run's Ray cluster."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,8 @@ def commit(tmp_path: Path, nodes: Any, saved: Path) -> CheckpointStore:
 
 
 def test_one_checkpoint_of_files_from_everywhere(tmp_path: Path, ranks: list[Any], saved: Path) -> None:
-    checkpoints = commit(tmp_path, other_nodes(tmp_path, ranks), saved)
+    nodes = other_nodes(tmp_path, ranks)
+    checkpoints = commit(tmp_path, nodes, saved)
     manifest = checkpoints.manifest(STEP)
     assert sorted(entry.path for entry in manifest.files) == [
         "actor/fsdp_config.json",
@@ -86,6 +88,9 @@ def test_one_checkpoint_of_files_from_everywhere(tmp_path: Path, ranks: list[Any
         "data.pt",
     ]
     checkpoints.verify(manifest)
+    (files,) = nodes._files.values()
+    given_way = ray.get(files.__ray_call__.remote(lambda _: os.getpriority(os.PRIO_PROCESS, 0)))
+    assert given_way == 19, "it uploads beside training, as the driver does"
 
 
 def test_each_node_brings_what_its_ranks_load(tmp_path: Path, ranks: list[Any], saved: Path) -> None:

@@ -1,5 +1,6 @@
 """A few things at a time, in threads that hold nothing up."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -7,7 +8,7 @@ import time
 
 import pytest
 
-from dapo_trainer.parallel import parallel
+from dapo_trainer.parallel import give_way, parallel
 
 
 @pytest.mark.parametrize("workers", [1, 2, 9])
@@ -56,3 +57,13 @@ def test_a_thread_that_hangs_does_not_keep_the_process() -> None:
         "time.sleep(0.2)"
     )
     subprocess.run([sys.executable, "-c", program], timeout=20, check=True)
+
+
+def test_a_thread_that_gives_way_takes_those_it_starts_with_it_and_nobody_else() -> None:
+    def beside() -> list[int]:
+        give_way()
+        return parallel(lambda _: os.getpriority(os.PRIO_PROCESS, threading.get_native_id()), range(2), 2)
+
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    assert parallel(lambda _: beside(), [0], 1) == [[19, 19]]
+    assert os.getpriority(os.PRIO_PROCESS, 0) == before

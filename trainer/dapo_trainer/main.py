@@ -293,10 +293,7 @@ def main() -> None:
         code, reason, message = ending(error)
         words = LastWords(reason, message)
     log.info("%s: %s (exit code %d after %.0f s)", words.reason, words.message, code, time.monotonic() - begun)
-    try:
-        words.write()
-    except OSError as error:
-        log.warning("The last words cannot be written: %s", error)
+    words.leave()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # threads of Ray and vLLM outlive a failed run, and would keep this process for ever

@@ -6,7 +6,6 @@ is given up is counted, told by an event and recorded; training goes on.
 """
 
 import logging
-import os
 import shutil
 import threading
 import time
@@ -20,14 +19,13 @@ from dapo_core.manifest import Manifest
 from dapo_core.retention import Retention
 from dapo_trainer.backoff import Backoff
 from dapo_trainer.checkpoints import CheckpointStore, Elsewhere, nowhere
+from dapo_trainer.parallel import give_way
 
 log = logging.getLogger(__name__)
 
 BACKOFF: Final = Backoff(1.0, 60.0)
 # A store answers badly once now and then; twice in a row is news.
 TOLD_FAILURES: Final = 2
-# Uploads give way to training where both want one processor: a fiftieth of a busy one is theirs, all of an idle one.
-_NICE: Final = 19
 T = TypeVar("T")
 
 
@@ -116,8 +114,7 @@ class CheckpointUploader:
         return done and self.failures == failures
 
     def _run(self) -> None:
-        # Of this thread, and of those it starts; Linux knows a thread by a process id.
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+        give_way()
         while (upload := self._take()) is not None:
             try:
                 self._store(upload)

@@ -44,10 +44,7 @@ def _run(role: Role) -> ExitCode:
 
 def _end(code: int, words: LastWords) -> NoReturn:
     log.info("%s: %s (exit code %d)", words.reason, words.message, code)
-    try:
-        words.write()
-    except OSError as error:
-        log.warning("The last words cannot be written: %s", error)
+    words.leave()
     sys.exit(code)
 
 

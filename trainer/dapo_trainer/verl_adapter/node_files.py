@@ -19,7 +19,7 @@ from dapo_core.manifest import FileEntry, Manifest
 from dapo_core.objectstore import open_store
 from dapo_trainer.checkpoint_files import fetch
 from dapo_trainer.checkpoints import CheckpointStore
-from dapo_trainer.parallel import parallel
+from dapo_trainer.parallel import give_way, parallel
 
 WORKERS: Final = 4
 
@@ -40,6 +40,7 @@ class _Files:
         self._stored: Path | None = None
 
     def put(self, step: int, folder: str) -> Sequence[FileEntry]:
+        give_way()  # nothing is brought any more: this pod's ranks train beside it
         if self._stored is not None and self._stored != Path(folder):
             shutil.rmtree(self._stored, ignore_errors=True)  # committed by now, or given up
         self._stored = Path(folder)
