@@ -132,7 +132,22 @@ def test_a_narrow_terminal_loses_no_name(file: Path) -> None:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_every_example_can_be_planned(path: Path) -> None:
-    assert "One step" in planned(str(path))
+    output = planned(str(path))
+    told = {line.strip("│ ").split("│")[0].strip() for line in output.splitlines() if "│" in line}
+    assert {"GPUs", "tokens, at most", "updates"} <= told
+    if "arithmetic" not in path.stem:
+        causes = {"weights", "gradients", "optimizer", "logits", "KV cache"}
+        assert causes | {"generate", "update", "a step"} <= told
+        assert "activations of " in output and "assumed" in output and "warning:" not in output
+
+
+def test_what_cannot_fit_is_told_last(tmp_path: Path) -> None:
+    """Where a terminal still shows it, after all the fields."""
+    too_much = {"model": {"source": "hf://Qwen/Qwen2.5-32B"}, "topology": {"trainer": {"gpusPerPod": 8}}}
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(merged(MINIMAL, {"spec": too_much})))
+    output = planned(str(path))
+    assert "weights, gradients and optimizer: more GPUs" in output[output.rindex("│") :]
 
 
 def test_the_whole_configuration_is_yaml(file: Path) -> None:

@@ -16,9 +16,9 @@ from dapo_trainer.data.sources import local_path
 from dapo_trainer.plan.accelerators import ACCELERATORS, DEFAULT
 from dapo_trainer.plan.architecture import Architecture, known, of_folder
 from dapo_trainer.plan.duration import Assumptions
-from dapo_trainer.plan.estimate import estimate
+from dapo_trainer.plan.estimate import Estimate, estimate
 from dapo_trainer.plan.figures import pods, step
-from dapo_trainer.plan.tables import tables
+from dapo_trainer.plan.tables import tables, warned
 from dapo_trainer.verl_config import Paths, Placement, compose, overrides
 from dapo_trainer.verl_config.device import detect
 
@@ -117,20 +117,32 @@ def _architecture(job: DAPOJob) -> Architecture | None:
     return of_folder(local_path(source)) if source.startswith("file:") else known(source)
 
 
-def _estimate(job: DAPOJob, gpu: str, assumptions: Assumptions) -> Iterator[RenderableType]:
+def _estimate(job: DAPOJob, gpu: str, assumptions: Assumptions) -> Estimate | str:
+    """Or the reason why there is none."""
     model = _architecture(job)
     if not job.spec.topology.trainer.gpus_per_pod:
-        yield Text("Memory and time are estimated for GPUs only, and this job's trainer has none.", "dim")
-    elif model is None:
-        yield Text(
+        return "Memory and time are estimated for GPUs only, and this job's trainer has none."
+    if model is None:
+        return (
             f"No estimate of memory and time: the shape of {job.spec.model.source} is not known here. Name the folder "
-            "of a dense Qwen or Llama model.",
-            "dim",
+            "of a dense Qwen or Llama model."
         )
+    config = compose(job.spec, Placement("cuda"), _paths(job))
+    return estimate(job.spec, config, model, ACCELERATORS[gpu], assumptions)
+
+
+def _parts(raw: dict[str, Any], job: DAPOJob, verl: Table, found: Estimate | str) -> Iterator[RenderableType]:
+    """In the order of printing: what cannot fit comes last, where a terminal still shows it."""
+    yield _pods_table(job)
+    yield _step_table(job)
+    if isinstance(found, str):
+        yield Text(found, "dim")
     else:
-        config = compose(job.spec, Placement("cuda"), _paths(job))
-        found = estimate(job.spec, config, model, ACCELERATORS[gpu], assumptions)
         yield from tables(found, job.spec.schedule.steps)
+    yield _sources_table(raw, job)
+    yield verl
+    if isinstance(found, Estimate):
+        yield from warned(found)
 
 
 def _gpu(name: str) -> str:
@@ -183,7 +195,6 @@ def plan(
     assumptions = Assumptions(
         mfu, mfu_forward, bandwidth_share, response_share, kept_share, sync_seconds_per_gb, step_overhead, decode_rate
     )
-    verl_table, estimated = _verl_table(job, placement), list(_estimate(job, gpu, assumptions))
-    console = Console()
-    for part in (_pods_table(job), _step_table(job), *estimated, _sources_table(raw, job), verl_table):
+    verl, found, console = _verl_table(job, placement), _estimate(job, gpu, assumptions), Console()
+    for part in _parts(raw, job, verl, found):
         console.print(part, "")

@@ -15,13 +15,17 @@ def tables(estimate: Estimate, steps: int | None) -> Iterator[RenderableType]:
     yield _memory(estimate)
     if estimate.duration is not None:
         yield _time(estimate.duration, estimate.assumptions, steps)
+
+
+def warned(estimate: Estimate) -> Iterator[RenderableType]:
+    """What cannot fit, a line each."""
     for sentence in estimate.warnings:
         yield Text.assemble(("warning: ", "bold yellow"), sentence)
 
 
 def _memory(estimate: Estimate) -> Table:
     model, gpu, engine = estimate.model, estimate.gpu, estimate.engine
-    title = f"Memory of one GPU, estimated ({gpu.name}; a model of {_billions(model.parameters)} weights)"
+    title = f"Memory of one {gpu.name}, estimated: {_billions(model.parameters)} weights"
     table = Table("cause", "training", "generating", title=title, title_justify="left")
     trainer, rollout = estimate.training, estimate.generation
     rows = [
