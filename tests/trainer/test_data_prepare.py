@@ -1,53 +1,24 @@
 """`dapo data prepare`: from published rows to prompts to train on, against a plain count, byte for byte."""
 
 import json
-import os
-import subprocess
-import sys
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pyarrow
 import pytest
+from published_data import Row, row, saved
 from pyarrow import parquet
-from typer.testing import CliRunner
 
-from dapo_core import cli
-from dapo_core.errors import DataError, ModelError, SpecError
+from dapo_core.errors import DataError, ModelError
 from dapo_trainer.data.prepare import SCHEMA, Request, prepare
 from dapo_trainer.data.prompts import PAPER_TEMPLATE, label_of, normalised, prompt_key
 from dapo_trainer.data.report import EDGES, Lengths
 from dapo_trainer.data.tables import Columns, SourceFile
 from dapo_trainer.data.tokens import token_counter, tokenizer_folder
-
-Row = dict[str, Any]
-
-
-def row(question: str = "1+1?", answer: Any = "2") -> Row:
-    """A row as DAPO-Math-17k is published."""
-    return {
-        "data_source": "math_dapo",
-        "prompt": [{"content": question, "role": "user"}],
-        "ability": "MATH",
-        "reward_model": {"ground_truth": answer, "style": "rule-lighteval/MATH_v2"},
-        "extra_info": {"index": "9a9b6eb4-a1cb-49d1-8c1e-62eaf2f74079"},
-    }
-
-
-def saved(path: Path, rows: Sequence[Row]) -> SourceFile:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".parquet":
-        parquet.write_table(pyarrow.Table.from_pylist(list(rows)), path, row_group_size=7)
-    else:
-        path.write_text("".join(json.dumps(one) + "\n" for one in rows))
-    return SourceFile(path.name, path)
 
 
 def asked(folder: Path, rows: Sequence[Row], **more: Any) -> Request:
@@ -377,101 +348,3 @@ class TestReport:
             "characters of a prompt, dropped ones of too many included",
             "        1-32          1  ########################################",
         ]
-
-
-class TestCommand:
-    def run(self, *arguments: str | Path) -> Any:
-        return CliRunner().invoke(cli.app, ["data", "prepare", *map(str, arguments)])
-
-    def test_aime_as_published_becomes_thirty_problems(self, tmp_path: Path) -> None:
-        source = saved(tmp_path / "s.parquet", [row(f"{i}?", str(i)) for i in range(30)] * 32)
-        result = self.run("aime-2024", "--source", source.path, "--out", tmp_path / "a.parquet")
-        assert result.exit_code == 0, result.output
-        assert "30  distinct prompts, 32x each" in result.output
-        assert "for validation, samplesPerPrompt: 32." in result.output
-        report = json.loads((tmp_path / "a.report.json").read_text())
-        assert (report["rows"], report["kept"], report["copies"]) == (960, 30, {"fewest": 32, "most": 32})
-        assert report["sha256"] == sha256((tmp_path / "a.parquet").read_bytes()).hexdigest()
-
-    @pytest.mark.parametrize(
-        ("name", "more", "kept"),
-        [
-            pytest.param("dapo-math-17k", (), 1, id="integers for the paper's data"),
-            pytest.param("dapo-math-17k", ("--answers", "any"), 2, id="unless told otherwise"),
-            pytest.param("mine", (), 2, id="any answer for other data"),
-            pytest.param("mine", ("--answers", "integer"), 1, id="unless told otherwise, too"),
-        ],
-    )
-    def test_which_answers_are_kept(self, tmp_path: Path, name: str, more: tuple[str, ...], kept: int) -> None:
-        source = saved(tmp_path / "s.jsonl", [row(), row("2?", "1/2")])
-        assert self.run(name, "--source", source.path, "--out", tmp_path / "a.parquet", *more).exit_code == 0
-        assert parquet.read_metadata(tmp_path / "a.parquet").num_rows == kept
-
-    def test_every_mistake_is_told_at_once(self, tmp_path: Path) -> None:
-        result = self.run("mine", "--out", "a.csv", "--max-prompt-tokens", "5", "--template", "no hole")
-        assert isinstance(result.exception, SpecError)
-        assert [problem.message for problem in result.exception.problems] == [
-            "--source is missing: only dapo-math-17k and aime-2024 have one of their own, mine has none.",
-            "--out is a.csv: name a file that ends in .parquet.",
-            "--max-prompt-tokens is 5, but no tokenizer is named: add --model.",
-            "--template is 'no hole': write paper, or a text that holds {prompt}.",
-        ]
-
-    def test_a_source_that_is_not_there(self, tmp_path: Path) -> None:
-        result = self.run("mine", "--source", tmp_path / "a.parquet", "--out", tmp_path / "b.parquet")
-        assert isinstance(result.exception, DataError)
-        assert str(result.exception).startswith("--source file:///") and "does not exist" in str(result.exception)
-
-
-@contextmanager
-def hub(files: dict[str, bytes]) -> Iterator[str]:
-    """The two requests of a hub that a download makes, by path; counts what was asked for."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_HEAD(self) -> None:
-            self._answer(body=False)
-
-        def do_GET(self) -> None:
-            self._answer(body=True)
-
-        def _answer(self, body: bool) -> None:
-            content = files.get(self.path)
-            self.send_response(404 if content is None else 200)
-            self.send_header("Content-Length", str(len(content or b"")))
-            self.send_header("ETag", f'"{sha256(content or b"").hexdigest()}"')
-            self.send_header("X-Repo-Commit", "0" * 40)
-            if content is None:
-                self.send_header("X-Error-Code", "EntryNotFound")
-            self.end_headers()
-            if body and content:
-                self.wfile.write(content)
-
-        def log_message(self, *_: Any) -> None: ...
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-def test_a_data_set_of_the_hub(tmp_path: Path) -> None:
-    """The hub's real client against a server on this machine: the published source, and one that is not there."""
-    saved(tmp_path / "s.parquet", [row(), row()])
-    place = "/datasets/BytedTsinghua-SIA/DAPO-Math-17k/resolve/main/data/dapo-math-17k.parquet"
-    with hub({place: (tmp_path / "s.parquet").read_bytes()}) as endpoint:
-        environment = os.environ | {"HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path / "hf"), "NO_PROXY": "127.0.0.1"}
-        dapo = Path(sys.executable).with_name("dapo")
-
-        def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-            whole = [dapo, "data", "prepare", "dapo-math-17k", "--out", str(tmp_path / "a.parquet"), *arguments]
-            return subprocess.run(whole, env=environment, capture_output=True, text=True, timeout=120)
-
-        found = run()
-        assert found.returncode == 0, found.stderr
-        missing = run("--source", "hf://datasets/a/b/none.parquet")
-    assert "1  distinct prompts, 2x each" in found.stdout
-    assert missing.returncode == 2 and "Traceback" not in missing.stderr
-    assert "error: --source hf://datasets/a/b/none.parquet could not be downloaded:" in missing.stderr

@@ -75,21 +75,22 @@ def prepare(
 
     known = PUBLISHED.get(name)
     sources = source or ([known.source] if known is not None else [])
-    report = run(
-        Request(
-            name=name,
-            sources=[_file(place, "--source") for place in sources],
-            out=out,
-            columns=Columns(prompt_column, answer_column),
-            integers=known is not None and known.integers if answers is None else answers is Answers.integer,
-            template=PAPER_TEMPLATE if template == "paper" else template,
-            token_limit=None if model is None else max_prompt_tokens or TOKEN_LIMIT,
-            count=None if model is None else token_counter(tokenizer_folder(model, "--model"), "--model"),
-            validation=[_file(place, "--validation") for place in validation or ()],
-            on_overlap=overlap.value,
-        )
+    request = Request(
+        name=name,
+        sources=[_file(place, "--source") for place in sources],
+        out=out,
+        columns=Columns(prompt_column, answer_column),
+        integers=known is not None and known.integers if answers is None else answers is Answers.integer,
+        template=PAPER_TEMPLATE if template == "paper" else template,
+        token_limit=None if model is None else max_prompt_tokens or TOKEN_LIMIT,
+        count=None if model is None else token_counter(tokenizer_folder(model, "--model"), "--model"),
+        validation=[_file(place, "--validation") for place in validation or ()],
+        on_overlap=overlap.value,
     )
-    typer.echo("\n".join([*report.lines(), "", f"{out} written"]))
+    report = run(request)
+    typer.echo("\n".join([*report.lines(), "", f"{out} written, {request.report_file} beside it"]))
+    if report.conflicting:
+        typer.echo(f"{request.conflicts_file} lists the prompts with different answers.")
     if report.copies[0] == report.copies[1] > 1:
         typer.echo(f"Each was there {report.copies[0]} times: for validation, samplesPerPrompt: {report.copies[0]}.")
 
