@@ -1,0 +1,149 @@
+"""The replay buffer where a step is trained on in mini-batches, out of a window of prompts that runs ahead."""
+
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import engines
+import pytest
+from group_stage import TRAIN, Build, G, Stage, build_stage, groups_of
+from omegaconf import OmegaConf
+
+from dapo_trainer.sampling import Kind
+from dapo_trainer.verl_adapter.group_buffer import NothingLeft
+from dapo_trainer.verl_adapter.session import SamplingExhausted
+
+
+@pytest.fixture
+def stage(monkeypatch: pytest.MonkeyPatch) -> Build:
+    return partial(build_stage, monkeypatch)
+
+
+class TestSeparated:
+    def test_rejections_are_replaced_one_for_one_across_mini_batches(self, stage: Build) -> None:
+        at = stage("dapo_separated", answers=[2, 0, 2, 0, 0, 2, 0, 2, 2, 2, 0, 2], then=2)
+        at.buffer.begin_step(1, 4)
+        at.rollout(8)  # a batch, and one ahead
+        for _ in range(2):
+            assert len(groups_of(at.buffer.sample(1, TRAIN, 2)[0])) == 2
+        settle(at)
+        kept = at.rollout.made - rejected(at)
+        owed = at.buffer._owed
+        assert kept + owed == 8, "what is trained on or waits, and what is still to be replaced, are the window"
+
+    def test_surplus_stays_for_the_next_mini_batch(self, stage: Build) -> None:
+        at = stage("dapo_separated", then=2)
+        at.buffer.begin_step(1, 4)
+        at.rollout(8)
+        taken = [uid for _ in range(4) for uid in groups_of(at.buffer.sample(1, TRAIN, 2)[0])]
+        assert sorted(taken) == [f"p{i}" for i in range(8)] and at.buffer.tally.dropped == 0
+
+    def test_replacements_cut_off_by_the_cap_are_made_up_in_the_next_step(self, stage: Build) -> None:
+        at = stage("dapo_separated", answers=[0, 0, 0, 2, 2], then=2, cap=1)
+        at.buffer.begin_step(1, 4)
+        at.rollout(5)
+        assert len(groups_of(at.buffer.sample(1, TRAIN, 2)[0])) == 2
+        assert at.rollout.made == 5 and at.buffer._owed == 3
+        at.buffer.begin_step(2, 4)
+        at.rollout(1)
+        assert len(groups_of(at.buffer.sample(2, TRAIN, 4)[0])) == 4, "a window too small would wait for ever"
+
+    def test_a_partial_batch_does_not_widen_the_window(self, stage: Build) -> None:
+        at = stage("dapo_separated", answers=[2, 0, 0, 0], then=0, cap=1)
+        at.buffer.begin_step(1, 4)
+        at.rollout(4)
+        assert groups_of(at.buffer.sample(1, TRAIN, 4)[0]) == ["p0"]
+        assert at.buffer._owed == 0
+
+
+def settle(at: Stage) -> None:
+    """Take in what is under way without asking for more."""
+    while at.session.ledger.in_flight(TRAIN):
+        at.buffer._owed += at.buffer._sort(at.buffer._policy(), at.session.ledger.take(TRAIN, 1))
+    at.buffer._owed += at.buffer._sort(at.buffer._policy(), at.session.ledger.take(TRAIN, 0))
+
+
+def rejected(at: Stage) -> int:
+    groups = at.buffer.tally.groups
+    return groups[Kind.ALL_WRONG] + groups[Kind.ALL_RIGHT] + groups[Kind.LOST]
+
+
+class TestLaterMiniBatches:
+    """A separate pool trains a step in mini-batches; the prompts may run out before the last of them."""
+
+    def test_the_step_ends_early_once_something_was_trained_on(self, stage: Build) -> None:
+        at = stage("dapo_separated", answers=[2, 0, 0, 0], then=0, cap=1)
+        at.buffer.begin_step(3, 4)
+        at.rollout(4)
+        assert groups_of(at.buffer.sample(3, TRAIN, 1)[0]) == ["p0"]
+        for _ in range(3):
+            with pytest.raises(NothingLeft):
+                at.buffer.sample(3, TRAIN, 1)
+        assert [event[0] for event in at.news.events] == ["SamplingExhausted"], "told once a step"
+        assert at.news.events[0][1].startswith("After 4 prompts (1 batches) only 1 of 2 groups have both right and")
+        assert at.buffer._owed == 0 and at.buffer.tally.trained == 1
+
+    def test_nothing_at_all_ends_the_run(self, stage: Build) -> None:
+        at = stage("dapo_separated", then=0, cap=1)
+        at.buffer.begin_step(1, 4)
+        at.rollout(4)
+        with pytest.raises(SamplingExhausted, match="only 0 of 1 groups"):
+            at.buffer.sample(1, TRAIN, 1)
+
+    @pytest.mark.parametrize("choice", ["Suspend", "Fail"])
+    def test_other_choices_end_the_run_there_too(self, stage: Build, choice: str) -> None:
+        at = stage("dapo_separated", answers=[2, 0, 0, 0], then=0, cap=1, on_exhausted=choice)
+        at.buffer.begin_step(1, 4)
+        at.rollout(4)
+        at.buffer.sample(1, TRAIN, 1)
+        with pytest.raises(SamplingExhausted, match="only 1 of 2 groups"):
+            at.buffer.sample(1, TRAIN, 1)
+
+    def test_verls_own_step_goes_on_with_the_mini_batches_it_has(self, stage: Build) -> None:
+        """`PPOTrainer.step` and `_step_once` as they are, with the engines taken out."""
+        at = stage("dapo_separated", answers=[1, 0, 3, 0], then=0, cap=1)
+        trainer = stripped_trainer(at, batch=4)
+        metrics: dict[str, Any] = {}
+        batch = trainer.step(metrics, {})
+        assert groups_of(batch) == ["p0", "p2"] and len(batch.tags) == 2 * G
+        assert trainer.updated == [["p0"], ["p2"]], "two updates, and none of nothing"
+        assert metrics["actor/pg_loss"] == 0.5
+        assert at.buffer.tally.trained == 2 and at.buffer.tally.generated == 4
+
+
+def stripped_trainer(at: Stage, batch: int) -> Any:
+    """A Separated trainer that samples from `at` and notes its updates, a group a mini-batch."""
+    trainers = engines.load("dapo_trainer.verl_adapter.trainers")
+
+    class Stripped(trainers.Separated):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            actor = {"ppo_mini_batch_size": 1}
+            rollout = {"temperature": 1.0}
+            self.config = OmegaConf.create(
+                {
+                    "data": {"train_batch_size": batch},
+                    "actor_rollout_ref": {"actor": actor, "rollout": rollout},
+                    "trainer": {"critic_warmup": 0},
+                }
+            )
+            self.global_steps, self.total_training_steps, self.parameter_sync_step = 1, 1, batch
+            self.replay_buffer, self.hybrid_rollout_config = at.buffer, SimpleNamespace(enable_switch=False)
+            self.reward_loop_manager = SimpleNamespace(reward_loop_worker_handles=[])
+            self.use_reference_policy = self.use_critic = False
+            self.updated: list[list[str]] = []
+            self._step_sample_wait_seconds = 0.0
+
+        def _add_batch_to_generate(self) -> None:
+            at.rollout(batch)
+
+        def _balance_batch(self, batch: Any, metrics: Any, **_: Any) -> Any:
+            return batch
+
+        _compute_old_log_prob = _compute_advantage = _balance_batch
+
+        def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
+            self.updated.append(groups_of(batch))
+            metrics["actor/pg_loss"] = 0.5
+            return batch
+
+    return Stripped()
