@@ -1,8 +1,9 @@
 """The few places where databases differ: connecting, transactions, upserts, locks, and what an error means."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from types import NoneType
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, String, Table, bindparam, cast, create_engine, event, func, select, text
@@ -26,7 +27,6 @@ _MIGRATION_LOCK: Final = 4713151604
 
 _LOCK_RUN: Final = text("SELECT pg_advisory_xact_lock(hashtextextended(:run_id, 8))")
 
-Rows = Sequence[Mapping[str, Any]]
 Insert = sqlite.Insert | postgresql.Insert
 
 
@@ -162,11 +162,11 @@ def insert_rows(dialect: str, table: Table, names: Sequence[str]) -> Insert:
     return postgresql.insert(table).from_select(list(names), select(*(given.c[name] for name in names)))
 
 
-def parameters(dialect: str, rows: Rows) -> Any:
-    """What an INSERT by `insert_rows` is executed with: the rows, or an array a column."""
+def parameters(dialect: str, names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> Any:
+    """What an INSERT by `insert_rows` is executed with: the rows by name, or an array a column."""
     if dialect != "postgresql":
-        return list(rows)
-    return {name: _array([row[name] for row in rows]) for name in rows[0]}
+        return [dict(zip(names, row, strict=True)) for row in rows]
+    return {name: _array(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
 
 
 def _element(table: Table, name: str) -> Any:
@@ -177,7 +177,13 @@ def _element(table: Table, name: str) -> Any:
 
 def _array(values: Sequence[Any]) -> str:
     """An array as Postgres writes one. The driver's own way examines each number for quotation marks."""
-    return "{" + ",".join([repr(value) if type(value) in (float, int) else _word(value) for value in values]) + "}"
+    kinds = set(map(type, values))
+    if kinds <= {int, float}:
+        return "{" + ",".join(map(repr, values)) + "}"
+    if kinds <= {str, NoneType}:  # a run's name or no flag, thousands of times
+        words = {value: _word(value) for value in set(values)}
+        return "{" + ",".join(map(words.__getitem__, values)) + "}"
+    return "{" + ",".join(map(_word, values)) + "}"
 
 
 def _word(value: Any) -> str:

@@ -31,6 +31,7 @@ Wins = Callable[[Table, Any], ColumnElement[bool]]
 _DELIVERED = select(schema.deliveries.c.seq).where(
     schema.deliveries.c.run_id == bindparam("run"), schema.deliveries.c.spool == bindparam("spool_id")
 )
+_POINT = ("run_id", "metric_id", "step", "attempt", "ts", "value", "flag")
 # Columns that stay as they were first written.
 _FIRST = frozenset({"started_at"})
 
@@ -185,25 +186,19 @@ class MetadataWriter:
 
     def _write_points(self, connection: Connection, run_id: str, points: Sequence[Point]) -> None:
         ids = self._ids(connection, {point.metric for point in points})
-        rows: list[dict[str, Any]] = [
-            {
-                "run_id": run_id,
-                "metric_id": ids[point.metric],
-                "step": point.step,
-                "attempt": point.attempt,
-                "ts": point.ts,
-                "value": point.value,
-                "flag": point.flag,
-            }
-            for point in points
-        ]
-        _upsert(connection, schema.points, rows, _newer)
-        last = {row["metric_id"]: row for row in sorted(rows, key=lambda row: (row["attempt"], row["step"], row["ts"]))}
-        _upsert(connection, schema.latest, list(last.values()), _further)
-        _upsert(connection, schema.attempts, _reached(run_id, points), _behind)
+        # One statement may not touch a row twice: the last of each key, in the key's order, as the table has them.
+        last = {
+            (ids[metric], step, attempt): (run_id, ids[metric], step, attempt, ts, value, flag)
+            for metric, step, attempt, ts, value, flag in points
+        }
+        rows = [last[key] for key in sorted(last)]
+        _put(connection, schema.points, _POINT, rows, _newer)
+        newest = {row[1]: row for row in sorted(rows, key=itemgetter(3))}
+        _put(connection, schema.latest, _POINT, list(newest.values()), _further)
+        _upsert(connection, schema.attempts, _reached(run_id, {row[2:5] for row in rows}), _behind)
         touched: dict[int, set[int]] = {}
         for row in rows:
-            touched.setdefault(row["metric_id"], set()).add(row["step"])
+            touched.setdefault(row[1], set()).add(row[2])
         rollups.maintain(connection, run_id, touched)
 
     def _ids(self, connection: Connection, names: set[str]) -> dict[str, int]:
@@ -231,11 +226,18 @@ class MetadataWriter:
 
 
 def _upsert(connection: Connection, table: Table, rows: Rows, wins: Wins | None) -> None:
-    """Insert `rows`; where the key exists, keep what is there unless `wins(table, new)`, then set what `rows` name."""
+    """As `_put`, of rows with names."""
     if rows:
-        dialect = connection.dialect.name
-        statement = _statement(dialect, table, tuple(rows[0]), wins)
-        connection.execute(statement, dialects.parameters(dialect, _once(rows, dialects.key_of(table))))
+        names = tuple(rows[0])
+        _put(connection, table, names, _once(rows, names, dialects.key_of(table)), wins)
+
+
+def _put(
+    connection: Connection, table: Table, names: tuple[str, ...], rows: Sequence[tuple[Any, ...]], wins: Wins | None
+) -> None:
+    """Insert `rows`, no key twice; where one exists, keep what is there unless `wins(table, new)`, then set `names`."""
+    dialect = connection.dialect.name
+    connection.execute(_statement(dialect, table, names, wins), dialects.parameters(dialect, names, rows))
 
 
 @cache
@@ -249,24 +251,24 @@ def _statement(dialect: str, table: Table, names: tuple[str, ...], wins: Wins | 
     return statement.on_conflict_do_update(index_elements=key, set_=values, where=wins(table, new))
 
 
-def _once(rows: Rows, key: Iterable[str]) -> list[dict[str, Any]]:
+def _once(rows: Rows, names: Sequence[str], key: Iterable[str]) -> list[tuple[Any, ...]]:
     """The last row of each key, in the key's order: one statement may not touch a row twice, and two that touch the
     same rows in different orders would wait for each other."""
-    of_row = itemgetter(*key)
-    last = {of_row(row): row for row in rows}
-    return [dict(last[each]) for each in sorted(last)]
+    of_row, whole = itemgetter(*key), itemgetter(*names)
+    last = {of_row(row): whole(row) for row in rows}
+    return [last[each] for each in sorted(last)]
 
 
-def _reached(run_id: str, points: Sequence[Point]) -> Rows:
-    """How far the attempts of these points came. An attempt that nobody has recorded, as in a database that was
-    restored from an older copy, is recorded by its points."""
-    steps: dict[int, tuple[int, float]] = {}
-    for point in points:
-        step, ts = steps.get(point.attempt, (point.step, point.ts))
-        steps[point.attempt] = (max(step, point.step), min(ts, point.ts))
+def _reached(run_id: str, seen: Iterable[tuple[int, int, float]]) -> Rows:
+    """How far attempts came, of steps, their attempts and times. An attempt that nobody has recorded, as in a database
+    that was restored from an older copy, is recorded by its points."""
+    ends: dict[int, tuple[int, float]] = {}
+    for step, attempt, ts in seen:
+        end, began = ends.get(attempt, (step, ts))
+        ends[attempt] = (max(end, step), min(began, ts))
     return [
-        {"run_id": run_id, "attempt": attempt, "started_at": ts, "step_to": step}
-        for attempt, (step, ts) in steps.items()
+        {"run_id": run_id, "attempt": attempt, "started_at": began, "step_to": end}
+        for attempt, (end, began) in ends.items()
     ]
 
 
