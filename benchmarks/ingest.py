@@ -1,12 +1,13 @@
 """What the metrics path costs: a spool append within training, and points a second into the store.
 
     python benchmarks/ingest.py [--steps 2000] [--metrics 60] [--json FILE]
-    python benchmarks/ingest.py --postgres [--steps 2000] [--millions 5] [--json FILE]
+    python benchmarks/ingest.py --postgres [--steps 2000] [--millions 50] [--json FILE]
 
 The first: an append's p99 (a step waits for it), and the sender's path into SQLite against one row a commit, which is
 how a tracker without a spool writes. The second: a Postgres of its own with its default durability, and a writer login
 under row-level security; one step's batch, the sender's path, all of it sent again, and how both change while the
-table of points grows to so many millions. Ratios are of one run on one machine.
+table of points grows to so many millions (about six minutes and 14 GB of disk for 50). Ratios are of one run on one
+machine.
 """
 
 import argparse
@@ -26,15 +27,44 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from servers.postgres import PostgresServer  # noqa: E402
+from sqlalchemy import create_engine, text  # noqa: E402
 
-from dapo_core.db import Point, RunRow, check, open_reader, open_writer, roles, upgrade  # noqa: E402
+from dapo_core.db import (  # noqa: E402
+    MetadataWriter,
+    Point,
+    RunRow,
+    check,
+    open_reader,
+    open_writer,
+    roles,
+    upgrade,
+)
 from dapo_trainer.records import batch_of  # noqa: E402
 from dapo_trainer.sender import BATCH, drain  # noqa: E402
 from dapo_trainer.spool import Spool, read_records  # noqa: E402
 
 COMMITS = 500  # enough for a rate of single commits, which would take minutes for all points
 RUN_STEPS = 2000  # a run's steps where the table grows
+GROWTH = (0.02, 0.1, 0.2, 0.4, 0.7, 1.0)  # shares of the whole at which it is measured
+MEASURED_RUNS = 5
 SETTINGS = {"shared_buffers": "512MB", "max_wal_size": "4GB"}
+
+FILL = (
+    "INSERT INTO runs (run_id, name, namespace, spec, state, created_at, tags) "
+    "SELECT format('filled-%s', to_char(number, 'FM000000')), 'job', 'default', '{}', 'Succeeded', 1, '{}' "
+    "FROM generate_series(:first, :last) number",
+    "INSERT INTO points (run_id, metric_id, step, attempt, ts, value) "
+    "SELECT format('filled-%s', to_char(number, 'FM000000')), metric_id, step, 1, 1.7e9 + step, step + metric_id / 7.0 "
+    "FROM generate_series(:first, :last) number, metric_names, generate_series(1, :steps) step",
+    "INSERT INTO rollups (run_id, metric_id, width, bucket, step_from, step_to, low, high, total, finite, count, last) "
+    "SELECT format('filled-%s', to_char(number, 'FM000000')), metric_id, width, bucket, bucket * width, "
+    "bucket * width + width - 1, bucket, bucket, bucket, width, width, bucket "
+    "FROM generate_series(:first, :last) number, metric_names, (VALUES (16), (256)) widths (width), "
+    "LATERAL generate_series(0, :steps / width - 1) bucket",
+    "INSERT INTO latest (run_id, metric_id, step, attempt, ts, value, rolled_to) "
+    "SELECT format('filled-%s', to_char(number, 'FM000000')), metric_id, :steps, 1, 1.7e9, 1, :steps / 16 * 16 "
+    "FROM generate_series(:first, :last) number, metric_names",
+)
 
 Figures = dict[str, float | str]
 
@@ -44,7 +74,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=2000, help="steps of the run")
     parser.add_argument("--metrics", type=int, default=60, help="metrics a step")
     parser.add_argument("--postgres", action="store_true", help="into Postgres instead of SQLite")
-    parser.add_argument("--millions", type=float, default=5, help="with --postgres: grow the table to so many points")
+    parser.add_argument("--millions", type=float, default=50, help="with --postgres: grow the table to so many points")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -115,25 +145,53 @@ def measure_postgres(folder: Path, steps: int, metrics: int, millions: float) ->
 
 
 def growth(url: str, owner: str, metrics: int, millions: float) -> Figures:
-    """Points a second of each tenth on the way to so many millions, and a step's batch at the end."""
+    """Points a second and a step's batch while the table grows to so many millions.
+
+    At each size some runs are written by the writer; what is between the sizes is made by the server itself: rows of
+    the same shape, rollups with them.
+    """
     figures: Figures = {}
-    writer, empty = open_writer(url), check(owner).size_bytes
-    a_run = RUN_STEPS * metrics
-    runs = max(10, int(millions * 1e6 / a_run))
-    for tenth in range(10):
-        numbers = range(tenth * runs // 10, (tenth + 1) * runs // 10)
-        took = 0.0
-        for number in numbers:
-            run_id = f"grown-{number}"
-            writer.create_run(RunRow(run_id, "job", created_at=float(number)))
-            for begin in range(1, RUN_STEPS + 1, BATCH):
-                batch = [point for step in range(begin, begin + BATCH) for point in points_of(step, metrics)]
-                took += seconds(lambda run_id=run_id, batch=batch: writer.write_points(run_id, batch))  # type: ignore[misc]
-        million = numbers[-1] * a_run / 1e6
-        figures[f"points/s, about {million:.1f} million there"] = len(numbers) * a_run / took
-    figures |= steps_figures("a step's batch at the end", one_step_a_batch(url, 400, metrics, first=1000))
-    figures["bytes a point, indexes and rollups included"] = (check(owner).size_bytes - empty) / (runs * a_run)
+    writer, empty, a_run = open_writer(url), check(owner).size_bytes, RUN_STEPS * metrics
+    there = 0
+    for share in GROWTH:
+        filled = round(share * millions * 1e6 / a_run) - there - MEASURED_RUNS
+        if there:
+            fill(owner, there, max(0, filled), metrics)
+        runs = [f"grown-{share}-{number}" for number in range(MEASURED_RUNS)]
+        took = sum(grow(writer, run_id, metrics) for run_id in runs)
+        there += len(runs) + (max(0, filled) if there else 0)
+        size = f"{there * a_run / 1e6:.1f} million points there"
+        figures[f"points/s, {size}"] = len(runs) * a_run / took
+        figures[f"a step's batch, {size}: median (ms)"] = 1e3 * median(
+            one_step_a_batch(url, 200, metrics, first=1000 + there)
+        )
+        if share == GROWTH[0]:
+            figures["bytes a point, indexes and rollups included"] = (check(owner).size_bytes - empty) / (there * a_run)
+    figures |= steps_figures("a step's batch at the end", one_step_a_batch(url, 400, metrics, first=100_000))
     return figures
+
+
+def grow(writer: MetadataWriter, run_id: str, metrics: int) -> float:
+    """Seconds that a whole run's points took, in the sender's batches."""
+    writer.create_run(RunRow(run_id, "job", created_at=1.0))
+    took = 0.0
+    for begin in range(1, RUN_STEPS + 1, BATCH):
+        batch = [point for step in range(begin, begin + BATCH) for point in points_of(step, metrics)]
+        took += seconds(lambda batch=batch: writer.write_points(run_id, batch))  # type: ignore[misc]
+    return took
+
+
+def fill(owner: str, first: int, runs: int, metrics: int) -> None:
+    """So many runs' rows, without their way through a writer."""
+    numbers = {"first": first, "last": first + runs - 1, "steps": RUN_STEPS}
+    engine = create_engine(owner)
+    with engine.begin() as connection:
+        for statement in FILL:
+            connection.execute(text(statement), numbers)
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text("VACUUM ANALYZE"))  # as autovacuum would have by then
+        connection.execute(text("CHECKPOINT"))
+    engine.dispose()
 
 
 def steps_figures(name: str, took: Sequence[float]) -> Figures:

@@ -146,10 +146,11 @@ def _quoted(name: str) -> str:
 def _statements() -> list[str]:
     statements = [_create_group(group) for group in GROUPS.values()]
     statements += [
-        # The login, not the current role: SET ROLE changes nothing of it.
-        "CREATE OR REPLACE FUNCTION dapo_scope() RETURNS text LANGUAGE sql STABLE SECURITY DEFINER "
-        "SET search_path FROM CURRENT AS "
-        "$$ SELECT coalesce(namespace, '*') FROM access WHERE role = session_user $$",
+        # The login, not the current role: SET ROLE changes nothing of it. In PL/pgSQL, which keeps the query's plan: it
+        # is asked several times a statement.
+        "CREATE OR REPLACE FUNCTION dapo_scope() RETURNS text LANGUAGE plpgsql STABLE SECURITY DEFINER "
+        "SET search_path FROM CURRENT AS $$ BEGIN "
+        "RETURN (SELECT coalesce(namespace, '*') FROM access WHERE role = session_user); END $$",
         "REVOKE ALL ON FUNCTION dapo_scope() FROM PUBLIC",
         f"GRANT EXECUTE ON FUNCTION dapo_scope() TO {_ALL}",
         "DO $$ BEGIN EXECUTE format('REVOKE ALL ON DATABASE %I FROM PUBLIC', current_database()); "
