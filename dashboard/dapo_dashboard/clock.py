@@ -3,19 +3,23 @@
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Final, Literal
 
 Axis = Literal["step", "time", "tokens"]
 AXES: Final[tuple[Axis, ...]] = ("step", "time", "tokens")
+_SERIALS = count()
 
 
 @dataclass(frozen=True)
 class Clock:
-    """When each of `steps` was finished (Unix seconds) and how many tokens had been trained on by then. Rising."""
+    """When each of `steps` was finished (Unix seconds) and how many tokens had been trained on by then. Rising.
+    `serial` tells clocks apart."""
 
     steps: Sequence[float] = field(default_factory=list)
     times: Sequence[float] = field(default_factory=list)
     tokens: Sequence[float] = field(default_factory=list)
+    serial: int = field(default_factory=_SERIALS.__next__, compare=False)
 
     def place(self, step: float, axis: Axis) -> float | None:
         """Where a step stands on an axis: itself, milliseconds since 1970, or tokens; None when that is not known."""

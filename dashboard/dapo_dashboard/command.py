@@ -13,7 +13,7 @@ from dapo_core.db import upgrade
 from dapo_core.errors import NotInstalledError
 from dapo_dashboard import demo, settings
 
-SCRIPT = Path(__file__).with_name("app.py")
+SCRIPT = Path(__file__).with_name("server.py")
 
 
 def dashboard(

@@ -1,24 +1,29 @@
 """The curves of a run as they grow: read once in buckets, then only what is new."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import count
 
+from dapo_core.db import CurvePoint
 from dapo_core.db.pages import PageReader
 from dapo_dashboard import panels
 from dapo_dashboard.clock import Clock
-from dapo_dashboard.curves import BUCKETS, MAX_BUCKETS, Curve, appended
+from dapo_dashboard.curves import BUCKETS, MAX_BUCKETS, Curve, appended, bucket_of
 from dapo_dashboard.source import Reading, Source
 
 # A step's metrics may arrive in more than one batch: the last steps are asked for again.
 AGAIN = 3
+_SERIALS = count()
 
 
 @dataclass(frozen=True)
 class RunCurves:
-    """Curves by metric. `attempt` is the newest when they were read; a later one may have rewritten steps."""
+    """Curves by metric. `attempt` is the newest when they were read; a later one may have rewritten steps. `serial` is
+    another whenever the curves are."""
 
     attempt: int
     curves: dict[str, Curve]
+    serial: int = field(default_factory=_SERIALS.__next__, compare=False)
 
     @property
     def size(self) -> int:
@@ -33,7 +38,8 @@ def read_curves(
     def load(reader: PageReader, last: RunCurves | None) -> RunCurves:
         attempt = max((row.attempt for row in reader.attempts(run_id)), default=0)
         if last is None or last.attempt != attempt or last.size > MAX_BUCKETS or not last.curves or window is not None:
-            return _all(reader, run_id, names, window, attempt)
+            whole = _all(reader, run_id, names, window, attempt)
+            return last if whole == last else whole
         return _more(reader, run_id, names, last)
 
     return source.read(("curves", run_id, tuple(names), window), load)
@@ -52,16 +58,24 @@ def _more(reader: PageReader, run_id: str, names: Sequence[str], last: RunCurves
     newest = max((curve[-1].step_to for curve in last.curves.values() if curve), default=0)
     whole = max((bucket.step_to for c in last.curves.values() for bucket in c if bucket.count > 1), default=-1)
     new = reader.since(run_id, names, max(whole, newest - AGAIN))
+    if all(_stands(last.curves.get(name, ()), new.get(name, ())) for name in names):
+        return last
     return RunCurves(last.attempt, {name: appended(last.curves.get(name, []), new.get(name, ())) for name in names})
+
+
+def _stands(curve: Curve, points: Sequence[CurvePoint]) -> bool:
+    """Whether these points are the end of the curve as it is."""
+    return list(curve[len(curve) - len(points) :]) == [bucket_of(point) for point in points]
 
 
 def read_clock(source: Source, run_id: str) -> Clock:
     """When each step was finished, and the tokens trained on by then. Raises NothingYetError."""
 
-    def load(reader: PageReader, _: Clock | None) -> Clock:
+    def load(reader: PageReader, last: Clock | None) -> Clock:
         moments = reader.moments(run_id, BUCKETS)
         tokens = reader.buckets([run_id], [panels.TOKENS], buckets=BUCKETS).get((run_id, panels.TOKENS), [])
-        return clock_of(moments, tokens)
+        clock = clock_of(moments, tokens)
+        return last if clock == last else clock
 
     return source.read(("clock", run_id), load, max_age=5.0).value
 

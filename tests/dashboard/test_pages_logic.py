@@ -116,7 +116,7 @@ def test_events_and_attempts(store: Store) -> None:
 @pytest.mark.parametrize(
     ("view", "words"),
     [
-        ("Curves", "Reward: all generated"),
+        ("Curves", r"Reward\: all generated"),
         ("Results", "Best is the highest value"),
         ("Ablation", "The bar is the mean"),
         ("Differences", "These runs have the same job"),

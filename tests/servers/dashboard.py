@@ -12,7 +12,8 @@ from pathlib import Path
 
 from servers.ports import free_port
 
-SCRIPT = Path(__file__).parents[2] / "dashboard" / "dapo_dashboard" / "app.py"
+_PACKAGE = Path(__file__).parents[2] / "dashboard" / "dapo_dashboard"
+SCRIPT, SERVER = _PACKAGE / "app.py", _PACKAGE / "server.py"
 START_SECONDS = 90
 
 
@@ -27,7 +28,7 @@ def dashboard(
         "DAPO_DASHBOARD_REFRESH_SECONDS": "0.5",
         **(environment or {}),
     }
-    command = [sys.executable, "-m", "streamlit", "run", str(SCRIPT), "--server.port", str(port)]
+    command = [sys.executable, "-m", "streamlit", "run", str(SERVER), "--server.port", str(port)]
     with log.open("wb") as output:
         process = subprocess.Popen(
             [*command, "--server.address", "127.0.0.1", *arguments],

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-import pandas as pd
+import pyarrow as pa
 import streamlit as st
 
 from dapo_dashboard import charts
@@ -12,19 +13,35 @@ from dapo_dashboard.clock import Clock
 from dapo_dashboard.link import link_charts
 from dapo_dashboard.marks import Mark
 from dapo_dashboard.parts.toolbar import zoom
+from dapo_dashboard.plain import markdown
 from dapo_dashboard.plot_area import HEIGHT
+from dapo_dashboard.series import Option
 from dapo_dashboard.view import View
 
 
-def draw(chart: Chart, view: View, clock: Clock, happened: Sequence[Mark], steps: tuple[float, float] | None) -> None:
+@dataclass(frozen=True)
+class Card:
+    """A chart as it is sent; it is the same for everybody who looks at it."""
+
+    chart: Chart
+    option: Option
+    spoken: str
+
+
+def card(chart: Chart, view: View, clock: Clock, happened: Sequence[Mark], steps: tuple[float, float] | None) -> Card:
+    """The chart ready to be drawn, with its data as a table."""
+    option = charts.option(chart, view, clock=clock, marks=happened, steps=steps)
+    option["dataset"] = {"source": pa.table(charts.columns(chart, view, clock))}
+    return Card(chart, option, charts.spoken(chart))
+
+
+def draw(made: Card) -> None:
     """The chart with its title, unit and a way to its help; its toolbar gives it as PNG and its data as CSV."""
+    chart = made.chart
     with st.container(border=True, gap=None):
         unit = f" :gray[:small[{chart.unit}]]" if chart.unit else ""
-        help_link = f" [:material/help:](help?topic={chart.help_anchor})" if chart.help_anchor else ""
-        st.markdown(f"**{chart.title}**{unit}{help_link}")
-        option = charts.option(chart, view, clock=clock, marks=happened, steps=steps)
-        option["dataset"] = {"source": pd.DataFrame(charts.columns(chart, view, clock))}
-        st.echarts_chart(option, height=HEIGHT, key=f"chart-{chart.key}", alt=charts.spoken(chart))
+        st.markdown(f"**{markdown(chart.title)}**{unit} [:material/help:](help?topic={chart.help_anchor or 'all'})")
+        st.echarts_chart(made.option, height=HEIGHT, key=f"chart-{chart.key}", alt=made.spoken)
 
 
 def link(found: Sequence[Chart], view: View, clock: Clock, steps: tuple[float, float] | None) -> None:

@@ -13,7 +13,7 @@ from dapo_dashboard.comparison import Group
 from dapo_dashboard.curves import BUCKETS, Curve, scaled
 from dapo_dashboard.panels import VALIDATION
 from dapo_dashboard.parts import toolbar
-from dapo_dashboard.parts.chart_card import draw, link
+from dapo_dashboard.parts.chart_card import card, draw, link
 from dapo_dashboard.plain import shown
 from dapo_dashboard.series import Line
 
@@ -56,7 +56,7 @@ def show(runs: Sequence[RunRow], groups: Sequence[Group]) -> None:
     for row in range(0, len(found), 2):
         for column, chart in zip(st.columns(2, gap="small"), found[row : row + 2], strict=False):
             with column:
-                draw(chart, view, Clock(), (), steps)
+                draw(card(chart, view, Clock(), (), steps))
     link(found, view, Clock(), steps)
 
 

@@ -1,19 +1,22 @@
 """The curves of a run: the paper's three first, then what explains them."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import streamlit as st
 
 from dapo_core.db import RunRow
 from dapo_dashboard import charts, marks, panels, session
 from dapo_dashboard.clock import Clock
-from dapo_dashboard.curve_feed import read_clock, read_curves
+from dapo_dashboard.curve_feed import RunCurves, read_clock, read_curves
 from dapo_dashboard.marks import Mark
+from dapo_dashboard.panels import Panel
 from dapo_dashboard.parts import toolbar
-from dapo_dashboard.parts.chart_card import draw, link
+from dapo_dashboard.parts.chart_card import Card, card, draw, link
 from dapo_dashboard.parts.empty import no_curves
+from dapo_dashboard.view import View
 
 COLUMNS = 3
+_STEPS = Clock()
 SIGNS = {
     "restart": "▼ ┆ :orange[restart]",
     "suspend": "▪ ┊ :violet[stopped]",
@@ -28,19 +31,40 @@ def show(run: RunRow) -> None:
     view, more = toolbar.show(names)
     shown = [*panels.ALL, *(panels.free_panel(name) for name in more if name in names)]
     reading = read_curves(session.source(), run.run_id, panels.wanted(shown, names), view.window)
-    found = panels.build(shown, reading.value.curves)
-    if not found:
+    clock = _STEPS if view.axis == "step" else read_clock(session.source(), run.run_id)
+    happened = _marks(run)
+    cards, steps = _cards(
+        (run.run_id, reading.value.serial, view, tuple(more), tuple(happened), clock.serial),
+        shown,
+        reading.value,
+        view,
+        clock,
+        happened,
+    )
+    if not cards:
         no_curves(run)
         return
-    clock = Clock() if view.axis == "step" else read_clock(session.source(), run.run_id)
-    happened = _marks(run)
-    steps = charts.extent(found, view)
     _key(happened)
-    for row in range(0, len(found), COLUMNS):
-        for column, chart in zip(st.columns(COLUMNS, gap="small"), found[row : row + COLUMNS], strict=False):
+    for row in range(0, len(cards), COLUMNS):
+        for column, made in zip(st.columns(COLUMNS, gap="small"), cards[row : row + COLUMNS], strict=False):
             with column:
-                draw(chart, view, clock, happened, steps)
-    link(found, view, clock, steps)
+                draw(made)
+    link([made.chart for made in cards], view, clock, steps)
+
+
+# Made once for all who look at the run in the same way.
+@st.cache_resource(max_entries=64, ttl=900, show_spinner=False)
+def _cards(
+    key: Hashable,
+    _panels: Sequence[Panel],
+    _read: RunCurves,
+    _view: View,
+    _clock: Clock,
+    _happened: Sequence[Mark],
+) -> tuple[list[Card], tuple[float, float] | None]:
+    found = panels.build(_panels, _read.curves)
+    steps = charts.extent(found, _view)
+    return [card(chart, _view, _clock, _happened, steps) for chart in found], steps
 
 
 def _marks(run: RunRow) -> list[Mark]:

@@ -1,0 +1,58 @@
+"""The HTML of each page, with word of the scripts that the page is going to need. Pure, but for reading Streamlit's
+files.
+
+Streamlit's page loads the script of an element when the server has sent the element: the browser is idle while the
+server works, and then loads and compiles megabytes. Told beforehand, it does so meanwhile.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+_COMMON: Final = ("Html", "Multiselect", "Checkbox", "WidgetLabel")
+_CURVES: Final = (*_COMMON, "ButtonGroup", "Slider", "NumberInput", "EChartsChart", "BidiComponent")
+_TABLE: Final = (*_COMMON, "DataFrame")
+SCRIPTS: Final[Mapping[str, Sequence[str]]] = {
+    "": (*_TABLE, "TextInput", "Selectbox"),
+    "runs": (*_TABLE, "TextInput", "Selectbox"),
+    "run": (*_CURVES, "Metric"),
+    "compare": (*_CURVES, "Selectbox"),
+    "alerts": _TABLE,
+    "help": ("Html", "Selectbox", "EChartsChart"),
+}
+"""Of each page, by its path: names of Streamlit's scripts, as its manifest has them."""
+_ENTRY: Final = "index.html"
+Manifest = Mapping[str, Mapping[str, Any]]
+
+
+def pages(static: Path) -> dict[str, bytes]:
+    """The HTML of each page by its path, out of Streamlit's static files."""
+    plain = (static / _ENTRY).read_text(encoding="utf-8")
+    manifest: Manifest = json.loads((static / "manifest.json").read_text(encoding="utf-8"))
+    return {path: with_preloads(plain, scripts(manifest, names)).encode() for path, names in SCRIPTS.items()}
+
+
+def scripts(manifest: Manifest, names: Iterable[str]) -> list[str]:
+    """The files of these scripts and of all that they import, but for those that every page loads anyway."""
+    by_name = {entry["name"]: key for key, entry in manifest.items() if entry.get("name")}
+    wanted = _closure(manifest, [by_name[name] for name in names if name in by_name])
+    loaded = set(_closure(manifest, [_ENTRY] if _ENTRY in manifest else []))
+    return [manifest[key]["file"] for key in wanted if key not in loaded]
+
+
+def with_preloads(html: str, files: Iterable[str]) -> str:
+    """The page with a link for each script, at the end of its head."""
+    links = "".join(f'<link rel="modulepreload" crossorigin href="./{file}">' for file in files)
+    return html.replace("</head>", f"{links}</head>", 1)
+
+
+def _closure(manifest: Manifest, keys: Iterable[str]) -> list[str]:
+    found: dict[str, None] = {}
+    waiting = list(keys)
+    while waiting:
+        key = waiting.pop()
+        if key in manifest and key not in found:
+            found[key] = None
+            waiting += manifest[key].get("imports", ())
+    return list(found)
