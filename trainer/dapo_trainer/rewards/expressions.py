@@ -1,7 +1,9 @@
-"""Answers that are no integers, as far as text and fractions settle them; the rest is a computer algebra's. Pure."""
+"""Answers that are no integers, as far as text, fractions and digits settle them; the rest is an algebra's. Pure."""
 
 import re
 from fractions import Fraction
+
+from dapo_trainer.rewards.constants import compared
 
 _BOXED = re.compile(r"\\?(?:boxed|fbox)\{(.*)\}", re.DOTALL)
 _MARKS = re.compile(r"\$|\\[()\[\]]|\\(?:left|right|displaystyle)(?![a-zA-Z])")
@@ -55,9 +57,9 @@ def explosive(text: str) -> bool:
 
 
 def settled(answer: str, truth: str) -> bool | None:
-    """Whether `answer` is `truth`, or None where text and fractions do not tell.
+    """Whether `answer` is `truth`, or None where text, fractions and digits do not tell.
 
-    A decimal that is not exactly a fraction may still be it, rounded: that is not for here to say.
+    A decimal that is nearly a number may be it, rounded: that is not for here to say.
     """
     ours, theirs = plain(answer), plain(truth)
     if ours == theirs:
@@ -65,6 +67,6 @@ def settled(answer: str, truth: str) -> bool | None:
     if not ours or (explosive(ours) and not explosive(theirs)):
         return False  # a policy must not learn that an answer nobody can check costs nothing
     mine, wanted = as_fraction(ours), as_fraction(theirs)
-    if mine is None or wanted is None:
-        return None
-    return True if mine == wanted else None if "." in ours + theirs else False
+    if mine is not None and wanted is not None and (mine == wanted or "." not in ours + theirs):
+        return mine == wanted
+    return compared(ours, theirs)
