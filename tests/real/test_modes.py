@@ -1,44 +1,84 @@
 """Both placements of the paper's algorithm and its baseline, on real verl and vLLM."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import pytest
 from real_run import DapoRun
 
 pytestmark = pytest.mark.timeout(900)
-SEPARATED = {"topology__mode": "Separated", "topology__trainer__gpusPerPod": 2, "topology__rollout__replicas": 2}
-GRPO = {"algorithm": {"preset": "grpo", "klCoefficient": 0.01}, "optimizer__warmupSteps": 0}
+STEPS, PROMPTS = 3, 16
+CURVES = {
+    "actor/entropy", "actor/grad_norm", "actor/lr", "actor/ppo_kl", "actor/clip_fraction_high",
+    "actor/clip_fraction_low", "dapo/mean_probability", "dapo/accuracy/generated", "dapo/accuracy/trained",
+    "dapo/reward/generated", "critic/score/mean", "response_length/mean", "response_length/max",
+    "response_length/clip_ratio", "dapo/groups/all_wrong", "dapo/groups/mixed", "dapo/groups/all_right",
+    "dapo/generation_batches", "training/rollout_probs_diff_mean", "perf/throughput", "perf/time_per_step",
+    "timing_s/gen", "timing_s/old_log_prob", "timing_s/update_actor", "timing_s/update_weights",
+}  # fmt: skip
+VALIDATED = {f"val-core/arithmetic/acc/{figure}" for figure in ("mean@2", "best@2/mean", "maj@2/mean")}
+# How far the policy that is trained is from the one that sampled.
+OFF_POLICY = {
+    "training/off_policy/trajectory_staleness/mean", "training/off_policy/trajectory_staleness_worst/max",
+    "training/rollout_probs_diff_max", "rollout_corr/kl", "rollout_corr/rollout_is_mean", "rollout_corr/rollout_is_max",
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("fields", "kept_groups_are_mixed"),
-    [
-        pytest.param(SEPARATED, True, id="two-ranks-and-two-separate-engines"),
-        pytest.param(GRPO | {"topology__trainer__gpusPerPod": 2}, False, id="grpo-with-kl-on-two-ranks"),
-    ],
-)
-def test_a_short_run_reports_every_curve(
-    dapo: Callable[..., DapoRun], fields: dict[str, Any], kept_groups_are_mixed: bool
-) -> None:
-    run = dapo(schedule__steps=3, **fields)
+def curves(run: DapoRun) -> Mapping[int, Mapping[str, float]]:
+    """Every value by step and name."""
+    found: dict[int, dict[str, float]] = {}
+    for step, name, value in run.query(
+        "select step, name, value from points join metric_names using (metric_id) where flag is null"
+    ):
+        found.setdefault(step, {})[name] = value
+    return found
+
+
+def share(values: Mapping[str, float], *kinds: str) -> float:
+    return sum(values[f"dapo/groups/{kind}"] for kind in kinds)
+
+
+def test_grpo_with_kl_on_two_ranks_reports_every_curve(dapo: Callable[..., DapoRun]) -> None:
+    grpo = {"algorithm": {"preset": "grpo", "klCoefficient": 0.01}, "optimizer__warmupSteps": 0}
+    run = dapo(schedule__steps=STEPS, topology__trainer__gpusPerPod=2, **grpo)
     assert run.end(400) == 0, run.tail()
-    values = {
-        name: value
-        for name, value in run.query(
-            "select name, value from points join metric_names using (metric_id) where step = 3 and flag is null"
-        )
-    }
-    expected = {
-        "actor/entropy", "actor/grad_norm", "actor/lr", "actor/ppo_kl", "actor/clip_fraction_high",
-        "actor/clip_fraction_low", "dapo/mean_probability", "dapo/accuracy/generated", "dapo/accuracy/trained",
-        "dapo/reward/generated", "critic/score/mean", "response_length/mean", "response_length/max",
-        "response_length/clip_ratio", "dapo/groups/all_wrong", "dapo/groups/mixed", "dapo/groups/all_right",
-        "dapo/generation_batches", "training/rollout_probs_diff_mean", "perf/throughput", "perf/time_per_step",
-        "timing_s/gen", "timing_s/old_log_prob", "timing_s/update_actor", "timing_s/update_weights",
-        "val-core/arithmetic/acc/mean@2", "val-core/arithmetic/acc/best@2/mean", "val-core/arithmetic/acc/maj@2/mean",
-    }  # fmt: skip
-    assert expected <= values.keys(), sorted(expected - values.keys())
-    shares = [values[f"dapo/groups/{kind}"] for kind in ("all_wrong", "mixed", "all_right", "lost")]
-    assert sum(shares) == pytest.approx(1.0)
-    assert (values["dapo/accuracy/trained"] not in (0.0, 1.0)) or not kept_groups_are_mixed
+    last = curves(run)[STEPS]
+    assert last.keys() >= CURVES | VALIDATED, sorted((CURVES | VALIDATED) - last.keys())
+    assert share(last, "all_wrong", "mixed", "all_right", "lost") == pytest.approx(1.0)
+
+
+def test_separate_pools_train_on_what_the_cap_leaves(dapo: Callable[..., DapoRun]) -> None:
+    """Two ranks, two engines, half of the groups worth training on, and as many prompts a step as a batch has: the
+    first step is filled by the batch that runs ahead, later ones train on a part."""
+    run = dapo(
+        schedule__steps=STEPS,
+        topology__mode="Separated",
+        topology__trainer__gpusPerPod=2,
+        topology__rollout__replicas=2,
+        batch__prompts=PROMPTS,
+        batch__responsesPerPrompt=8,
+        batch__miniBatchResponses=32,
+        algorithm__dynamicSampling={"maxGenerationBatches": 1},
+        algorithm__importanceCorrection={},
+    )
+    assert run.end(400) == 0, run.tail()
+    by_step = curves(run)
+    last = by_step[STEPS]
+    assert last.keys() >= CURVES | VALIDATED | OFF_POLICY, sorted((CURVES | VALIDATED | OFF_POLICY) - last.keys())
+    assert 0 <= last["training/off_policy/trajectory_staleness/mean"] <= 2
+    assert 0 < last["dapo/accuracy/trained"] < 1
+
+    trained = [by_step[step]["dapo/groups/trained"] for step in range(1, STEPS + 1)]
+    assert all(0 < groups <= PROMPTS for groups in trained) and trained[-1] < PROMPTS, trained
+    [(told, message), *_] = run.query("select type, message from events where reason = 'SamplingExhausted'")
+    assert told == "Warning" and message.endswith("training on those."), message
+    _every_prompt_is_accounted_for([by_step[step] for step in range(1, STEPS + 1)])
+
+
+def _every_prompt_is_accounted_for(steps: list[Mapping[str, float]]) -> None:
+    carried = 0.0
+    for values in steps:
+        generated = values["dapo/groups/generated"]
+        filtered = generated * share(values, "all_wrong", "all_right", "lost")
+        ends = values["dapo/groups/trained"] + filtered + values["dapo/groups/dropped"] + values["dapo/groups/carried"]
+        assert carried + generated == pytest.approx(ends)
+        carried = values["dapo/groups/carried"]
