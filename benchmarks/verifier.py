@@ -52,7 +52,7 @@ async def rate(work: list[Group], reward: dict[str, Any]) -> float:
     """Answers a second, with as many groups under way as a step has."""
     scorer = Scorer({"reward": BASE | reward, "overlong": {"filter": True, "penalty": None}})
     try:
-        await asyncio.gather(*(scorer.score("", ["Answer: y^2+y"], [1], "y(y+1)") for _ in range(4)))
+        await asyncio.gather(*(scorer.score("", ["Answer: \\emptyset"], [1], "x<y") for _ in range(4)))
         began = time.perf_counter()
         scored = await asyncio.gather(
             *(scorer.score("", answers, [200] * len(answers), truth) for answers, truth in work)
@@ -85,9 +85,19 @@ def fraction(random: Random) -> tuple[str, str]:
     return random.choice([f"{above}/{below}", f"$\\dfrac{{{above}}}{{{below}}}$"]), f"\\frac{{{above}}}{{{below}}}"
 
 
-def expression(random: Random) -> tuple[str, str]:
+def closed_form(random: Random) -> tuple[str, str]:
     a, b = random.randint(2, 60), random.randint(2, 60)
     return f"\\sqrt{{{a}}}\\cdot\\frac{{1}}{{{b}}}", f"\\frac{{\\sqrt{{{a}}}}}{{{b}}}"
+
+
+def polynomial(random: Random) -> tuple[str, str]:
+    a, b = random.randint(2, 60), random.randint(2, 60)
+    return f"({a}x+1)(x+{b})", f"{a}x^2+{a * b + 1}x+{b}"
+
+
+def interval(random: Random) -> tuple[str, str]:
+    a = random.randint(2, 600)
+    return f"[\\frac{{{a}}}{{2}}, \\infty)", f"\\left[\\frac{{{2 * a}}}{{4}}, \\infty\\right)"
 
 
 BASE = {"type": "math", "module": None, "timeout_seconds": 60.0, "on_timeout": "Exclude"}
@@ -97,7 +107,9 @@ CASES: dict[str, tuple[Callable[[Random], tuple[str, str]], dict[str, Any], floa
     "math, fractions: settled as numbers": (fraction, {}, 1),
     "exact": (integer, {"type": "exact"}, 1),
     "custom, in its processes": (integer, {"type": "custom", "module": "verifier:equal"}, 1),
-    "math, expressions: the algebra library in its processes": (expression, {}, 0.1),
+    "math, closed forms: compared by their digits": (closed_form, {}, 1),
+    "math, polynomials: compared at three points": (polynomial, {}, 1),
+    "math, intervals: the algebra library in its processes": (interval, {}, 0.05),
 }
 
 

@@ -3,7 +3,7 @@
 import re
 from fractions import Fraction
 
-from dapo_trainer.rewards.constants import compared
+from dapo_trainer.rewards.closed_forms import compared
 
 _BOXED = re.compile(r"\\?(?:boxed|fbox)\{(.*)\}", re.DOTALL)
 _MARKS = re.compile(r"\$|\\[()\[\]]|\\(?:left|right|displaystyle)(?![a-zA-Z])")

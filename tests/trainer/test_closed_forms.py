@@ -1,4 +1,4 @@
-"""Numbers in closed form: what is read, what is left to the library, and that the two never disagree."""
+"""Closed forms: what is read, what is left to the library, and that the two never disagree."""
 
 import math
 import time
@@ -6,7 +6,7 @@ import time
 import pytest
 
 from dapo_trainer.rewards.algebra import equal
-from dapo_trainer.rewards.constants import compared, constant
+from dapo_trainer.rewards.closed_forms import compared, form
 
 
 @pytest.mark.parametrize(
@@ -33,8 +33,8 @@ from dapo_trainer.rewards.constants import compared, constant
     ],
 )
 def test_what_is_read(text: str, value: float) -> None:
-    found = constant(text)
-    assert found is not None and float(found.value) == pytest.approx(value, rel=1e-14)
+    found = form(text)
+    assert found is not None and len(found.values) == 1 and float(found.values[0]) == pytest.approx(value, rel=1e-14)
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,15 @@ def test_what_is_read(text: str, value: float) -> None:
     [
         pytest.param("", id="nothing"),
         pytest.param("x", id="a letter"),
+        pytest.param("(xy)", id="letters"),
+        pytest.param("2m", id="a unit, says the library"),
+        pytest.param("e^2", id="Euler's number"),
+        pytest.param("2i+1", id="the imaginary unit"),
+        pytest.param("x(2)", id="a function"),
+        pytest.param("x2", id="a number after a letter"),
+        pytest.param("1/2x", id="divided by what letter"),
+        pytest.param("\\sqrt{x}", id="a root that is not everywhere"),
+        pytest.param("(x+1", id="a parenthesis never closed"),
         pytest.param("\\pir", id="another command"),
         pytest.param("1,000", id="a comma"),
         pytest.param("1 1/2", id="a mixed number"),
@@ -72,7 +81,7 @@ def test_what_is_read(text: str, value: float) -> None:
     ],
 )
 def test_what_is_not(text: str) -> None:
-    assert constant(text) is None
+    assert form(text) is None
 
 
 PAIRS = [
@@ -92,6 +101,20 @@ PAIRS = [
     ("0.3", "1/3", False),
     ("\\pi^2", "10", False),
     ("\\sqrt{2}+\\sqrt{3}", "\\sqrt{5}", False),
+    ("x^2+x", "x(x+1)", True),
+    ("(x+1)(x-1)", "x^2-1", True),
+    ("\\frac{x^2-1}{x-1}", "x+1", True),
+    ("\\frac{n(n+1)}{2}", "\\frac{n^2}{2}+\\frac{n}{2}", True),
+    ("2xy", "yx+xy", True),
+    ("2^{n+1}", "2\\cdot 2^n", True),
+    ("x^2+1", "(x+1)^2", False),
+    ("2x", "2y", False),
+    ("\\sqrt{x^2}", "-\\sqrt{x^2}", False),
+    ("\\sqrt{x^2}+1", "x+1", False),
+    ("\\sqrt{x^2y^2}+1", "xy+1", False),
+    ("3", "2x+1", False),
+    ("0.333333x", "\\frac{x}{3}", None),
+    ("xy", "yx", None),
     ("\\frac{355}{113}", "\\pi", None),
     ("1.414214", "\\sqrt{2}", None),
     ("0", "\\sqrt{2}-\\sqrt{2}", None),
@@ -114,5 +137,5 @@ def test_the_library_says_so_too(answer: str, truth: str, same: bool) -> None:
 def test_hostile_texts_take_no_time(unit: str) -> None:
     begun = time.process_time()
     for size in range(100):
-        constant(unit * (300 // len(unit) - size // 10) + "1")
+        form(unit * (300 // len(unit) - size // 10) + "1")
     assert time.process_time() - begun < 1.0
