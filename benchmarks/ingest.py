@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from servers.postgres import PostgresServer  # noqa: E402
-from sqlalchemy import create_engine, text  # noqa: E402
+from sqlalchemy import Integer, bindparam, create_engine, text  # noqa: E402
 
 from dapo_core.db import (  # noqa: E402
     MetadataWriter,
@@ -40,7 +40,7 @@ from dapo_core.db import (  # noqa: E402
     upgrade,
 )
 from dapo_trainer.records import batch_of  # noqa: E402
-from dapo_trainer.sender import BATCH, drain  # noqa: E402
+from dapo_trainer.sender import BATCH, Sender, drain  # noqa: E402
 from dapo_trainer.spool import Spool, read_records  # noqa: E402
 
 COMMITS = 500  # enough for a rate of single commits, which would take minutes for all points
@@ -94,6 +94,7 @@ def measure_sqlite(folder: Path, steps: int, metrics: int) -> Figures:
     upgrade(url)
     paced = appends(folder / "paced", min(steps, 400), metrics, pause_seconds=0.01)
     burst = appends(folder / "spool", steps, metrics, pause_seconds=0.0)
+    beside = appends_beside_a_sender(folder / "behind", url, steps, metrics)
     points = steps * metrics
     sent = points / seconds(lambda: drain(folder / "spool", open_writer(url), "r", 600))
     again = points / seconds(lambda: write_again(folder / "spool", url))
@@ -107,6 +108,9 @@ def measure_sqlite(folder: Path, steps: int, metrics: int) -> Figures:
         "append, without a pause: p50 (us)": 1e6 * quantile(burst, 0.5),
         "append, without a pause: p99 (us)": 1e6 * quantile(burst, 0.99),
         "append, without a pause: most (us)": 1e6 * max(burst),
+        "append beside a sender that catches up: p50 (us)": 1e6 * quantile(beside, 0.5),
+        "append beside a sender that catches up: p99 (us)": 1e6 * quantile(beside, 0.99),
+        "append beside a sender that catches up: most (us)": 1e6 * max(beside),
         "one step's batch to SQLite: median (ms)": median(step_ms),
         "one step's batch to SQLite: p99 (ms)": quantile(step_ms, 0.99),
         "spool to SQLite (points/s)": sent,
@@ -184,10 +188,12 @@ def grow(writer: MetadataWriter, run_id: str, metrics: int) -> float:
 def fill(owner: str, first: int, runs: int, metrics: int) -> None:
     """So many runs' rows, without their way through a writer."""
     numbers = {"first": first, "last": first + runs - 1, "steps": RUN_STEPS}
+    typed = [bindparam(name, type_=Integer) for name in numbers]
     engine = create_engine(owner)
     with engine.begin() as connection:
         for statement in FILL:
-            connection.execute(text(statement), numbers)
+            given = [parameter for parameter in typed if f":{parameter.key}" in statement]
+            connection.execute(text(statement).bindparams(*given), numbers)
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(text("VACUUM ANALYZE"))  # as autovacuum would have by then
         connection.execute(text("CHECKPOINT"))
@@ -206,12 +212,28 @@ def appends(folder: Path, steps: int, metrics: int, pause_seconds: float) -> lis
     """Seconds that each append took."""
     spool, took = Spool(folder, 1), []
     for step in range(1, steps + 1):
-        values = {f"m/{number}": step + number / 7 for number in range(metrics)}
-        began = time.perf_counter()
-        spool.step(step, values)
-        took.append(time.perf_counter() - began)
+        took.append(append(spool, step, metrics))
         time.sleep(pause_seconds)
     assert spool.close(60)
+    return took
+
+
+def append(spool: Spool, step: int, metrics: int) -> float:
+    values = {f"m/{number}": step + number / 7 for number in range(metrics)}
+    began = time.perf_counter()
+    spool.step(step, values)
+    return time.perf_counter() - began
+
+
+def appends_beside_a_sender(folder: Path, url: str, steps: int, metrics: int) -> list[float]:
+    """Seconds that each append took while a sender in the same process delivers what waited for it."""
+    appends(folder, steps, metrics, 0.0)
+    spool, took = Spool(folder, 2), []
+    sender = Sender(folder, open_writer(url), "behind")
+    for step in range(steps + 1, steps + 1 + min(steps, 400)):
+        took.append(append(spool, step, metrics))
+        time.sleep(0.005)
+    assert spool.close(60) and sender.close(60)
     return took
 
 

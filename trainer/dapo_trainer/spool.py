@@ -1,8 +1,10 @@
 """The spool: where a trainer's news are safe before anybody else has them.
 
 A training step hands its record over in microseconds; a thread numbers, writes and syncs it. Nothing here raises into
-training or waits for a disk. While the disk is full or broken, records wait in memory, the oldest of which are given up
-past a bound; every record that is lost is counted, logged, and told by an event once events can be written again.
+training, and nothing that training calls waits for a disk or for a lock: whoever holds one may have lost Python's own to
+a third thread, the sender's say, for milliseconds. While the disk is full or broken, records wait in memory, the oldest
+of which are given up past a bound; every record that is lost is counted, logged, and told by an event once events can be
+written again.
 """
 
 import logging
@@ -14,6 +16,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, Final
 
 from dapo_core.db import CheckpointRow, EventType
@@ -35,7 +38,6 @@ MAX_WAITING: Final = 10_000  # records in memory while the disk refuses them, so
 class SpoolStats:
     """Counts since the spool was opened. `lost` records will never be delivered; `failures` are of the disk."""
 
-    appended: int
     written: int
     lost: int
     failures: int
@@ -63,10 +65,13 @@ class Spool:
         self._files = SpoolFolder(folder, max_bytes, segment_bytes, open_file)
         self._backoff = backoff
         self._max_waiting = max_waiting
-        self._changed = threading.Condition()
-        self._waiting: deque[Record] = deque()
+        # Filled by anybody, emptied by the thread; both are atomic. A mark stands behind what somebody waits for.
+        self._waiting: deque[Record | threading.Event] = deque()
+        self._roused: SimpleQueue[None] = SimpleQueue()
         self._taken: list[Record] = []  # numbered and on their way to the disk
-        self._appended = self._written = self._lost = self._failures = 0
+        self._marks: list[threading.Event] = []
+        self._changed = threading.Condition()  # for counts, and for a pause that ends early
+        self._written = self._lost = self._failures = 0
         self._untold = 0
         self._closing = False
         self._give_up_at: float | None = None
@@ -74,16 +79,26 @@ class Spool:
         self._thread.start()
 
     def append(self, record: Record) -> None:
-        """Take a record; its `seq` is given when it is written. Never raises, never waits for the disk."""
-        with self._changed:
-            if len(self._waiting) >= self._max_waiting or self._closing:
+        """Take a record; its `seq` is given when it is written. Never raises, never waits."""
+        if self._closing:
+            self._count_lost(1)
+            return
+        if len(self._waiting) >= self._max_waiting:
+            self._push_out()
+        self._hand_over(record)
+
+    def _hand_over(self, what: Record | threading.Event) -> None:
+        self._waiting.append(what)
+        if self._roused.empty():
+            self._roused.put(None)
+
+    def _push_out(self) -> None:
+        """The disk refuses records for long: the oldest one gives its place to a newer one."""
+        try:
+            if isinstance(self._waiting.popleft(), Record):
                 self._count_lost(1)
-                if self._closing:
-                    return
-                self._waiting.popleft()
-            self._waiting.append(record)
-            self._appended += 1
-            self._changed.notify_all()
+        except IndexError:  # they have just been taken
+            return
 
     def step(self, step: int, values: Mapping[str, float]) -> None:
         """The metrics of a finished step. Values that are no numbers are left out; NaN and infinities become flags."""
@@ -114,13 +129,15 @@ class Spool:
     @property
     def stats(self) -> SpoolStats:
         with self._changed:
-            return SpoolStats(self._appended, self._written, self._lost, self._failures)
+            return SpoolStats(self._written, self._lost, self._failures)
 
     def sync(self, timeout_seconds: float) -> bool:
         """Wait until all that was appended so far is on disk; whether it is."""
-        with self._changed:
-            target = self._appended
-            return self._changed.wait_for(lambda: self._settled() >= target, timeout_seconds)
+        if not self._thread.is_alive():
+            return self._is_empty()
+        mark = threading.Event()
+        self._hand_over(mark)
+        return mark.wait(timeout_seconds)
 
     def close(self, timeout_seconds: float = 10.0) -> bool:
         """Write what is waiting, for at most `timeout_seconds`, and end; whether all was written."""
@@ -128,12 +145,12 @@ class Spool:
             self._closing = True
             self._give_up_at = time.monotonic() + timeout_seconds
             self._changed.notify_all()
+        self._roused.put(None)
         self._thread.join(timeout_seconds + 1.0)
-        with self._changed:
-            return not self._waiting and not self._taken
+        return self._is_empty()
 
-    def _settled(self) -> int:
-        return self._appended - len(self._waiting) - len(self._taken)
+    def _is_empty(self) -> bool:
+        return not self._waiting and not self._taken
 
     def _run(self) -> None:
         failures = 0
@@ -150,12 +167,16 @@ class Spool:
 
     def _take(self) -> bool:
         """Wait for records and take them; False when the spool is closed and all are written."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._taken or self._closing)
-            if not self._taken:
-                while self._waiting and len(self._taken) < 1000:
-                    self._taken.append(self._waiting.popleft())
-            return bool(self._taken)
+        while not (self._waiting or self._taken or self._closing):
+            self._roused.get()
+        if not self._taken:
+            while self._waiting and len(self._taken) < 1000:
+                what = self._waiting.popleft()
+                if isinstance(what, Record):
+                    self._taken.append(what)
+                else:
+                    self._marks.append(what)
+        return bool(self._taken or self._marks)
 
     def _write(self) -> None:
         # After a failure the same records get the same numbers, so that a reader who saw them sees no others.
@@ -165,30 +186,30 @@ class Spool:
                 lines.append(line)
         if lines:
             self._files.append(b"".join(lines), len(lines))
+        self._count_lost(len(self._taken) - len(lines))
         with self._changed:
-            self._count_lost(len(self._taken) - len(lines))
-            self._taken.clear()
             self._written += len(lines)
-            self._changed.notify_all()
+        self._taken.clear()
+        while self._marks:
+            self._marks.pop().set()
         if (lost := self._files.trim()) is not None:
-            with self._changed:
-                self._count_lost(lost.count)
+            self._count_lost(lost.count)
         self._tell_lost()
 
     def _count_lost(self, count: int) -> None:
-        self._lost += count
-        self._untold += count
+        with self._changed:
+            self._lost += count
+            self._untold += count
 
     def _tell_lost(self) -> None:
         with self._changed:
             count, self._untold = self._untold, 0
-            if not count:
-                return
-            message = f"{count} records were lost: the spool {self.folder} is full, or its disk refuses writes."
-            body = {"type": "Warning", "reason": "SpoolLost", "message": message, "dedup_key": uuid.uuid4().hex}
-            # Not by `append`, whose bound would let the news of a loss push out one more record.
-            self._waiting.append(Record(0, "event", time.time(), self.attempt, None, body))
-            self._appended += 1
+        if not count:
+            return
+        message = f"{count} records were lost: the spool {self.folder} is full, or its disk refuses writes."
+        body = {"type": "Warning", "reason": "SpoolLost", "message": message, "dedup_key": uuid.uuid4().hex}
+        # Not by `append`, whose bound would let the news of a loss push out one more record.
+        self._hand_over(Record(0, "event", time.time(), self.attempt, None, body))
         log.warning("%s", message)
 
     def _note_failure(self, error: Exception, failures: int) -> None:
