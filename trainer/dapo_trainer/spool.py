@@ -1,10 +1,10 @@
 """The spool: where a trainer's news are safe before anybody else has them.
 
 A training step hands its record over in microseconds; a thread numbers, writes and syncs it. Nothing here raises into
-training, and nothing that training calls waits for a disk or for a lock: whoever holds one may have lost Python's own to
-a third thread, the sender's say, for milliseconds. While the disk is full or broken, records wait in memory, the oldest
-of which are given up past a bound; every record that is lost is counted, logged, and told by an event once events can be
-written again.
+training, and nothing that training calls waits for a disk or for a lock: whoever holds one may have lost Python's own
+to a third thread, the sender's say, for milliseconds. While the disk is full or broken, records wait in memory, the
+oldest of which are given up past a bound; every record that is lost is counted, logged, and told by an event once
+events can be written again.
 """
 
 import logging
