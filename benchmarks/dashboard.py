@@ -1,14 +1,15 @@
 """How fast the dashboard's pages are, over a real Postgres and in a real Chromium, and beside TensorBoard and MLflow.
 
     python benchmarks/dashboard.py [--points 1000000] [--runs 1000] [--viewers 20] [--refreshes 1800] [--json FILE]
-                                   [--peer-points 20000] [--without-peers]
+                                   [--peer-points 20000] [--without-peers] [--peers-only] [--store URL]
 
 It fills a Postgres with `--runs` runs and one run of `--points` points a curve, and measures
 - the queries of a run's page, of the table of runs and of a live refresh,
-- the seconds until a page stands still in Chromium (two pictures of it, half a second apart, are alike),
-- how long after its commit a new step is seen,
+- the seconds until a page stands still in Chromium (half a second without a change), for a browser that was never
+  there and for one that comes again,
+- how long after its commit, and after the page's question, a new step is drawn,
 - `--viewers` viewers who open the page at once, each speaking to the server as a browser does, and
-- memory of server and browser over `--refreshes` refreshes (1,800 are an hour of them).
+- memory of server and browser over `--refreshes` refreshes (1,800 are an hour of them; here they come faster).
 The same curves, `--peer-points` points each, then go to TensorBoard, to MLflow and to the dashboard, one after the
 other, and the points that each sends to be drawn are counted. Peers need scripts/bench-setup.sh. Give it a machine of
 its own: figures are of one run on one machine, ratios are what to compare.
@@ -23,13 +24,15 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[1] / "tests"), str(Path(__file__).parent)]
 
-from dashboards import data, pages, peers, queries, viewers  # noqa: E402  found by the line above
+from dashboards import data, pages, peers, queries, refreshes, viewers  # noqa: E402  found by the line above
 from servers.chromium import browser  # noqa: E402
 from servers.dashboard import dashboard  # noqa: E402
 from servers.postgres import PostgresServer  # noqa: E402
 
 Figures = dict[str, float | str]
-LIVE = {"DAPO_DASHBOARD_REFRESH_SECONDS": "0.5"}
+# As often as the dashboard can be told to: an hour of refreshes, one in two seconds by default, in minutes.
+EVERY = "0.2"
+LIVE = {"DAPO_DASHBOARD_REFRESH_SECONDS": EVERY}
 # A page that looks again by itself never stands still.
 QUIET = {"DAPO_DASHBOARD_REFRESH_SECONDS": "600"}
 
@@ -42,11 +45,12 @@ def main() -> None:
     parser.add_argument("--refreshes", type=int, default=1_800, help="live refreshes over which memory is watched")
     parser.add_argument("--peer-points", type=int, default=20_000, help="points of each curve for the comparison")
     parser.add_argument("--without-peers", action="store_true", help="leave out TensorBoard and MLflow")
+    parser.add_argument("--peers-only", action="store_true", help="only the comparison")
+    parser.add_argument("--store", help="URL of a Postgres that `dashboards.data.fill` has filled before")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        figures = own(Path(name), options)
-        tell(figures)
+        figures = {} if options.peers_only else own(Path(name), options)
         if not options.without_peers:
             tell(compared := beside(Path(name), options.peer_points))
             figures |= compared
@@ -62,22 +66,33 @@ def tell(figures: Figures) -> None:
 
 def own(folder: Path, options: argparse.Namespace) -> Figures:
     """The dashboard over Postgres."""
+    if options.store:
+        return measured(folder, options.store, options)
     server = PostgresServer(fsync=False, settings={"shared_buffers": "512MB", "max_wal_size": "4GB"})
     server.start()
     try:
         url = server.new_database(upgraded=True)
         data.fill(url, options.runs, options.points)
-        figures: Figures = dict(queries.measure(url))
-        with dashboard(url, folder / "still.log", QUIET) as address, browser() as chromium:
-            looked_at = {"table of runs": "/", "page of the long run": f"/run?run={data.LONG}"}
-            figures |= pages.settled(chromium, {name: address + path for name, path in looked_at.items()})
-            figures |= viewers.measure(address, f"run={data.LONG}", options.viewers)
-        with dashboard(url, folder / "live.log", LIVE) as address, browser() as chromium:
-            figures |= pages.live(chromium, address, url)
-            figures |= pages.memory(chromium, address, url, options.refreshes)
-        return figures
+        return measured(folder, url, options)
     finally:
         server.close()
+
+
+def measured(folder: Path, url: str, options: argparse.Namespace) -> Figures:
+    """Queries, pages, viewers and refreshes over a store that is filled; told as they are known."""
+    figures: Figures = dict(queries.measure(url))
+    tell(figures)
+    with dashboard(url, folder / "still.log", QUIET) as address, browser() as chromium:
+        looked_at = {"table of runs": "/", "page of the long run": f"/run?run={data.LONG}"}
+        told = pages.settled(chromium, {name: address + path for name, path in looked_at.items()})
+        told |= viewers.measure(address, f"run={data.LONG}", options.viewers)
+        tell(told)
+        figures |= told
+    with dashboard(url, folder / "live.log", LIVE) as address, browser() as chromium:
+        told = refreshes.live(chromium, address, url, float(EVERY))
+        told |= refreshes.memory(chromium, address, url, options.refreshes)
+        tell(told)
+        return figures | told
 
 
 def beside(folder: Path, points: int) -> Figures:

@@ -21,6 +21,7 @@ _USED: Final = (
     "dapo_dashboard.parts.compare_tables",
     "dapo_dashboard.parts.configuration",
     "dapo_dashboard.parts.curve_grid",
+    "dapo_dashboard.parts.evaluations",
     "dapo_dashboard.parts.samples",
     "dapo_dashboard.parts.status_strip",
     "dapo_dashboard.parts.timeline",

@@ -26,8 +26,8 @@ class SettingsError(DapoError):
 @dataclass(frozen=True)
 class Settings:
     """`metadata_url` is opened read-only. `acknowledge_url` belongs to the one role that may acknowledge alerts; left
-    out, nobody can. `store_url` is where samples lie when a run names no place of its own. `demo`: the runs that are
-    shown came with the package."""
+    out, nobody can. `store_url` is where samples lie when a run names no place of its own; `{namespace}` in it is the
+    run's. `demo`: the runs that are shown came with the package."""
 
     metadata_url: str
     store_url: str | None = None

@@ -4,6 +4,7 @@ import io
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final
+from urllib.parse import SplitResult, urlsplit
 
 import streamlit as st
 
@@ -33,18 +34,34 @@ class Answer:
         return ("✓ right" if self.accuracy > 0.5 else "✗ wrong") + (", cut off" if self.truncated else "")
 
 
+# Stands in DAPO_STORE_URL for the namespace of a run, where each has a folder of its own.
+NAMESPACE: Final = "{namespace}"
 _FIELDS: Final = frozenset(field.name for field in fields(Answer))
 
 
 def store_url(run: RunRow, settings: Settings) -> str | None:
-    """Where the run's objects lie: the place that its job names, else the dashboard's own."""
+    """Where the run's objects lie: the place that its job names, else the dashboard's own, with the run's namespace
+    where that says `{namespace}`.
+
+    Raises StoreError for a job that names another namespace's folder: who may see the run may not see those."""
     spec: Mapping[str, Any] = run.spec.get("spec") or {}
-    named = (spec.get("checkpoints") or {}).get("uri")
-    return str(named) if named else settings.store_url
+    named = str((spec.get("checkpoints") or {}).get("uri") or "")
+    own = settings.store_url and settings.store_url.replace(NAMESPACE, run.namespace)
+    if named and own and own != settings.store_url and _is_elsewhere(urlsplit(named), urlsplit(own)):
+        raise StoreError(f"The job keeps them in {named}, which is outside of the folder of namespace {run.namespace}.")
+    return named or own
+
+
+def _is_elsewhere(named: SplitResult, own: SplitResult) -> bool:
+    """Whether the place is in the store of all namespaces, but not in this one's folder."""
+    folder = own.path.strip("/") + "/"
+    return named.netloc == own.netloc and not (named.path.strip("/") + "/").startswith(folder)
 
 
 def read_answers(url: str, row: SamplesRow) -> list[Answer]:
     """The samples that the row points to. Raises StoreError."""
+    if not row.key.startswith(f"{row.run_id}/samples/") or ".." in row.key:
+        raise StoreError(f"{row.key} is no place of samples of {row.run_id}.")
     answers: list[Answer] = _read(url, row.key, row.ts)
     return answers
 

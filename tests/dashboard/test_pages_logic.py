@@ -1,57 +1,14 @@
 """Pages without a browser: what the script puts on them."""
 
-import io
-from collections.abc import Iterator
-from pathlib import Path
-
 import builders
 import dashboard_data
-import pyarrow as pa
-import pyarrow.parquet as parquet
 import pytest
-import streamlit as st
 from dashboard_data import Store
-from servers.dashboard import SCRIPT
-from streamlit.testing.v1 import AppTest
+from dashboard_script import shown, store, texts
 
-from dapo_core.db import SamplesRow
-from dapo_core.objectstore import open_store
+from dapo_core.db.evaluations import EvaluationRow, record
 
-
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    filled = Store(tmp_path)
-    for name, value in {
-        "DAPO_METADATA_URL": filled.url,
-        "DAPO_STORE_URL": (tmp_path / "objects").as_uri(),
-        "DAPO_ACKNOWLEDGE_URL": "",
-        "DAPO_DASHBOARD_ACCESS": "",
-    }.items():
-        monkeypatch.setenv(name, value)
-    st.cache_resource.clear()
-    st.cache_data.clear()
-    yield filled
-    st.cache_resource.clear()
-
-
-def shown(page: str, **query: str | list[str]) -> AppTest:
-    """The page after its script has run."""
-    test = AppTest.from_file(str(SCRIPT), default_timeout=60)
-    for name, value in query.items():
-        test.query_params[name] = value
-    test.run()
-    test.switch_page(f"app_pages/{page}.py")
-    for name, value in query.items():
-        test.query_params[name] = value
-    test.run()
-    assert not test.exception, test.exception
-    return test
-
-
-def texts(test: AppTest) -> str:
-    """All that the page says in words."""
-    kinds = (test.markdown, test.caption, test.info, test.warning, test.error, test.success, test.code, test.title)
-    return "\n".join(str(each.value) for kind in kinds for each in kind)
+__all__ = ["store"]
 
 
 def test_a_job_is_shown_without_its_secrets(store: Store) -> None:
@@ -72,36 +29,6 @@ def test_a_checkpoint_carries_the_command_that_resumes_from_it(store: Store) -> 
     store.checkpoint("r", 40)
     said = texts(shown("run", run="r", view="Checkpoints"))
     assert "dapo resume r" in said and "checkpoints.resumeFrom=r@40" in said
-
-
-def _samples(store: Store, step: int, response: str) -> None:
-    table = pa.table(
-        {
-            "prompt": ["1+1?"], "response": [response], "ground_truth": ["2"], "reward": [1.0], "accuracy": [1.0],
-            "length": [3], "truncated": [False],
-        }
-    )  # fmt: skip
-    sink = io.BytesIO()
-    parquet.write_table(table, sink)
-    key = f"r/samples/step-{step}.parquet"
-    open_store((store.folder / "objects").as_uri()).put_bytes(key, sink.getvalue())
-    store.writer.write_samples(SamplesRow("r", step, 1, key, 1, len(sink.getvalue()), 1.0))
-
-
-def test_samples_of_two_steps_stand_side_by_side(store: Store) -> None:
-    store.run("r", steps=3)
-    _samples(store, 0, "Answer: <b>3</b>")
-    _samples(store, 10, "Answer: 2")
-    test = shown("run", run="r", view="Samples")
-    assert "1 samples of step 10" in texts(test)
-    said = texts(test)
-    assert "Step 0" in said and "Step 10" in said and "right" in said
-
-
-def test_samples_that_are_gone_are_told(store: Store) -> None:
-    store.run("r", steps=3)
-    store.writer.write_samples(SamplesRow("r", 1, 1, "r/samples/gone.parquet", 1, 1, 1.0))
-    assert "The samples can not be read" in texts(shown("run", run="r", view="Samples"))
 
 
 def test_events_and_attempts(store: Store) -> None:
@@ -147,3 +74,44 @@ def test_filters_of_the_runs_come_from_the_url(store: Store) -> None:
 def test_one_topic_of_the_help(store: Store) -> None:
     said = texts(shown("help", topic="entropy"))
     assert "clip-higher" in said and "Gradient norm" not in said
+
+
+def _estimate(value: float) -> dict[str, float]:
+    return {"value": value, "low": value - 0.1, "high": value + 0.1}
+
+
+def _evaluation(step: int, mean: float) -> EvaluationRow:
+    whole = {
+        "prompts": 30,
+        "samples": 4,
+        "mean": _estimate(mean),
+        "sampling_error": 0.02,
+        "pass_at": {"1": _estimate(mean), "2": _estimate(mean + 0.1), "4": _estimate(mean + 0.2)},
+        "majority": _estimate(mean + 0.15),
+        "lengths": {"mean": 120.0, "median": 100.0, "p95": 300.0, "longest": 400},
+        "truncated": 0.01,
+        "unstated": 0.0,
+        "failures": 0,
+    }
+    sampling = {"samples": 4, "temperature": 1.0, "topP": 0.7, "maxResponseTokens": 20480}
+    results = {**whole, "subsets": {"2024": whole, "2025": {**whole, "prompts": 12}}}
+    return EvaluationRow(f"e-{step}", "aime", f"r@{step}", "r", step, 100.0 + step, "s", sampling, results)
+
+
+def test_evaluations_with_their_intervals_and_subsets(store: Store) -> None:
+    store.run("r", steps=3)
+    record(store.url, [_evaluation(20, 0.25)])
+    record(store.url, [_evaluation(40, 0.5)])
+    test = shown("run", run="r", view="Evaluations")
+    all_of_them, subsets = (each.value for each in test.dataframe)
+    assert list(all_of_them["Step"]) == [40, 20]
+    assert list(all_of_them["mean@4"]) == [50.0, 25.0] and list(all_of_them["maj@4"]) == [65.0, 40.0]
+    assert list(all_of_them["95 % interval"]) == ["40.0 to 60.0 %", "15.0 to 35.0 %"]
+    assert list(all_of_them["pass@4"]) == [70.0, 45.0]
+    assert list(subsets["Subset"]) == ["2024", "2025"] and list(subsets["Prompts"]) == [30, 12]
+    assert "mean@k by checkpoint" in texts(test) and "± 2.0 points" in texts(test)
+
+
+def test_a_run_that_was_not_evaluated_says_how_to(store: Store) -> None:
+    store.run("r", steps=3)
+    assert "dapo evaluate r" in texts(shown("run", run="r", view="Evaluations"))

@@ -4,13 +4,23 @@ import streamlit as st
 
 from dapo_core.db import ENDED_STATES, RunRow
 from dapo_dashboard import session
-from dapo_dashboard.parts import checkpoints, configuration, curve_grid, picker, samples, status_strip, timeline
+from dapo_dashboard.parts import (
+    checkpoints,
+    configuration,
+    curve_grid,
+    evaluations,
+    picker,
+    samples,
+    status_strip,
+    timeline,
+)
 from dapo_dashboard.source import NothingYetError
 
 VIEWS = {
     "Curves": curve_grid.show,
     "Samples": samples.show,
     "Checkpoints": checkpoints.show,
+    "Evaluations": evaluations.show,
     "Timeline": timeline.show,
     "Job": configuration.show,
 }

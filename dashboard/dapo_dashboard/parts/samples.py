@@ -25,14 +25,16 @@ def show(run: RunRow) -> None:
     """Samples of one step, and beside them those of another."""
     rows = session.source().read(("samples", run.run_id), lambda reader, _: reader.samples(run.run_id)).value
     newest = {row.step: row for row in reversed(rows)}
-    url = store_url(run, session.settings())
-    if not newest or url is None:
+    if not newest:
         st.info(
             "No samples are logged yet; `schedule.logSamplesEvery` says how often they are.", icon=":material/chat:"
         )
         return
     step, before, verdict = _choices(sorted(newest))
     try:
+        url = store_url(run, session.settings())
+        if url is None:
+            raise StoreError("This server does not know their store: set DAPO_STORE_URL.")
         answers = read_answers(url, newest[step])
         earlier = read_answers(url, newest[before]) if before is not None else []
     except StoreError as error:
