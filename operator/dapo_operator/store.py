@@ -16,7 +16,7 @@ from dapo_core.spec import DAPOJobSpec
 from dapo_core.status import CheckpointRef, Progress
 from dapo_operator.observed import StoreState
 from dapo_operator.progress import SHOWN, SPEED, alerts_of, progress_of
-from dapo_operator.records import AlertCleared, AlertRaised, Record
+from dapo_operator.records import AlertCleared, AlertRaised, AttemptStarted, Record
 
 if TYPE_CHECKING:
     from dapo_core.db import RunProgress
@@ -36,13 +36,14 @@ BATCH: Final = 200
 
 @dataclass(frozen=True)
 class RunView:
-    """What a run reports, as its status and the planner want it."""
+    """What a run reports, as its status and the planner want it. `lost`: what was recorded of it is not there."""
 
     progress: Progress | None = None
     checkpoint: CheckpointRef | None = None
     alerts: tuple[Alert, ...] = ()
     attempt: int = 0
     reached: int | None = None
+    lost: bool = False
 
 
 @dataclass
@@ -51,6 +52,7 @@ class _Watched:
     changed: Callable[[], None]
     view: RunView = field(default_factory=RunView)
     judged: bool = False
+    recorded: int = 0
 
 
 class Store:
@@ -96,9 +98,13 @@ class Store:
 
     def record(self, run_id: str, records: Sequence[Record]) -> None:
         """Write these, some time soon and in this order."""
-        if self._url is not None and records:
-            self._records.extend((run_id, record) for record in records)
-            self._news.set()
+        if self._url is None or not records:
+            return
+        self._records.extend((run_id, record) for record in records)
+        self._news.set()
+        if (known := self._runs.get(run_id)) is not None:
+            attempts = (record.number for record in records if isinstance(record, AttemptStarted))
+            known.recorded = max(known.recorded, *attempts, 0)
 
     async def run(self) -> None:
         """Read and write until cancelled."""
@@ -135,21 +141,23 @@ class Store:
 
     async def _read(self, ledger: "Ledger") -> None:
         runs = dict(self._runs)
+        # A database that was put back from an older copy, or made anew, has not what was written before.
+        written = {} if self._records else {run_id: run.recorded for run_id, run in runs.items()}
         curves = {SPEED} | {metric for run in runs.values() for metric in metrics_of(run.spec.guards)}
         found = await asyncio.to_thread(ledger.progress, list(runs), SHOWN, sorted(curves))
         self._turn("ok")
         for run_id, run in runs.items():
             if run_id in found and self._runs.get(run_id) is run:
-                self._take(run_id, run, found[run_id])
+                self._take(run_id, run, found[run_id], found[run_id].attempt < written.get(run_id, 0))
 
-    def _take(self, run_id: str, run: _Watched, found: "RunProgress") -> None:
+    def _take(self, run_id: str, run: _Watched, found: "RunProgress", lost: bool) -> None:
         progress = progress_of(found, run.spec)
         newest = found.checkpoint
         checkpoint = CheckpointRef(step=newest.step, uri=newest.uri) if newest is not None else None
         moved = progress != run.view.progress or not run.judged
         alerts = alerts_of(found, run.spec) if moved else run.view.alerts
         run.judged = True
-        view = RunView(progress, checkpoint, alerts, found.attempt, found.step)
+        view = RunView(progress, checkpoint, alerts, found.attempt, found.step, lost)
         if view != run.view:
             self.record(run_id, _alert_news(run.view.alerts, alerts, self._now()))
             run.view = view

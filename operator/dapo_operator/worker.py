@@ -31,6 +31,8 @@ RESYNC_SECONDS: Final = 300.0
 SETTLE_SECONDS: Final = 0.1
 PROGRESS_SECONDS: Final = 30.0
 LAST_NEWS_SECONDS: Final = 600.0
+# Jobs that are looked at, at once: more could not ask for anything, and each would hold the bodies of all its pods.
+TURNS: Final = 32
 BACKOFF_SECONDS: Final = 1.0
 BACKOFF_MAX_SECONDS: Final = 60.0
 
@@ -57,6 +59,7 @@ class Surroundings:
     site: Site
     now: Callable[[], float]
     telemetry: Telemetry
+    turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(TURNS))
 
 
 @dataclass
@@ -98,6 +101,10 @@ class Worker:
 
     async def look(self) -> float:
         """One turn, whatever the API server makes of it. Answers the seconds until the next."""
+        async with self.around.turns:
+            return await self._look()
+
+    async def _look(self) -> float:
         try:
             with self.around.telemetry.looking(self.key, self._attempt_number()):
                 wait = await self.turn()
@@ -132,12 +139,13 @@ class Worker:
 
     async def turn(self) -> float:
         """One look. Answers the seconds until the next, if nothing happens before."""
-        job, around = self._parsed(), self.around
+        job, status, around = self._parsed(), self._status(), self.around
+        self.raw = _slim(self.raw)
         self._follow(job)
         if job.deleting_since is None and not around.store.ready():
             # From which checkpoint an attempt starts is the store's to say, if it can.
             return 1.0
-        status, now = self._status(), around.now()
+        now = around.now()
         plan = make_plan(job, status, self._observe(job), now, around.site)
         await self._before(job, plan)
         await self._write(job, plan, now)
@@ -167,6 +175,7 @@ class Worker:
         if self._held_back:
             return
         self.raw = await self.around.executor.write_status(self.raw, new)
+        self._read = (self.raw["metadata"]["resourceVersion"], new)
         if old.attempts and old.attempts[-1].number < new.attempts[-1].number:
             self.around.telemetry.restarted(old.attempts[-1].reason or "Unknown")
         self._progress_written = now
@@ -176,7 +185,8 @@ class Worker:
         self._record(job, plan, now, plan.events)
 
     def _record(self, job: Job, plan: Plan, now: float, events: tuple[Event, ...]) -> None:
-        records = changes(job, self._recorded, plan.status, events, now)
+        lost = self.around.store.view(job.run_id).lost
+        records = changes(job, None if lost else self._recorded, plan.status, events, now)
         self.around.store.record(job.run_id, records)
         self._recorded = plan.status
 
@@ -231,6 +241,10 @@ class Worker:
             self._read = (version, status_of(self.raw))
         return self._read[1]
 
+    def _known(self) -> DAPOJobStatus:
+        """The status as it was at the last look."""
+        return self._read[1] if self._read is not None else DAPOJobStatus()
+
     def _parsed(self) -> Job:
         meta = self.raw["metadata"]
         known = self._job
@@ -256,8 +270,7 @@ class Worker:
 
     def conditions(self) -> list[str]:
         """The conditions that are true now."""
-        conditions = (self.raw.get("status") or {}).get("conditions", ())
-        return [each["type"] for each in conditions if each["status"] == "True"]
+        return [each.type for each in self._known().conditions if each.status == "True"]
 
     def leave(self) -> None:
         """The job is gone."""
@@ -277,8 +290,13 @@ class Worker:
         return BACKOFF_SECONDS
 
     def _attempt_number(self) -> int | None:
-        attempts = (self.raw.get("status") or {}).get("attempts")
-        return attempts[-1].get("number") if attempts else None
+        attempts = self._known().attempts
+        return attempts[-1].number if attempts else None
+
+
+def _slim(raw: Object) -> Object:
+    """The object without what was parsed of it; a state that is newer comes whole."""
+    return {key: raw[key] for key in ("apiVersion", "kind", "metadata")}
 
 
 def version_of(raw: Object) -> int:

@@ -116,6 +116,10 @@ def test_a_template_adds_and_changes() -> None:
         ({"specs": {}}, "specs"),
         ({"spec": []}, "spec"),
         ({"spec": {"containers": {}}}, "spec.containers"),
+        ({"spec": None}, "spec"),
+        ({"metadata": {"labels": None}}, "metadata.labels"),
+        ({"spec": {"containers": None}}, "spec.containers"),
+        ({"spec": {"containers": [{"name": "dapo", "env": None}]}}, "spec.containers[dapo].env"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

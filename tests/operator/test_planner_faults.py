@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 from planner_bench import Bench, raw_job
 
-from dapo_core.health import Alert
 from dapo_core.status import CheckpointRef, DAPOJobStatus
 from dapo_operator.actions import CreatePod, CreateToken, RemoveFinalizer
 
@@ -97,6 +96,43 @@ def test_07_a_driver_that_lost_a_lost_nodes_pod_is_not_counted() -> None:
     bench.finish(HEAD, 30, "DistributedFault", "An engine is gone.").settle()
     assert bench.attempts[0] == (1, "NodeLost")
     assert bench.status.restarts_counted == 0
+
+
+def test_07_a_driver_that_ends_long_before_its_lost_pods_node_is_known_is_not_counted() -> None:
+    """The head says 30 at once. Minutes later nothing has ended the trainer that it lost, and only force does."""
+    bench = Bench(slow_deletion=True).training().finish(HEAD, 30, "DistributedFault", "An engine is gone.").settle()
+    bench.settle(30)
+    assert bench.attempts == [(1, "DistributedFault")]
+    assert bench.settle(59).forced == []
+    bench.settle(2)
+    assert bench.forced == [TRAINER]
+    bench.settle()
+    assert bench.attempts == [(1, "NodeLost"), (2, None)]
+    assert bench.status.restarts_counted == 0
+
+
+def test_07_a_workers_30_is_not_counted_when_the_heads_node_is_lost() -> None:
+    bench = Bench(slow_deletion=True).training().finish(TRAINER, 30, "DistributedFault", "No head.").settle()
+    bench.settle(20)
+    assert bench.deleted == [HEAD]
+    bench.settle(91)
+    assert bench.attempts[0] == (1, "NodeLost")
+    assert bench.status.restarts_counted == 0
+
+
+def test_07_a_pod_that_the_cluster_takes_after_its_driver_ended_explains_the_end() -> None:
+    bench = Bench(slow_deletion=True).training().finish(HEAD, 30, "DistributedFault", "An engine is gone.").settle()
+    bench.change(TRAINER, disruption="NodeLost").settle()
+    bench.vanish(TRAINER).settle(60)
+    assert bench.attempts[0] == (1, "NodeLost")
+    assert bench.status.restarts_counted == 0
+
+
+def test_07_a_driver_whose_pods_end_in_time_is_counted() -> None:
+    bench = Bench().training().finish(HEAD, 30, "DistributedFault", "An engine is gone.").settle()
+    bench.settle(40)
+    assert bench.attempts[0] == (1, "DistributedFault")
+    assert bench.status.restarts_counted == 1
 
 
 def test_08_the_heads_memory_ends_the_attempt() -> None:
@@ -341,94 +377,3 @@ def test_25_pods_that_a_deposed_operator_makes_late_are_ended() -> None:
     bench.pods[old.name] = old
     bench.settle()
     assert old.name not in bench.names
-
-
-def test_guards_and_their_hysteresis() -> None:
-    alert = Alert("EntropyCollapse", "Suspend", "actor/entropy", 30, 41, 0.01, 0.05, "Entropy is 0.01.")
-    guards = [{"rule": "EntropyCollapse", "action": "Suspend", "forSteps": 10}]
-    bench = Bench(raw_job(guards=guards)).training().progress(41, alerts=(alert,)).settle()
-    assert bench.says("Degraded") == ("True", "EntropyCollapse")
-    assert bench.says("Suspended") == ("True", "SuspendedByGuard")
-    bench.seen = replace(bench.seen, checkpoint=CheckpointRef(step=40, uri="s3://b/40"))
-    bench.settle(60)
-    assert bench.names == []
-    # Any change of the spec is a person's word; the same alert then has to hold for as many steps again.
-    bench.edit(schedule={"steps": 300}).settle()
-    bench.run_all().progress(42, alerts=(replace(alert, step=42),)).settle()
-    assert bench.status.attempts[-1].number == 2 and bench.status.attempts[-1].ending_at is None
-    bench.progress(50, alerts=(replace(alert, step=50),)).settle()
-    assert bench.says("Suspended")[0] == "True"
-
-
-def test_a_warning_guard_only_tells() -> None:
-    alert = Alert("LengthExplosion", "Warn", "response_length/clip_ratio", 5, 15, 0.6, 0.5, "60% are cut.")
-    bench = Bench().training().progress(15, alerts=(alert,)).settle()
-    assert bench.status.phase == "Degraded"
-    writes = bench.writes
-    bench.progress(16, alerts=(replace(alert, step=16, value=0.7),)).settle()
-    assert bench.writes == writes + 1, "the step, and nothing else"
-    assert sum(event.reason == "LengthExplosion" for event in bench.events) == 1
-    bench.progress(30, alerts=()).settle()
-    assert bench.says("Degraded") == ("False", "Healthy")
-
-
-def test_a_failing_guard_fails_the_job() -> None:
-    alert = Alert("NonFinite", "Fail", "actor/grad_norm", 7, 7, 1.0, 0.0, "actor/grad_norm is not finite at step 7.")
-    bench = Bench().training().progress(7, alerts=(alert,)).settle()
-    assert bench.says("Failed") == ("True", "NonFinite")
-    assert "not finite" in bench.condition("Failed").message
-
-
-def test_a_stall_ends_the_attempt() -> None:
-    bench = Bench().training().progress(9).settle()
-    bench.settle(3599)
-    assert bench.status.phase == "Training"
-    bench.settle(2)
-    assert bench.attempts[0] == (1, "Stalled")
-    assert bench.status.restarts_counted == 1
-    assert "after step 9" in (bench.status.attempts[0].message or "")
-
-
-@pytest.mark.parametrize(("code", "reason"), [(10, "InvalidSpec"), (11, "BadData"), (12, "ModelUnloadable")], ids=str)
-def test_a_permanent_error_fails_with_the_trainers_own_words(code: int, reason: str) -> None:
-    bench = Bench().training().finish(HEAD, code, reason, "train.parquet row 7: no column prompt.").settle()
-    bench.settle(60)
-    assert bench.says("Failed") == ("True", reason)
-    assert bench.condition("Failed").message.startswith("train.parquet row 7: no column prompt.")
-    assert bench.attempts == [(1, reason)]
-
-
-def test_a_worker_that_lost_its_head_lets_the_head_say_why() -> None:
-    bench = Bench().training().finish(TRAINER, 30, "DistributedFault", "The driver is gone.").settle(1)
-    assert bench.deleted == [], "the head's own word is waited for"
-    bench.finish(HEAD, 31, "StoresUnreachable", "The object store did not answer.").settle(3)
-    assert bench.attempts[0] == (1, "StoresUnreachable")
-
-
-def test_restarts_run_out() -> None:
-    bench = Bench(raw_job(runPolicy={"maxRestarts": 2, "backoffSeconds": 1}))
-    for number in (1, 2, 3):
-        bench.training().finish(f"first-head-{number}-0", 30, "DistributedFault", "Ray is gone.").settle()
-        bench.settle(30)
-    assert bench.says("Failed") == ("True", "TooManyRestarts")
-    assert bench.status.restarts_counted == 2
-
-
-def test_a_failure_rule_of_the_user() -> None:
-    rules = [{"action": "Fail", "roles": ["rollout"], "exitCodes": [99]}, {"action": "Ignore", "roles": ["rollout"]}]
-    groups = {"topology": {"mode": "Separated"}, "runPolicy": {"failureRules": rules}}
-    bench = Bench(raw_job(**groups)).training().finish("first-rollout-1-0", 1).settle()
-    assert bench.attempts == [(1, None)], "ignored"
-    bench = Bench(raw_job(**groups)).training().finish("first-rollout-1-0", 99).settle()
-    assert bench.says("Failed")[0] == "True"
-
-
-def test_a_lost_status_never_brings_a_number_back() -> None:
-    """Curves of two attempts of one number would be one curve: the metadata store knows which was the last."""
-    bench = Bench(slow_deletion=True).training()
-    bench.status = DAPOJobStatus()
-    bench.seen = replace(bench.seen, store="ok", recorded_attempt=1)
-    bench.settle()
-    assert (bench.attempts, bench.deleted) == ([], [HEAD, TRAINER])
-    bench.pods.clear()
-    assert bench.settle().names == ["first-head-2-0", "first-trainer-2-0"]

@@ -6,7 +6,7 @@ import pytest
 from planner_bench import START, Bench, raw_job
 
 from dapo_core.status import CheckpointRef
-from dapo_operator.actions import AddFinalizer, CreatePod
+from dapo_operator.actions import AddFinalizer, CreatePod, CreateToken, Plan
 from dapo_operator.builders.support import support_keys, support_objects
 
 SEPARATED = {"topology": {"mode": "Separated", "rollout": {"replicas": 2}}}
@@ -134,3 +134,28 @@ def test_support_is_named_as_it_is_made() -> None:
     assert job is not None
     made = [(each["kind"], each["metadata"]["name"]) for each in support_objects(job, "uid", 3)]
     assert made == support_keys(job, 3)
+
+
+def _asks_for_a_token(plan: Plan) -> bool:
+    return any(isinstance(action, CreateToken) for action in plan.actions)
+
+
+def test_the_token_is_made_once() -> None:
+    bench = Bench()
+    assert _asks_for_a_token(bench.look())
+    bench.training().finish("first-head-1-0", 31).settle()
+    bench.now += 20
+    plan = bench.look()
+    assert plan.status.attempts[-1].number == 2
+    assert not _asks_for_a_token(plan), "attempt 1 was ready, so it had one"
+
+
+def test_a_token_that_somebody_removed_is_made_again() -> None:
+    """Pods that lack it never start; the attempt after them makes sure."""
+    bench = Bench().training().finish("first-head-1-0", 31).settle()
+    bench.settle(20)
+    bench.settle(1800)
+    bench.now += 60
+    plan = bench.look()
+    assert (plan.status.attempts[-1].number, plan.status.attempts[-2].reason) == (3, "StartTimeout")
+    assert _asks_for_a_token(plan)

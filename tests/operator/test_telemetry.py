@@ -130,7 +130,7 @@ def test_requests_are_counted_by_verb_resource_and_code() -> None:
         (29, False, False, ""),
         (31, False, False, "The loop has not turned for 31 s."),
         (299, True, True, ""),
-        (301, True, True, "A job with news has been waiting for 301 s."),
+        (301, True, True, "Jobs have news, and none has been looked at for 301 s."),
     ],
     ids=["turns", "stalled", "busy", "a job is stuck"],
 )
@@ -146,6 +146,32 @@ def test_what_makes_the_operator_ill(seconds: float, beats: bool, news: bool, ex
     if news:
         assert pulse.looked(KEY) == seconds
         assert pulse.ailments() == []
+
+
+def test_a_long_queue_that_moves_is_well() -> None:
+    """A thousand jobs at once: the last ones wait for longer than a queue may stand still."""
+    clock = Clock()
+    pulse = Pulse(clock)
+    for number in range(1000):
+        pulse.news(("team", str(number)))
+    for number in range(1000):
+        clock.now += 1
+        pulse.beat()
+        pulse.looked(("team", str(number)))
+        pulse.news(("team", str(number)))
+        assert pulse.ailments() == []
+
+
+def test_one_job_that_is_left_out_is_seen() -> None:
+    clock = Clock()
+    pulse = Pulse(clock)
+    pulse.news(KEY)
+    for _ in range(302):
+        clock.now += 1
+        pulse.beat()
+        pulse.news(("team", "other"))
+        pulse.looked(("team", "other"))
+    assert pulse.ailments() == ["A job with news has been waiting for 302 s, and later ones have not."]
 
 
 @pytest.fixture

@@ -39,12 +39,14 @@ def size(spec: DAPOJobSpec) -> int:
     return 1 + topology.trainer.replicas + (topology.rollout.replicas if topology.mode == "Separated" else 0)
 
 
-def pod_group(spec: DAPOJobSpec, job: str, namespace: str, uid: str, attempt: int) -> Object | None:
-    """The PodGroup of an attempt, where its scheduler has such a thing."""
+def pod_group(
+    spec: DAPOJobSpec, job: str, namespace: str, uid: str, attempt: int, resources: dict[str, str]
+) -> Object | None:
+    """The PodGroup of an attempt, where its scheduler has such a thing. `resources`: what all its pods ask for."""
     gang = spec.run_policy.gang
     if gang.scheduler not in POD_GROUPS:
         return None
-    content: dict[str, Any] = {"minMember": size(spec)}
+    content: dict[str, Any] = {"minMember": size(spec)} | ({"minResources": resources} if resources else {})
     if gang.scheduler == VOLCANO:
         content |= {"queue": gang.queue} if gang.queue else {}
         if spec.run_policy.priority_class_name:

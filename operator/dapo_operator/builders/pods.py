@@ -6,6 +6,7 @@ from typing import Any, Final
 from dapo_core.errors import Problem
 from dapo_core.naming import Role, child_labels, child_name
 from dapo_core.spec import DAPOJob, DAPOJobSpec, Resources, RunPolicy
+from dapo_operator.builders import quantities
 from dapo_operator.builders.common import (
     HEAD_PORT,
     JOB_FOLDER,
@@ -93,6 +94,17 @@ def pod(job: DAPOJob, uid: str, run_id: str, role: Role, attempt: int, index: in
         "ownerReferences": [owner(name, uid)],
     }
     return built
+
+
+def gang_resources(job: DAPOJob) -> dict[str, str]:
+    """What all pods of an attempt ask for together; nothing when a template's quantity is none: then the API server
+    says so of its pod."""
+    one = {role: pod(job, "", "", role, 0, 0, Site()) for role, count in replicas(job.spec).items() if count}
+    try:
+        found = quantities.total(quantities.requests(one[role]["spec"]) for role, _ in members(job.spec))
+    except ValueError:
+        return {}
+    return {name: quantities.text(number) for name, number in sorted(found.items())}
 
 
 def grace_seconds(policy: RunPolicy) -> int:

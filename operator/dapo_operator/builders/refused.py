@@ -48,6 +48,7 @@ class _Checks:
         for key in template:
             if key not in ("metadata", "spec", "apiVersion", "kind"):
                 yield self._problem(key, "is not a field of a PodTemplateSpec: it has metadata and spec")
+        yield from self._nulls("", template, ("metadata", "spec"))
         yield from self._in("metadata", template.get("metadata"), self._metadata)
         yield from self._in("spec", template.get("spec"), self._pod)
 
@@ -57,10 +58,19 @@ class _Checks:
         elif value is not None:
             yield self._problem(path, "must be a mapping of fields")
 
+    def _nulls(self, path: str, value: Mapping[str, Any], fields: tuple[str, ...]) -> Iterator[Problem]:
+        """In a merge null removes a field, and these hold what the operator puts there."""
+        for field in fields:
+            if field in value and value[field] is None:
+                yield self._problem(
+                    f"{path}{field}", "is null, which would remove what the operator needs: leave it out"
+                )
+
     def _metadata(self, metadata: Mapping[str, Any]) -> Iterator[Problem]:
         for key in _METADATA:
             if key in metadata:
                 yield self._problem(f"metadata.{key}", "is the operator's: remove it")
+        yield from self._nulls("metadata.", metadata, ("labels", "annotations"))
         for field in ("labels", "annotations"):
             values = metadata.get(field)
             if not isinstance(values, Mapping):
@@ -79,6 +89,7 @@ class _Checks:
                 yield self._problem(f"spec.{key}", f"is the operator's: {remedy}")
         if "schedulerName" in pod and self._spec.run_policy.gang.scheduler in ("volcano", "coscheduling"):
             yield self._problem("spec.schedulerName", "is that of spec.runPolicy.gang.scheduler: remove one of the two")
+        yield from self._nulls("spec.", pod, ("containers", "volumes"))
         for field in ("containers", "initContainers", "volumes"):
             yield from self._entries(f"spec.{field}", pod.get(field))
         containers = pod.get("containers")
@@ -106,6 +117,7 @@ class _Checks:
         for key, remedy in _CONTAINER_FIELDS.items():
             if key in container:
                 yield self._problem(f"{where}.{key}", f"is the operator's: {remedy}")
+        yield from self._nulls(f"{where}.", container, ("env", "envFrom", "volumeMounts"))
         yield from self._environment(where, container.get("env"))
         yield from self._mounts(where, container.get("volumeMounts"))
         yield from self._resources(where, container.get("resources"))

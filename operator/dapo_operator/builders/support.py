@@ -15,13 +15,15 @@ from dapo_operator.builders.common import (
     token_name,
 )
 from dapo_operator.builders.gang import POD_GROUPS, pod_group, size
+from dapo_operator.builders.pods import gang_resources
 from dapo_operator.digest import digest_of
 
 
 def support_objects(job: DAPOJob, uid: str, attempt: int) -> list[Object]:
     """Everything but the pods and the token, each with the digest of its content."""
     name, namespace = job.metadata.name, job.metadata.namespace
-    group = pod_group(job.spec, name, namespace, uid, attempt)
+    resources = gang_resources(job) if job.spec.run_policy.gang.scheduler in POD_GROUPS else {}
+    group = pod_group(job.spec, name, namespace, uid, attempt, resources)
     objects = [
         service(name, namespace, uid),
         config_map(job, uid),

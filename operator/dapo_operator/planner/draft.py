@@ -82,12 +82,10 @@ class Draft:
         """Delete a pod, unless that was asked for already; by force where it was and the time for it is long over."""
         if not pod.deleting:
             self.act(DeletePod(pod.name, pod.uid, grace_seconds))
+        elif overdue(pod, self.now):
+            self.act(DeletePod(pod.name, pod.uid, 0))
         elif pod.delete_by is not None:
-            force_at = pod.delete_by + FORCE_SECONDS
-            if self.now >= force_at:
-                self.act(DeletePod(pod.name, pod.uid, 0))
-            else:
-                self.wake(force_at)
+            self.wake(pod.delete_by + FORCE_SECONDS)
 
     def wake(self, at: float) -> None:
         """Look again at this time, if nothing happens before."""
@@ -96,3 +94,8 @@ class Draft:
 
 # A kubelet that lives has removed a pod long before; past this its node is lost, and the attempt's number fences it.
 FORCE_SECONDS = 60
+
+
+def overdue(pod: Pod, now: float) -> bool:
+    """Whether a deleted pod is still there long after its time."""
+    return pod.delete_by is not None and now >= pod.delete_by + FORCE_SECONDS

@@ -10,7 +10,7 @@ from dapo_core.status import Attempt, Reason
 from dapo_operator.builders.pods import grace_seconds
 from dapo_operator.clock import age, seconds, stamp
 from dapo_operator.observed import Pod
-from dapo_operator.planner.draft import Draft
+from dapo_operator.planner.draft import Draft, overdue
 from dapo_operator.planner.faults import SECONDARY, Ending, head_end, head_of
 from dapo_operator.planner.starting import between, hold, jitter
 
@@ -47,7 +47,7 @@ def begin(draft: Draft, ending: Ending) -> None:
 
 def drain(draft: Draft, attempt: Attempt) -> None:
     """Free the pods; when the last one is gone, the attempt is over."""
-    attempt = _heard(draft, attempt)
+    attempt = _explained(draft, _heard(draft, attempt))
     keep = _decide(draft, attempt).action in ("complete", "fail")
     # The pods of a run that is over are kept for their logs; they hold no resources any more.
     left = [pod for pod in draft.pods if not (keep and pod.over)]
@@ -73,6 +73,24 @@ def _heard(draft: Draft, attempt: Attempt) -> Attempt:
         "exit_code": end.exit_code,
         "role": end.role,
     }
+    draft.change_attempt(**fields)
+    return attempt.model_copy(update=fields)
+
+
+def _explained(draft: Draft, attempt: Attempt) -> Attempt:
+    """Whoever lost another pod says 30 at once, and that its node is lost is known minutes later: by the control
+    plane's word, or because its kubelet does not end it. Then it was no fault of the job's."""
+    if attempt.exit_code != ExitCode.DISTRIBUTED or attempt.reason != Reason.DISTRIBUTED_FAULT:
+        return attempt
+    taken = next((pod for pod in draft.pods if pod.disruption is not None), None)
+    lost = next((pod for pod in draft.pods if not pod.finished and overdue(pod, draft.now)), None)
+    if taken is not None:
+        reason, message = taken.disruption, f"The cluster took {taken.name} ({taken.disruption})."
+    elif lost is not None:
+        reason, message = Reason.NODE_LOST, f"Nothing on its node ended {lost.name}: the node is lost."
+    else:
+        return attempt
+    fields = {"reason": reason, "message": message, "exit_code": None}
     draft.change_attempt(**fields)
     return attempt.model_copy(update=fields)
 

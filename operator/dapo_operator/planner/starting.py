@@ -155,11 +155,18 @@ def create_missing(draft: Draft, job: DAPOJob) -> None:
             return draft.wake(at)
     draft.act(*missing_support(draft, job, attempt.number))
     there = {pod.name for pod in draft.seen.pods}
-    if not any(pod.owned and pod.attempt == attempt.number for pod in draft.seen.pods):
+    if not _has_token(draft, attempt):
         draft.act(CreateToken(token_secret(job.metadata.name, job.metadata.namespace, draft.job.uid)))
     bodies = _pods(draft, job, attempt.number)
     draft.act(*(CreatePod(body) for body in bodies if body["metadata"]["name"] not in there))
     return None
+
+
+def _has_token(draft: Draft, attempt: Attempt) -> bool:
+    """Secrets are not watched: pods of this attempt were made after its token, and an attempt that was ready had one.
+    After one that did not get ready it is made sure of again."""
+    before = next((each for each in reversed(draft.status.attempts) if each.number < attempt.number), None)
+    return bool(draft.pods) or (before is not None and before.ready_at is not None)
 
 
 def missing_support(draft: Draft, job: DAPOJob, number: int, changed: bool = True) -> Iterator[Action]:

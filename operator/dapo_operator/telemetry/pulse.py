@@ -11,7 +11,11 @@ BEAT_SECONDS: Final = 1.0
 
 
 class Pulse:
-    """Times are seconds of `clock`. A value is only ever replaced, so a thread may read while the loop writes."""
+    """Times are seconds of `clock`. A value is only ever replaced, so a thread may read while the loop writes.
+
+    Jobs are looked at in the order of their news. After a thousand came at once the last may wait for minutes, and all
+    is well: what is wrong is a queue that does not move, and a job that is left out of it.
+    """
 
     def __init__(
         self, clock: Callable[[], float] = time.monotonic, stalled_after: float = 30.0, waiting_after: float = 300.0
@@ -19,6 +23,8 @@ class Pulse:
         self._clock, self._stalled_after, self._waiting_after = clock, stalled_after, waiting_after
         self._beat = clock()
         self._news: dict[Key, float] = {}
+        self._moved = clock()
+        self._reached = clock()
 
     async def run(self) -> None:
         """Beat for ever, on the loop that is to be watched."""
@@ -37,7 +43,10 @@ class Pulse:
     def looked(self, key: Key) -> float | None:
         """Somebody looks at this job now. Answers the seconds since its first news, None when there were none."""
         since = self._news.pop(key, None)
-        return None if since is None else self._clock() - since
+        if since is None:
+            return None
+        self._moved, self._reached = self._clock(), max(self._reached, since)
+        return self._moved - since
 
     @property
     def waiting(self) -> int:
@@ -50,6 +59,9 @@ class Pulse:
         found = []
         if (silent := now - self._beat) > self._stalled_after:
             found.append(f"The loop has not turned for {silent:.0f} s.")
-        if self._news and (longest := now - min(self._news.copy().values())) > self._waiting_after:
-            found.append(f"A job with news has been waiting for {longest:.0f} s.")
+        first = min(self._news.copy().values(), default=now)
+        if (still := now - max(self._moved, first)) > self._waiting_after:
+            found.append(f"Jobs have news, and none has been looked at for {still:.0f} s.")
+        elif self._reached - first > self._waiting_after:
+            found.append(f"A job with news has been waiting for {now - first:.0f} s, and later ones have not.")
         return found
