@@ -224,22 +224,40 @@ def read(file: Path) -> Result:
 
 
 def table(found: Sequence[Result], rows: Sequence[int]) -> Iterator[str]:
-    yield "| row | paper, AIME | accuracy | spread | steps | to 80 %: steps | tokens, thousands |"
-    yield "|---|---|---|---|---|---|---|"
+    yield (
+        "| row | paper, AIME | accuracy | spread | to the row before, each seed | steps | to 80 %: steps | "
+        "tokens, thousands |"
+    )
+    yield "|---|---|---|---|---|---|---|---|"
     for number in rows:
         mine = [result for result in found if result.row == number]
         if not mine:
             continue
         final, row = [result.final for result in mine], ROWS[number - 1]
-        spread = statistics.stdev(final) if len(final) > 1 else 0.0
-        there = [result.reached for result in mine if result.reached is not None]
-        missing = f" ({len(mine) - len(there)} of {len(mine)} did not)" if len(there) < len(mine) else ""
-        steps = f"{statistics.mean(step for step, _ in there):.0f}{missing}" if there else "not reached"
-        tokens = f"{statistics.mean(tokens for _, tokens in there) / 1000:.0f}" if there else "-"
+        spread = f"{statistics.stdev(final):.1%}" if len(final) > 1 else "-"
+        steps, tokens = _to_the_goal(mine)
         yield (
-            f"| {number} {row.name} | {row.paper} | {statistics.mean(final):.1%} | {spread:.1%} | "
-            f"{statistics.mean(result.steps for result in mine):.0f} | {steps} | {tokens} |"
+            f"| {number} {row.name} | {row.paper} | {statistics.mean(final):.1%} | {spread} | "
+            f"{_against_the_row_before(found, number)} | {statistics.mean(result.steps for result in mine):.0f} | "
+            f"{steps} | {tokens} |"
         )
+
+
+def _to_the_goal(mine: Sequence[Result]) -> tuple[str, str]:
+    """Mean steps, and mean tokens in thousands, of the seeds that got there."""
+    there = [result.reached for result in mine if result.reached is not None]
+    if not there:
+        return "not reached", "-"
+    missing = f" ({len(mine) - len(there)} of {len(mine)} did not)" if len(there) < len(mine) else ""
+    tokens = statistics.mean(tokens for _, tokens in there) / 1000
+    return f"{statistics.mean(step for step, _ in there):.0f}{missing}", f"{tokens:.0f}"
+
+
+def _against_the_row_before(found: Sequence[Result], number: int) -> str:
+    """In points of accuracy, seed by seed: rows of one seed begin with the same model and data."""
+    before = {result.seed: result.final for result in found if result.row == number - 1}
+    mine = sorted((r for r in found if r.row == number and r.seed in before), key=lambda result: result.seed)
+    return ", ".join(f"{100 * (result.final - before[result.seed]):+.1f}" for result in mine) or "-"
 
 
 def price(found: Sequence[Result]) -> Iterator[str]:
@@ -282,42 +300,6 @@ def write(page: Path, told: str) -> None:
     page.write_text(f"{before}{BEGIN}\n\n{told}\n\n{END}{after}")
 
 
-COLOURS = ("#999999", "#e69f00", "#56b4e9", "#009e73", "#cc79a7", "#d55e00")  # told apart by colour-blind people
-
-
-def draw(found: Sequence[Result], picture: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, (accuracy, entropy, tokens, seconds) = plt.subplots(1, 4, figsize=(18, 4.2), constrained_layout=True)
-    for result in found:
-        style: dict[str, Any] = {"color": COLOURS[result.row - 1], "linewidth": 1.3, "alpha": 0.8}
-        spent_at = [sum(result.generated[:i]) / 1000 for i in range(1, len(result.generated) + 1)]
-        accuracy.plot([t / 1000 for _, t, _ in result.accuracy], [v for _, _, v in result.accuracy], **style)
-        entropy.plot(spent_at, result.entropy, **style)
-        if result.row in (5, 6):
-            ratio = [g / max(1, t) for g, t in zip(result.generated, result.trained, strict=True)]
-            tokens.plot(range(1, len(ratio) + 1), ratio, **style)
-            seconds.plot(range(1, len(ratio) + 1), result.seconds, **style)
-    for axis, title, label in (
-        (accuracy, "Validation mean@8", "thousand tokens generated"),
-        (entropy, "Entropy, nats a token", "thousand tokens generated"),
-        (tokens, "Tokens generated for a token trained on", "step"),
-        (seconds, "Seconds a step", "step"),
-    ):
-        axis.set_title(title, fontsize=10)
-        axis.set_xlabel(label)
-        axis.grid(alpha=0.3)
-    accuracy.axhline(GOAL, color="grey", linewidth=0.8, linestyle=":")
-    shown = sorted({result.row for result in found})
-    handles = [plt.Line2D([], [], color=COLOURS[n - 1], label=f"{n} {ROWS[n - 1].name}") for n in shown]
-    accuracy.legend(handles=handles, fontsize=8)
-    picture.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(picture)
-
-
 def numbers(text: str) -> list[int]:
     """`1,3-5` as [1, 3, 4, 5]."""
     found: list[int] = []
@@ -343,7 +325,9 @@ def main() -> None:
     if arguments.page is not None:
         write(arguments.page, told)
     if arguments.picture is not None:
-        draw(found, arguments.picture)
+        from ablation_figure import draw  # matplotlib takes a second to import
+
+        draw(found, [row.name for row in ROWS], GOAL, arguments.picture)
 
 
 if __name__ == "__main__":
