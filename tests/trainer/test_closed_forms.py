@@ -2,6 +2,7 @@
 
 import math
 import time
+from random import Random
 
 import pytest
 
@@ -131,6 +132,49 @@ def test_compared(answer: str, truth: str, same: bool | None) -> None:
 @pytest.mark.parametrize(("answer", "truth", "same"), [pair for pair in PAIRS if pair[2] is not None])
 def test_the_library_says_so_too(answer: str, truth: str, same: bool) -> None:
     assert equal(answer, truth, prompt="")["correct"] is same
+
+
+class Writer:
+    """Forms at random, and the same ones written otherwise."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = Random(seed)
+
+    def pair(self) -> tuple[str, str]:
+        one = self._sum(2)
+        if self._random.random() < 0.5:
+            return one, self._sum(2)
+        again = ["\\frac{2\\cdot(%s)}{2}", "(%s)\\cdot 3/3", "%s+1-1", "\\frac{\\sqrt{2}\\cdot(%s)}{\\sqrt{2}}"]
+        return one, self._random.choice(again) % one
+
+    def _sum(self, depth: int) -> str:
+        terms = [self._product(depth) for _ in range(self._random.choice([1, 1, 2, 3]))]
+        return self._random.choice(["", "", "-"]) + self._random.choice("+-").join(terms)
+
+    def _product(self, depth: int) -> str:
+        signs = ["*", "\\cdot ", "\\times "]
+        return self._random.choice(signs).join(self._factor(depth) for _ in range(self._random.choice([1, 1, 2])))
+
+    def _factor(self, depth: int) -> str:
+        kind = self._random.randrange(9 if depth else 4)
+        number = str(self._random.randint(1, 40))
+        if kind < 5:
+            plain = [number, number, "\\pi", self._random.choice("xxyn"), f"\\sqrt{{{number}}}"]
+            return plain[kind]
+        inside = self._sum(depth - 1)
+        written = ["(%s)", "\\frac{%s}{%%s}", "\\sqrt{%s}", "(%s)^2"][kind - 5] % inside
+        return written % number if "%s" in written else written
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_library_says_the_same_of_generated_pairs(seed: int) -> None:
+    writer, told = Writer(seed), 0
+    while told < 15:
+        one, other = writer.pair()
+        same = compared(one, other)
+        if same is not None and one != other:
+            assert equal(other, one, prompt="")["correct"] is same, (one, other)
+            told += 1
 
 
 @pytest.mark.parametrize("unit", ["\\sqrt{", "\\frac{1}{", "(", "9^9", "1+", "\\pi", "9"], ids=repr)
