@@ -1,8 +1,8 @@
 """A real run started as a user starts it, watched from outside, for tests that kill parts of it."""
 
+import json
 import os
 import signal
-import sqlite3
 import subprocess
 import time
 from collections.abc import Callable
@@ -12,6 +12,11 @@ from typing import Any
 
 import psutil
 import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import NullPool
+
+from dapo_trainer.spool_files import SpoolReader
 
 
 @dataclass
@@ -21,28 +26,37 @@ class DapoRun:
     home: Path
     process: subprocess.Popen[str]
     output: Path
+    metadata_url: str
 
     @property
     def folder(self) -> Path:
         return next(path for path in self.home.iterdir() if path.name.startswith("real"))
 
-    def query(self, sql: str, *arguments: Any) -> list[tuple[Any, ...]]:
-        """Rows of the metadata database; none while there is none."""
-        database = self.home / "dapo.db"
-        if not database.exists():
+    def query(self, sql: str, **parameters: Any) -> list[tuple[Any, ...]]:
+        """Rows of the metadata database; none while it is not there, or has no tables."""
+        try:
+            with create_engine(self.metadata_url, poolclass=NullPool).connect() as connection:
+                return [tuple(row) for row in connection.execute(text(sql), parameters)]
+        except DBAPIError:
             return []
-        with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as connection:
-            try:
-                return connection.execute(sql, arguments).fetchall()
-            except sqlite3.OperationalError:
-                return []
 
     def steps(self, metric: str = "actor/entropy") -> list[tuple[int, int]]:
         """(step, attempt) of every point of a metric."""
         return self.query(
-            "select step, attempt from points join metric_names using (metric_id) where name = ? order by 1, 2",
-            metric,
+            "select step, attempt from points join metric_names using (metric_id) where name = :metric order by 1, 2",
+            metric=metric,
         )
+
+    def spooled(self) -> list[tuple[str, int, int, float | None, str | None]]:
+        """(metric, step, attempt, value, flag) of every point that its trainers noted on their own disk: what the
+        database has to hold, once each."""
+        return [
+            (name, record.step or 0, record.attempt, value, record.body.get("flags", {}).get(name))
+            for spool in sorted(self.folder.glob("attempt-*/spool"))
+            for record in SpoolReader(spool, 0).read(1_000_000)
+            if record.kind == "step"
+            for name, value in record.body["values"].items()
+        ]
 
     def trainer(self) -> psutil.Process:
         """The trainer's driver process."""
@@ -72,6 +86,19 @@ class DapoRun:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             pytest.fail(f"still running after {seconds:g} s:\n{self.tail()}")
+
+
+def assert_curves_are_whole(run: DapoRun, steps: int) -> None:
+    for metric in ("actor/entropy", "dapo/mean_probability", "response_length/mean", "dapo/accuracy/generated"):
+        assert sorted({step for step, _ in run.steps(metric)} - {0}) == list(range(1, steps + 1)), metric
+
+
+def assert_every_point_is_stored_once(run: DapoRun) -> None:
+    stored = run.query("select name, step, attempt, value, flag from points join metric_names using (metric_id)")
+    spooled = run.spooled()
+    assert len(spooled) == len(set(spooled)), "a point is in the spools twice"
+    assert len(stored) == len(spooled), (len(stored), len(spooled))
+    assert set(stored) == set(spooled), json.dumps(sorted(map(str, set(stored) ^ set(spooled)))[:10])
 
 
 def leftovers(home: Path) -> list[str]:

@@ -1,10 +1,11 @@
 """Real verl and vLLM on this machine's processors: a small model made once, and `dapo` as a user calls it."""
 
+import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,22 +42,27 @@ def job_file(tmp_path: Path, small_model: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def dapo(tmp_path: Path, job_file: Callable[..., Path]) -> Iterator[Callable[..., DapoRun]]:
-    """`dapo(command, **fields)`: start it on the small job with these fields."""
+    """`dapo(command, **fields)`: start it on the small job with these fields; `environment` names its stores where they
+    are not those of its home folder."""
     started: list[DapoRun] = []
     home = tmp_path / "home"
 
-    def start(command: str = "run", run: str | None = None, **fields: Any) -> DapoRun:
+    def start(
+        command: str = "run", run: str | None = None, environment: Mapping[str, str] | None = None, **fields: Any
+    ) -> DapoRun:
         arguments = [command, run or str(job_file(**fields))]
         output = tmp_path / f"output-{len(started)}.txt"
         with output.open("w") as sink:
             process = subprocess.Popen(
-                [str(Path(sys.executable).parent / "dapo"), *arguments, "--plain", "--home", str(home)],
+                [str(Path(sys.executable).parent / "dapo"), *arguments, "--plain"],
+                env={**os.environ, "DAPO_HOME": str(home), **(environment or {})},
                 stdout=sink,
                 stderr=subprocess.STDOUT,
                 text=True,
                 cwd=tmp_path,
             )
-        started.append(DapoRun(home, process, output))
+        recorded = (environment or {}).get("DAPO_METADATA_URL", f"sqlite:///file:{home}/dapo.db?mode=ro&uri=true")
+        started.append(DapoRun(home, process, output, recorded))
         return started[-1]
 
     yield start
