@@ -1,6 +1,7 @@
 """From judged responses to advantages and loss: our queue rows through verl's own advantage, against a plain mean."""
 
-from types import ModuleType
+from dataclasses import replace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import engines
@@ -9,9 +10,9 @@ import pytest
 import torch
 
 from dapo_trainer.rewards.scorer import Scored
-from dapo_trainer.rewards.verdict import failed, right_or_wrong
+from dapo_trainer.rewards.verdict import Verdict, failed, right_or_wrong
 
-TOKENS = 4
+TOKENS, END = 4, 2
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +124,24 @@ def test_a_truncated_response_counts_in_the_mean_and_not_in_the_loss(loop: Modul
     assert [int(member["fields"]["loss_mask"].sum()) for member in members] == [TOKENS, TOKENS, 0, TOKENS]
 
 
+@pytest.mark.parametrize(
+    ("tokens", "cut"),
+    [
+        pytest.param([5] * (TOKENS - 1), False, id="one below the limit, ended in another way"),
+        pytest.param([5] * (TOKENS - 1) + [END], False, id="ended with its last token"),
+        pytest.param([5] * TOKENS, True, id="at the limit, not ended"),
+        pytest.param([END] + [5] * (TOKENS - 1), True, id="an end that was passed over"),
+    ],
+)
+def test_what_the_filter_takes_for_cut_off(loop: ModuleType, tokens: list[int], cut: bool) -> None:
+    from dapo_trainer.verl_adapter.group_server import Response
+
+    manager = object.__new__(loop.GroupAgentLoopManager)
+    manager._config = SimpleNamespace(response_length=TOKENS)
+    manager._tokenizer = SimpleNamespace(eos_token_id=END)
+    assert manager._truncated(Response(tokens, [-0.5] * len(tokens), True, (0, 0))) is cut
+
+
 def test_without_the_filter_it_is_trained_on(loop: ModuleType) -> None:
     assert_advantages(rows(loop, "+-M-", filtered=False)[1], plain([1.0, -1.0, -1.0, -1.0]))
 
@@ -136,3 +155,9 @@ def test_the_length_penalty_is_part_of_the_reward_and_not_of_what_is_right(loop:
 def test_the_reward_lies_on_the_last_token(loop: ModuleType) -> None:
     [member, _] = rows(loop, "+-")[1]
     assert member["fields"]["rm_scores"].tolist() == [0.0] * (TOKENS - 1) + [1.0]
+
+
+def test_what_a_reward_said_besides_is_kept_with_the_sample(loop: ModuleType) -> None:
+    plain = answer(loop, "+")
+    said = replace(plain, scored=replace(plain.scored, verdict=Verdict(1.0, True, details={"steps": 3, "note": "ok"})))
+    assert [one.sample("1+1?", "2").details for one in (plain, said)] == ["", '{"steps": 3, "note": "ok"}']
