@@ -48,7 +48,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         figures = measure(Path(place), options.prompts, options.copies)
     for name, value in figures.items():
-        print(f"{name:<40}{value:>16}")
+        print(f"{name:<40}{value!s:>16}")
     if options.json:
         options.json.write_text(json.dumps(figures, indent=2) + "\n")
     if figures["seconds"] > LIMIT_SECONDS or figures["peak memory (GB)"] > LIMIT_GB or not figures["same bytes twice"]:
