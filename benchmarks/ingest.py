@@ -49,20 +49,22 @@ GROWTH = (0.02, 0.1, 0.2, 0.4, 0.7, 1.0)  # shares of the whole at which it is m
 MEASURED_RUNS = 5
 SETTINGS = {"shared_buffers": "512MB", "max_wal_size": "4GB"}
 
+# A name as long as a real run's: it is a good part of a point.
+FILLED = "format('filled-20261121-%s-x7k2', to_char(number, 'FM0000'))"
 FILL = (
     "INSERT INTO runs (run_id, name, namespace, spec, state, created_at, tags) "
-    "SELECT format('filled-%s', to_char(number, 'FM000000')), 'job', 'default', '{}', 'Succeeded', 1, '{}' "
+    f"SELECT {FILLED}, 'job', 'default', '{{}}', 'Succeeded', 1, '{{}}' "
     "FROM generate_series(:first, :last) number",
     "INSERT INTO points (run_id, metric_id, step, attempt, ts, value) "
-    "SELECT format('filled-%s', to_char(number, 'FM000000')), metric_id, step, 1, 1.7e9 + step, step + metric_id / 7.0 "
+    f"SELECT {FILLED}, metric_id, step, 1, 1.7e9 + step, step + metric_id / 7.0 "
     "FROM generate_series(:first, :last) number, metric_names, generate_series(1, :steps) step",
     "INSERT INTO rollups (run_id, metric_id, width, bucket, step_from, step_to, low, high, total, finite, count, last) "
-    "SELECT format('filled-%s', to_char(number, 'FM000000')), metric_id, width, bucket, bucket * width, "
+    f"SELECT {FILLED}, metric_id, width, bucket, bucket * width, "
     "bucket * width + width - 1, bucket, bucket, bucket, width, width, bucket "
     "FROM generate_series(:first, :last) number, metric_names, (VALUES (16), (256)) widths (width), "
     "LATERAL generate_series(0, :steps / width - 1) bucket",
     "INSERT INTO latest (run_id, metric_id, step, attempt, ts, value, rolled_to) "
-    "SELECT format('filled-%s', to_char(number, 'FM000000')), metric_id, :steps, 1, 1.7e9, 1, :steps / 16 * 16 "
+    f"SELECT {FILLED}, metric_id, :steps, 1, 1.7e9, 1, :steps / 16 * 16 "
     "FROM generate_series(:first, :last) number, metric_names",
 )
 
@@ -157,17 +159,17 @@ def growth(url: str, owner: str, metrics: int, millions: float) -> Figures:
     figures: Figures = {}
     writer, empty, a_run = open_writer(url), check(owner).size_bytes, RUN_STEPS * metrics
     there = 0
-    for share in GROWTH:
+    for turn, share in enumerate(GROWTH, start=1):
         filled = round(share * millions * 1e6 / a_run) - there - MEASURED_RUNS
         if there:
             fill(owner, there, max(0, filled), metrics)
-        runs = [f"grown-{share}-{number}" for number in range(MEASURED_RUNS)]
+        runs = [f"grown-20261121-{there:04d}-{number:04d}" for number in range(MEASURED_RUNS)]
         took = sum(grow(writer, run_id, metrics) for run_id in runs)
         there += len(runs) + (max(0, filled) if there else 0)
         size = f"{there * a_run / 1e6:.1f} million points there"
         figures[f"points/s, {size}"] = len(runs) * a_run / took
         figures[f"a step's batch, {size}: median (ms)"] = 1e3 * median(
-            one_step_a_batch(url, 200, metrics, first=1000 + there)
+            one_step_a_batch(url, 200, metrics, first=1000 * turn)
         )
         if share == GROWTH[0]:
             figures["bytes a point, indexes and rollups included"] = (check(owner).size_bytes - empty) / (there * a_run)
