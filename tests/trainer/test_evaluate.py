@@ -178,9 +178,17 @@ def test_the_request_is_a_job(spec: dict[str, Any] | None, choices: Choices, exp
         assert found == wanted, path
 
 
-def test_greedy_sampling_of_many_is_refused() -> None:
-    with pytest.raises(SpecError, match="--temperature is 0, which makes all 32 samples alike: set --k 1"):
-        job_of(Target("x"), {"a": "file:///a"}, Choices(Sampling(temperature=0.0)), "file:///model")
+def test_wrong_options_are_told_at_once_and_by_their_names() -> None:
+    wrong = Choices(Sampling(temperature=0.0, top_p=2.0, max_prompt_tokens=0), "guess", "int8")
+    with pytest.raises(SpecError) as refused:
+        job_of(Target("x"), {"a": "file:///a", "b": "file:///b"}, wrong, "file:///model")
+    assert [problem.message for problem in refused.value.problems] == [
+        "--temperature is 0, which makes all 32 samples alike: set --k 1, or a temperature above 0.",
+        '--dtype is "int8" but must be one of bfloat16, float16, float32.',
+        "--top-p is 2.0 but must be at most 1.0.",
+        "--max-prompt-tokens is 0 but must be at least 1.",
+        '--reward is "guess" but must be one of math, exact, custom.',
+    ]
 
 
 @pytest.mark.parametrize(
@@ -236,6 +244,11 @@ def test_a_model_is_nobodys(evaluate: Evaluate, home: Path) -> None:
     assert "mean@2" in CliRunner().invoke(app, ["show", str(home / "model"), "--home", str(home)]).output
     (work,) = (home / "evaluations").glob("*/attempt-1")
     assert not (work / "model").exists(), "what was fetched is gone"
+
+
+def test_a_run_of_which_nothing_is_known(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"^There is no run base, nor a folder of that name: name a run, RUN@STEP, a"):
+        resolve("base", Places(tmp_path))
 
 
 def test_a_home_without_runs_will_do(evaluate: Evaluate, home: Path, tmp_path_factory: pytest.TempPathFactory) -> None:

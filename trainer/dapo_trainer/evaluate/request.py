@@ -1,7 +1,7 @@
 """An evaluation as a job: the same fields, checks and configuration as validation in training. Pure."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,19 @@ from dapo_core.spec.base import has_scheme
 from dapo_trainer.evaluate.target import Target
 
 Tree = dict[str, Any]
+# Fields of the job that options set.
+_OPTIONS = {
+    r"spec\.data\.validation\[\d+\]\.source": "--data",
+    r"spec\.data\.train\[\d+\]\.source": "--data",
+    r"spec\.data\.validation\[\d+\]\.name": "--data",
+    r"spec\.data\.validation\[\d+\]\.temperature": "--temperature",
+    r"spec\.data\.validation\[\d+\]\.topP": "--top-p",
+    r"spec\.data\.maxPromptTokens": "--max-prompt-tokens",
+    r"spec\.batch\.maxResponseTokens": "--max-response-tokens",
+    r"spec\.reward\.(type|module)": "--reward",
+    r"spec\.model\.dtype": "--dtype",
+    r"spec\.topology\.rollout\.tensorParallel": "--tensor-parallel",
+}
 _ROLLOUT = "actor_rollout_ref.rollout."
 
 
@@ -65,9 +78,6 @@ def sets_of(given: Sequence[str], spec: Mapping[str, Any] | None) -> dict[str, s
 def job_of(target: Target, sets: Mapping[str, str], choices: Choices, model: str) -> DAPOJob:
     """The job that validates `model` (a URI) on `sets` and trains nothing. Raises SpecError for values out of range."""
     run, sampling = target.spec or {}, choices.sampling
-    if not sampling.temperature and sampling.samples > 1:
-        alike = f"--temperature is 0, which makes all {sampling.samples} samples alike"
-        raise SpecError([Problem("--temperature", f"{alike}: set --k 1, or a temperature above 0.")])
     data, batch = run.get("data", {}), run.get("batch", {})
     validation = [
         {
@@ -96,7 +106,28 @@ def job_of(target: Target, sets: Mapping[str, str], choices: Choices, model: str
         "topology": _topology(run.get("topology", {}), choices),
         "verlOverrides": {k: v for k, v in run.get("verlOverrides", {}).items() if k.startswith(_ROLLOUT)},
     }
-    return parse_job({"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "evaluation"}, "spec": spec})
+    problems = list(_alike(sampling))
+    try:
+        job = parse_job({"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "evaluation"}, "spec": spec})
+    except SpecError as error:
+        problems += dict.fromkeys(map(_in_options, error.problems))  # once, however many sets there are
+    if problems:
+        raise SpecError(problems)
+    return job
+
+
+def _alike(sampling: Sampling) -> Iterator[Problem]:
+    if not sampling.temperature and sampling.samples > 1:
+        alike = f"--temperature is 0, which makes all {sampling.samples} samples alike"
+        yield Problem("--temperature", f"{alike}: set --k 1, or a temperature above 0.")
+
+
+def _in_options(problem: Problem) -> Problem:
+    """As whoever typed the options knows it."""
+    for field, option in _OPTIONS.items():
+        if re.fullmatch(field, problem.field):
+            return Problem(option, problem.message.replace(problem.field, option))
+    return problem
 
 
 def _given(name: str, value: int | None, run: Mapping[str, Any]) -> Tree:

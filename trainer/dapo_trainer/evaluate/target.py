@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 from dapo_core.errors import Problem, SpecError
 from dapo_core.spec.base import has_scheme
-from dapo_trainer.checkpoint_tool.place import Places, find
+from dapo_trainer.checkpoint_tool.place import Found, Places, find
 
 _CHECKPOINT = re.compile(r"/checkpoints/step-\d+/?(\?.*)?$")
 
@@ -41,8 +41,15 @@ def resolve(text: str, places: Places) -> Target:
     if has_scheme(subject) and not _CHECKPOINT.search(subject):
         return _model(subject)
     found = find(subject, places)
+    if not has_scheme(subject) and found.run is None and not _stored(found):
+        _refuse(f"There is no run {text}, nor a folder of that name: name a run, RUN@STEP, a checkpoint or a model.")
     place = Checkpoint(found.checkpoints.store.url, found.checkpoints.run_id, found.step)
     return Target(subject, checkpoint=place, spec=None if found.run is None else found.run.spec.get("spec", {}))
+
+
+def _stored(found: Found) -> bool:
+    """Whether the run, of which no record is here, has left anything in the store."""
+    return any(True for _ in found.checkpoints.store.list(f"{found.checkpoints.run_id}/"))
 
 
 def _model(uri: str) -> Target:
