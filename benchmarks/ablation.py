@@ -89,6 +89,15 @@ class Result:
         return low + (high - low) * (self.token_budget - before) / (after - before)
 
     @property
+    def late(self) -> float:
+        """The mean of the validations in the last third of the budget: one alone is a draw of 512 answers."""
+        return statistics.mean(value for _, tokens, value in self.accuracy if tokens * 3 >= self.token_budget * 2)
+
+    def at(self, step: int) -> float:
+        """At a step that was validated."""
+        return next(value for at, _, value in self.accuracy if at == step)
+
+    @property
     def reached(self) -> tuple[int, int] | None:
         """Step and tokens of the first validation at the goal, None where it was not reached."""
         return next(((step, tokens) for step, tokens, value in self.accuracy if value >= GOAL), None)
@@ -199,12 +208,17 @@ def measured(home: Path, number: int, seed: int, budget: int) -> Result:
     )
 
 
-def results(rows: Sequence[int], seeds: Sequence[int], budget: int, folder: Path) -> Iterator[Result]:
-    """Seed by seed, so that a table of all rows stands early; what is on disk is not run again."""
+def results(
+    rows: Sequence[int], seeds: Sequence[int], budget: int, folder: Path, finished: bool = False
+) -> Iterator[Result]:
+    """Seed by seed, so that a table of all rows stands early; what is on disk is not run again, what is not is not run
+    if only what is `finished` is asked for."""
     (folder / "results").mkdir(parents=True, exist_ok=True)
     for seed in seeds:
         for number in rows:
             file = folder / "results" / f"row-{number}-seed-{seed}-tokens-{budget}.json"
+            if finished and not file.exists():
+                continue
             if not file.exists():
                 began = time.monotonic()
                 found = work(number, seed, budget, folder)
@@ -224,11 +238,12 @@ def read(file: Path) -> Result:
 
 
 def table(found: Sequence[Result], rows: Sequence[int]) -> Iterator[str]:
+    common = shared_step(found)
     yield (
-        "| row | paper, AIME | accuracy | spread | to the row before, each seed | steps | to 80 %: steps | "
-        "tokens, thousands |"
+        "| row | paper | seeds | accuracy | spread | to the row before, each seed | over the last third | "
+        f"at step {common} | steps | to 80 %: steps | tokens |"
     )
-    yield "|---|---|---|---|---|---|---|---|"
+    yield "|---|---|---|---|---|---|---|---|---|---|---|"
     for number in rows:
         mine = [result for result in found if result.row == number]
         if not mine:
@@ -237,10 +252,16 @@ def table(found: Sequence[Result], rows: Sequence[int]) -> Iterator[str]:
         spread = f"{statistics.stdev(final):.1%}" if len(final) > 1 else "-"
         steps, tokens = _to_the_goal(mine)
         yield (
-            f"| {number} {row.name} | {row.paper} | {statistics.mean(final):.1%} | {spread} | "
-            f"{_against_the_row_before(found, number)} | {statistics.mean(result.steps for result in mine):.0f} | "
-            f"{steps} | {tokens} |"
+            f"| {number} {row.name} | {row.paper} | {len(mine)} | {statistics.mean(final):.1%} | {spread} | "
+            f"{_against_the_row_before(found, number)} | {statistics.mean(result.late for result in mine):.1%} | "
+            f"{statistics.mean(result.at(common) for result in mine):.1%} | "
+            f"{statistics.mean(result.steps for result in mine):.0f} | {steps} | {tokens} |"
         )
+
+
+def shared_step(found: Sequence[Result]) -> int:
+    """The last step at which every run was validated."""
+    return max(set.intersection(*({step for step, _, _ in result.accuracy} for result in found)))
 
 
 def _to_the_goal(mine: Sequence[Result]) -> tuple[str, str]:
@@ -250,7 +271,7 @@ def _to_the_goal(mine: Sequence[Result]) -> tuple[str, str]:
         return "not reached", "-"
     missing = f" ({len(mine) - len(there)} of {len(mine)} did not)" if len(there) < len(mine) else ""
     tokens = statistics.mean(tokens for _, tokens in there) / 1000
-    return f"{statistics.mean(step for step, _ in there):.0f}{missing}", f"{tokens:.0f}"
+    return f"{statistics.mean(step for step, _ in there):.0f}{missing}", f"{tokens:.0f} thousand"
 
 
 def _against_the_row_before(found: Sequence[Result], number: int) -> str:
@@ -317,9 +338,11 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=ROOT / ".dapo" / "ablation", help="runs and finished results")
     parser.add_argument("--page", type=Path, help="a page whose results are replaced, such as docs/ablation.md")
     parser.add_argument("--picture", type=Path, help="where to draw the figure (SVG or PNG)")
+    parser.add_argument("--finished", action="store_true", help="run nothing; tell what is finished")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the run that is underway as Ctrl-C does
-    found = list(results(arguments.rows, arguments.seeds, arguments.token_budget, arguments.folder.resolve()))
+    budget, folder = arguments.token_budget, arguments.folder.resolve()
+    found = list(results(arguments.rows, arguments.seeds, budget, folder, arguments.finished))
     told = "\n".join([*table(found, arguments.rows), "", *price(found)])
     print(told)
     if arguments.page is not None:

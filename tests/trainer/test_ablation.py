@@ -93,17 +93,18 @@ def test_the_tables(benchmark: Any, tmp_path: Path) -> None:
     found = [
         result(benchmark, 5, 0, [0.2, 0.7, 0.9], [100] * 10),
         result(benchmark, 5, 1, [0.2, 0.8, 0.8], [100] * 10),
-        result(benchmark, 6, 0, [0.2, 0.7, 0.9], [200] * 6),
-        result(benchmark, 6, 1, [0.2, 0.5, 0.6], [200] * 6),
+        result(benchmark, 6, 0, [0.2, 0.7, 0.9], [120] * 10),
+        result(benchmark, 6, 1, [0.2, 0.5, 0.6], [120] * 10),
     ]
     rows = list(benchmark.table(found, [5, 6]))[2:]
     # Row 6 overshot to 1,200 tokens: at 1,000 it stood between its last two validations.
     assert rows == [
-        "| 5 + token-level loss | 42 | 85.0% | 7.1% | - | 10 | 8 | 1 |",
-        "| 6 + dynamic sampling (DAPO) | 50 | 70.0% | 18.9% | -6.7, -23.3 | 6 | 6 (1 of 2 did not) | 1 |",
+        "| 5 + token-level loss | 42 | 2 | 85.0% | 7.1% | - | 85.0% | 85.0% | 10 | 8 | 1 thousand |",
+        "| 6 + dynamic sampling (DAPO) | 50 | 2 | 70.0% | 18.9% | -6.7, -23.3 | 75.0% | 75.0% | 10 | "
+        "10 (1 of 2 did not) | 1 thousand |",
     ]
     prices = list(benchmark.price(found))[2:]
-    assert prices[0] == "| 0 to 20 % | 2.00 | 8.00 | 7.00 | 1.00 and 1.00 |" and len(prices) == 5
+    assert prices[0] == "| 0 to 20 % | 1.20 | 8.00 | 7.00 | 1.00 and 1.00 |" and len(prices) == 5
 
     page = tmp_path / "page.md"
     page.write_text(f"before\n{benchmark.BEGIN}\nold\n{benchmark.END}\nafter\n")
