@@ -32,6 +32,7 @@ from subjects import PODS_PER_JOB, Subject, environment, kuberay, ours
 
 Figures = dict[str, Any]
 QUIET_SECONDS = 3.0
+PHASES = ("idle", "churn", "restart")
 
 
 def main() -> None:
@@ -43,6 +44,7 @@ def main() -> None:
     parser.add_argument("--idle", type=float, default=60, help="seconds to watch an idle operator")
     parser.add_argument("--rate", type=float, default=200, help="our operator's requests a second")
     parser.add_argument("--limit", type=float, default=1200, help="seconds until a phase counts as failed")
+    parser.add_argument("--phases", nargs="*", default=list(PHASES), choices=PHASES, help="after the creation")
     parser.add_argument("--kuberay", type=Path, help="KubeRay's operator binary")
     parser.add_argument("--kuberay-crds", type=Path, help="folder with KubeRay's CRDs")
     parser.add_argument("--kuberay-options", nargs="*", default=[], help="more flags for it, without the dashes")
@@ -98,8 +100,15 @@ class Run:
         """Every phase; the figures of each."""
         try:
             self.prepare()
-            found = {"jobs": len(self.jobs), "namespaces": len(self.spaces)}
-            found |= self.create() | self.idle() | self.churn() | self.restart()
+            found: Figures = {"jobs": len(self.jobs), "namespaces": len(self.spaces)}
+            try:
+                for phase in ("create", *self.options.phases):
+                    self.say(json.dumps(figures := getattr(self, phase)()))
+                    found |= figures
+            except TimeoutError as error:
+                # What it cost so far is worth knowing, too.
+                found |= {"stopped": str(error), "pods": self.observer.alive, "ready": len(self.observer.ready)}
+                found |= {"cpu_s": self.meter.all_cpu()}
             return found | {"peak_mib": {name: peak / 2**20 for name, peak in self.meter.peak.items()}}
         finally:
             self.observer.stop()

@@ -101,12 +101,14 @@ class Refusal:
 class Observed:
     """All that a plan is made from besides the job and its status.
 
-    `support` maps (kind, name) to the digest of what was applied. `acceptable`: a pod that was refused would be taken
-    now. `store_since` (Unix seconds) is since when the metadata store can be read again after it could not.
-    `recorded_attempt` is the newest that it knows, and `reached` the last step of that one.
+    `gone` are pods that are not there any more, as they were last, where that says why. `support` maps (kind, name) to
+    the digest of what was applied. `acceptable`: a pod that was refused would be taken now. `store_since` (Unix
+    seconds) is since when the metadata store can be read again after it could not. `recorded_attempt` is the newest
+    that it knows, and `reached` the last step of that one.
     """
 
     pods: tuple[Pod, ...] = ()
+    gone: tuple[Pod, ...] = ()
     support: Mapping[tuple[str, str], str] = field(default_factory=dict)
     refusal: Refusal | None = None
     acceptable: bool = False

@@ -1,7 +1,6 @@
 """Kubernetes Events: posted beside the work, never in its way."""
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import Callable
 from typing import Final
@@ -28,11 +27,14 @@ class Story:
     def __init__(self, kube: Kube, now: Callable[[], float]) -> None:
         self._kube, self._now = kube, now
         self._waiting: asyncio.Queue[Object] = asyncio.Queue(MAX_WAITING)
+        self._told = 0
 
     def tell(self, job: Job, event: Event) -> None:
         """Post it, some time soon."""
+        now = self._now()
+        self._told = max(self._told + 1, int(now * 1e6))
         try:
-            self._waiting.put_nowait(event_object(job, event, self._now()))
+            self._waiting.put_nowait(event_object(job, event, now, self._told))
         except asyncio.QueueFull:
             logger.warning("Too many events wait; left out: %s", event.message)
 
@@ -48,15 +50,14 @@ class Story:
                 logger.warning("An event could not be posted: %s", error.message)
 
 
-def event_object(job: Job, event: Event, now: float) -> Object:
-    """The Event. Told twice within a second (by an operator that died in between) it is one."""
+def event_object(job: Job, event: Event, now: float, order: int) -> Object:
+    """The Event. kubectl sorts by whole seconds, and those of one second by name: `order` keeps the story's."""
     at = stamp(now)
-    digest = hashlib.sha256(f"{job.uid}/{event.reason}/{event.message}/{at}".encode()).hexdigest()[:16]
     message = event.message if len(event.message) <= MAX_MESSAGE else f"{event.message[: MAX_MESSAGE - 1]}…"
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": f"{job.name}.{digest}", "namespace": job.namespace},
+        "metadata": {"name": f"{job.name}.{order:016x}", "namespace": job.namespace},
         "involvedObject": {
             "apiVersion": API_VERSION,
             "kind": KIND,

@@ -217,6 +217,7 @@ class Worker:
         store, view = self.around.store, self.around.store.view(job.run_id)
         return Observed(
             pods=self.around.world.pods_of(self.key, job.uid),
+            gone=self.around.world.gone_of(self.key, job.uid),
             support=self.around.world.support_of(self.key, job.uid),
             refusal=self._refusal,
             acceptable=self._acceptable,
@@ -275,6 +276,7 @@ class Worker:
     def leave(self) -> None:
         """The job is gone."""
         self.gone = True
+        self.around.world.forget(self.key)
         self.around.telemetry.forget(self.key)
         if self._job is not None:
             self.around.store.forget(self._job.run_id)

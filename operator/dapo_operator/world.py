@@ -39,8 +39,13 @@ class Shelf(Generic[T]):
     What is not newer than what is known is dropped: an answer to a write may overtake the watch.
     """
 
-    def __init__(self, parse: Callable[[Raw], T | None], changed: Callable[[JobKey], None]) -> None:
-        self._parse, self._changed = parse, changed
+    def __init__(
+        self,
+        parse: Callable[[Raw], T | None],
+        changed: Callable[[JobKey], None],
+        dropped: Callable[[JobKey, Seen[T]], None] = lambda key, seen: None,
+    ) -> None:
+        self._parse, self._changed, self._dropped = parse, changed, dropped
         self._jobs: dict[JobKey, dict[str, Seen[T]]] = {}
         self._dead: dict[str, None] = {}
 
@@ -70,20 +75,23 @@ class Shelf(Generic[T]):
         self._bury(meta["uid"])
         old = self.of(key).get(meta["name"])
         if old is not None and old.uid == meta["uid"]:
+            last = self._parse(raw)
+            self._dropped(key, old if last is None else replace(old, value=last))
             self._forget(key, meta["name"])
 
     def replace(self, items: list[dict[str, Any]], namespace: str | None, version: str) -> None:
         """These are all there were at `version` in the namespace (in all when None)."""
         there = {raw["metadata"]["uid"] for raw in items}
         gone = [
-            (key, name, seen.uid)
+            (key, name, seen)
             for key, children in self._jobs.items()
             if namespace in (None, key[0])
             for name, seen in children.items()
             if seen.uid not in there and seen.version <= int(version)
         ]
-        for key, name, uid in gone:
-            self._bury(uid)
+        for key, name, seen in gone:
+            self._bury(seen.uid)
+            self._dropped(key, seen)
             self._forget(key, name)
         for raw in items:
             self.put(raw)
@@ -105,9 +113,29 @@ class World:
     """Pods and support objects of all jobs."""
 
     def __init__(self, changed: Callable[[JobKey], None]) -> None:
-        self.pods: Shelf[Pod] = Shelf(pod_of, changed)
+        self.pods: Shelf[Pod] = Shelf(pod_of, changed, self._note_end)
+        self._gone: dict[JobKey, list[tuple[str | None, Pod]]] = {}
         self._support: dict[str, Shelf[str]] = {}
         self._changed = changed
+
+    def gone_of(self, key: JobKey, uid: str) -> tuple[Pod, ...]:
+        """Pods of this very job that are gone, and whose last state says why: it may have been theirs for too short a
+        time for anyone to look."""
+        return tuple(pod for owner, pod in self._gone.get(key, ()) if owner == uid)
+
+    def forget(self, key: JobKey) -> None:
+        """The job is gone."""
+        self._gone.pop(key, None)
+
+    def _note_end(self, key: JobKey, seen: Seen[Pod]) -> None:
+        pod = seen.value
+        if pod.disruption is None and pod.exit_code is None:
+            return
+        # Only the newest attempt's matter.
+        kept = [each for each in self._gone.get(key, ()) if each[1].attempt >= pod.attempt]
+        self._gone[key] = [*kept, (seen.owner, replace(pod, deleting=True))]
+        if len(self._gone) > TOMBSTONES:
+            del self._gone[next(iter(self._gone))]
 
     def support(self, kind: str) -> Shelf[str]:
         """The shelf of one kind of support objects: their digests."""

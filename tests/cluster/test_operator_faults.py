@@ -5,172 +5,23 @@ comes at a moment of it. Afterwards the chronicle must hold no broken invariant,
 operator must have fallen silent.
 """
 
-import contextlib
 import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
-import urllib3
-from builders import MINIMAL
-from chronicle import JOBS, Chronicle, leftovers
-from operator_process import OperatorProcess
-from servers.fault_proxy import Fault, FaultProxy, Rule, every
+from operator_stage import NAME, PATIENCE, PODS, Stage, falls_silent, stage
+from servers.fault_proxy import Fault, Rule, every
 from servers.kubernetes import Cluster
-from servers.kubernetes_api import Object
 from servers.kubernetes_pods import finish, pods_of
 
-NAME = "faulty"
-PODS = 3
 # Writes of a quiet life: 3 pods twice, 6 support objects, 9 states, 6 events, deletions, finalizers; the rest is slack.
 QUIET_WRITES = 60
-PATIENCE = 90
 SIDE_BY_SIDE = 4
-
-
-class Life:
-    """One job in a namespace of its own."""
-
-    def __init__(self, cluster: Cluster, namespace: str, name: str = NAME) -> None:
-        self.cluster, self.namespace, self.name = cluster, namespace, name
-        self.path = f"{JOBS.format(namespace)}/{name}"
-
-    def create(self, **annotations: str) -> None:
-        template = {"metadata": {"annotations": annotations}}
-        topology = {"mode": "Separated"} | {role: {"podTemplate": template} for role in ("head", "trainer", "rollout")}
-        spec = MINIMAL["spec"] | {"topology": topology, "runPolicy": {"backoffSeconds": 1, "gracePeriodSeconds": 5}}
-        self.cluster.api.create(JOBS.format(self.namespace), MINIMAL | {"metadata": {"name": self.name}, "spec": spec})
-
-    def status(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.cluster.api.get(self.path).get("status", {})
-        return found
-
-    def pods(self) -> list[Object]:
-        return pods_of(self.cluster.api, self.namespace, job=self.name)
-
-    def recorded(self, attempt: int) -> None:
-        """Wait until this attempt is on record."""
-        self._wait(lambda: self._attempt() >= attempt, f"attempt {attempt} is on record")
-
-    def trains(self, attempt: int) -> None:
-        """Wait until this attempt is at work with all its pods."""
-
-        def holds() -> bool:
-            there = [pod["metadata"]["labels"]["dapo.io/attempt"] for pod in self.pods()]
-            return self.status().get("phase") == "Training" and there == [str(attempt)] * PODS
-
-        self._wait(holds, f"attempt {attempt} trains")
-
-    def kill_trainer(self) -> None:
-        """The trainer's container dies of 137."""
-        (trainer,) = pods_of(self.cluster.api, self.namespace, job=self.name, role="trainer")
-        finish(self.cluster.api, trainer, 137, reason="Error")
-
-    def delete(self) -> None:
-        """Delete the job, and wait until nothing of it is left."""
-        self.cluster.api.delete(self.path)
-        self.nothing_is_left()
-
-    def nothing_is_left(self) -> None:
-        """Wait until the job and everything of it is gone."""
-        self._wait(lambda: not leftovers(self.cluster.api, self.namespace, self.name), "nothing is left")
-        self._wait(lambda: not self.cluster.api.items(JOBS.format(self.namespace)), "the job is gone")
-
-    def _attempt(self) -> int:
-        attempts = self.status().get("attempts")
-        return attempts[-1]["number"] if attempts else 0
-
-    def _wait(self, holds: Callable[[], bool], what: str) -> None:
-        try:
-            self.cluster.wait_until(holds, what, PATIENCE)
-        except TimeoutError as error:
-            error.add_note(f"status {self.status()}")
-            raise
-
-
-@dataclass
-class Stage:
-    """A namespace with an operator of its own, a proxy before it, and one job's life; perhaps a second replica."""
-
-    cluster: Cluster
-    life: Life
-    proxies: list[FaultProxy] = field(default_factory=list)
-    operators: list[OperatorProcess] = field(default_factory=list)
-
-    @property
-    def proxy(self) -> FaultProxy:
-        """Of the first replica."""
-        return self.proxies[0]
-
-    @property
-    def operator(self) -> OperatorProcess:
-        """The first replica."""
-        return self.operators[0]
-
-    def add_replica(self, folder: Path, **environment: str) -> None:
-        """Start an operator behind a new proxy."""
-        proxy = FaultProxy(self.cluster, f"{self.life.namespace}-{len(self.proxies)}").__enter__()
-        self.proxies.append(proxy)
-        process = OperatorProcess(proxy.kubeconfig, folder, namespaces=self.life.namespace, **environment)
-        self.operators.append(process.start())
-
-    def holder(self) -> str | None:
-        """Who has the lease."""
-        leases = self.cluster.api.items(f"/apis/coordination.k8s.io/v1/namespaces/{self.life.namespace}/leases")
-        return leases[0]["spec"].get("holderIdentity") if leases else None
-
-    def end(self) -> None:
-        """End operators and proxies."""
-        for operator in self.operators:
-            operator.kill()
-        for proxy in self.proxies:
-            proxy.__exit__()
-
-
-@contextlib.contextmanager
-def stage(cluster: Cluster, namespace: str, folder: Path, replicas: int = 1) -> Iterator[Stage]:
-    """Set it up, and check the chronicle at the end."""
-    cluster.namespace(namespace)
-    at = Stage(cluster, Life(cluster, namespace))
-    with Chronicle(cluster, namespace) as chronicle:
-        try:
-            for number in range(replicas):
-                lease = {"DAPO_LEASE": "dapo-operator", "DAPO_LEASE_NAMESPACE": namespace}
-                at.add_replica(folder / str(number), DAPO_IDENTITY=f"r{number}", **(lease if replicas > 1 else {}))
-                if replicas > 1:
-                    cluster.wait_until(lambda: at.holder() == "r0", "the first replica leads")
-                    cluster.wait_until(lambda: answers(at.operators[-1]), "the replica answers")
-            yield at
-        except BaseException as error:
-            for operator in at.operators:
-                error.add_note(operator.log.read_text()[-3000:])
-            raise
-        finally:
-            at.end()
-    chronicle.check()
-    cluster.api.delete(f"/api/v1/namespaces/{namespace}")
-
-
-def answers(operator: OperatorProcess) -> bool:
-    """Whether it is up and says that it is well."""
-    try:
-        return operator.get("/healthz")[0] == 200
-    except urllib3.exceptions.HTTPError:
-        return False
-
-
-def falls_silent(*proxies: FaultProxy) -> None:
-    """No write for two seconds, within ten: a status that does not converge never lets this pass."""
-    deadline = time.time() + 10
-    while any(proxy.writes_since(time.time() - 2) for proxy in proxies):
-        assert time.time() < deadline, [proxy.writes_since(time.time() - 2) for proxy in proxies]
-        time.sleep(0.1)
-
 
 RULES: dict[str, Rule] = {
     "answers of creations are lost": every(Fault(lost=True, after=True), method="POST", times=8),
@@ -282,18 +133,59 @@ def followed_by_the_other(at: Stage, blow: str) -> None:
     else:
         at.proxy.partition()
     at.life.kill_trainer()
+    took = at.followed("r1")
     at.cluster.wait_until(lambda: at.proxies[1].writes_since(began), "the second replica acts", PATIENCE)
-    took = at.proxies[1].writes_since(began)[0].at - began
     taken = time.time()
     if blow == "paused":
         first.signal(signal.SIGCONT)
     at.proxy.heal()
     at.life.trains(2)
-    # The election promises 20 seconds, and 5 after a proper stop; a busy machine may add its own.
-    assert took < (5 if blow == "stopped" else 20) + 20, f"the other replica acted after {took:.1f} s"
+    acted = at.proxies[1].writes_since(began)[0].at - began
+    print(f"replica {blow}: the lease was taken after {took:.1f} s, and acted upon after {acted:.1f} s")
+    assert took < (5 if blow == "stopped" else 20)
     if blow in ("paused", "partitioned"):
         assert first.process.wait(30) == 1, "a replica that lost the lease ends"
     assert not at.proxy.writes_since(taken), "and writes nothing more"
+    at.life.delete()
+
+
+def two_at_once(at: Stage) -> None:
+    """Two operators without an election, as after a mistake in their settings: they disturb each other and no job."""
+    at.life.create()
+    at.life.trains(1)
+    at.life.kill_trainer()
+    at.life.trains(2)
+    falls_silent(*at.proxies)
+    at.life.delete()
+    falls_silent(*at.proxies)
+    assert all(proxy.writes_since(0) for proxy in at.proxies)
+
+
+def hours_off(at: Stage) -> None:
+    """The API server's clock is five hours ahead of the operator's machine, and then is put right."""
+    at.proxy.skew = 5 * 3600
+    at.life.create()
+    at.life.trains(1)
+    at.proxy.skew = 0
+    at.life.kill_trainer()
+    at.life.trains(2)
+    assert at.life.status()["restartsCounted"] == 1
+    falls_silent(at.proxy)
+    at.life.delete()
+
+
+def node_lost(at: Stage) -> None:
+    """The head loses its trainer at once. That nothing ends the trainer's pod shows later that its node is lost."""
+    at.life.create(end="by-hand")
+    at.life.trains(1)
+    (head,) = pods_of(at.cluster.api, at.life.namespace, job=NAME, role="head")
+    finish(at.cluster.api, head, 30, message='{"reason": "DistributedFault", "message": "An engine is gone."}')
+    at.cluster.wait_until(lambda: len(at.life.pods()) == 1, "only the lost pod is left", PATIENCE)
+    at.cluster.api.patch(at.life.path, {"spec": {"topology": {"trainer": {"podTemplate": None}}}})
+    # Its grace period of 35 s, and a minute.
+    at.life.trains(2, 2 * PATIENCE)
+    status = at.life.status()
+    assert (status["attempts"][0]["reason"], status["restartsCounted"]) == ("NodeLost", 0)
     at.life.delete()
 
 
@@ -303,10 +195,12 @@ class Scene:
 
     play: Callable[[Stage], None]
     replicas: int = 1
+    elected: bool = True
 
 
 # Each has an operator of its own and most of its time is waiting, so several go on side by side.
 SCENES: dict[str, Scene] = {
+    "node lost": Scene(node_lost),
     **{
         f"replica {blow}": Scene(partial(followed_by_the_other, blow=blow), 2)
         for blow in ("paused", "partitioned", "killed", "stopped")
@@ -314,6 +208,8 @@ SCENES: dict[str, Scene] = {
     **{name: Scene(partial(among_faulty_answers, rule=rule)) for name, rule in RULES.items()},
     **{blow.__name__: Scene(partial(with_blows_at_its_turns, blow=blow)) for blow in (killed, paused, partitioned)},
     "unheard": Scene(unheard),
+    "two at once": Scene(two_at_once, 2, elected=False),
+    "hours off": Scene(hours_off),
     "deleted while nobody looks": Scene(deleted_while_nobody_looks),
 }
 
@@ -328,7 +224,7 @@ def played(
 
     def play(name: str) -> None:
         namespace, scene = f"scene-{name.replace(' ', '-')}", SCENES[name]
-        with stage(cluster, namespace, folder / namespace, scene.replicas) as at:
+        with stage(cluster, namespace, folder / namespace, scene.replicas, scene.elected) as at:
             scene.play(at)
 
     calls = [item.callspec for item in request.session.items if hasattr(item, "callspec")]

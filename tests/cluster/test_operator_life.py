@@ -78,6 +78,69 @@ def test_suspend_and_resume(job: JobOn) -> None:
     job.wait_attempt(2)
 
 
+def test_suspend_toggled_quickly(job: JobOn) -> None:
+    """The attempt that was told to end does, and what was wanted last is what comes of it."""
+    job.submit().wait_phase("Training")
+    for suspend in (True, False, True, False):
+        job.edit(suspend=suspend)
+    job.wait_phase("Training")
+    job.wait(lambda: job.status()["observedGeneration"] == job.get()["metadata"]["generation"], "the last word")
+    assert len(job.pods()) == 2 and job.status()["restartsCounted"] == 0
+
+
+def test_deleted_while_pending(job: JobOn) -> None:
+    job.submit(topology={"trainer": {"podTemplate": BY_HAND}})
+    job.wait(lambda: len(job.pods()) == 2, "pods")
+    job.delete()
+    job.wait_gone()
+
+
+def test_a_pod_that_the_cluster_takes_is_not_counted(job: JobOn) -> None:
+    job.submit().wait_phase("Training")
+    budget = f"/apis/policy/v1/namespaces/{SHARED}/poddisruptionbudgets/{job.name}"
+    job.wait(lambda: job.kubernetes.api.get(budget)["status"].get("currentHealthy") == 2, "the budget counts")
+    assert job.kubernetes.api.get(budget)["status"]["disruptionsAllowed"] == 0, "no drain takes one"
+    _take(job, "DisruptionTarget", "PreemptionByScheduler")
+    job.wait_attempt(2)
+    assert (job.status()["attempts"][0]["reason"], job.status()["restartsCounted"]) == ("Preempted", 0)
+
+
+def _take(job: JobOn, kind: str, reason: str) -> None:
+    """What takes a pod says so in its status before it deletes it."""
+    path = f"/api/v1/namespaces/{job.namespace}/pods/{job.name}-trainer-1-0"
+    condition = {"type": kind, "status": "True", "reason": reason}
+    job.kubernetes.api.patch(f"{path}/status", {"status": {"conditions": [condition]}}, "strategic")
+    job.kubernetes.api.delete(path)
+
+
+def test_a_store_that_is_away_is_counted(job: JobOn) -> None:
+    job.submit().wait_phase("Training")
+    words = '{"reason": "StoresUnreachable", "message": "s3://b did not answer for 600 s.", "step": 12}'
+    finish(job.kubernetes.api, job.pod("head"), 31, message=words)
+    job.wait_attempt(2)
+    assert job.status()["attempts"][0]["message"] == "s3://b did not answer for 600 s."
+    assert job.status()["restartsCounted"] == 1
+
+
+def test_another_controller_lets_the_job_start(job: JobOn) -> None:
+    job.submit(managedBy="example.com/queue")
+    job.wait_reason("PodsReady", "WaitingForQuota")
+    assert job.pods() == []
+    job.admit(True)
+    job.wait_phase("Training")
+    job.admit(False)
+    job.wait(lambda: job.pods() == [], "its pods are freed")
+    job.admit(True)
+    job.wait_attempt(2)
+    assert (job.status()["attempts"][0]["reason"], job.status()["restartsCounted"]) == ("Preempted", 0)
+
+
+def test_active_deadline(job: JobOn) -> None:
+    job.submit(runPolicy={"activeDeadlineSeconds": 3})
+    job.wait_reason("Failed", "DeadlineExceeded")
+    job.wait(lambda: job.pods() == [], "its pods are freed")
+
+
 def test_image_that_can_not_be_pulled_and_its_repair(job: JobOn) -> None:
     job.submit(topology={"trainer": {"podTemplate": BY_HAND}})
     job.wait(lambda: len(job.pods()) == 2, "pods")
@@ -137,20 +200,6 @@ def test_a_name_that_somebody_has(job: JobOn) -> None:
     assert job.kubernetes.api.get(f"{path}/{job.name}")["spec"]["ports"][0]["port"] == 1, "and it is left alone"
     job.kubernetes.api.delete(f"{path}/{job.name}")
     job.wait_phase("Training")
-
-
-def test_coscheduling_that_is_not_installed(job: JobOn) -> None:
-    job.submit(runPolicy={"gang": {"scheduler": "coscheduling"}})
-    job.wait_reason("PodsReady", "GangSchedulerMissing")
-    assert job.pods() == []
-
-
-def test_kueues_labels(job: JobOn) -> None:
-    job.submit(runPolicy={"gang": {"scheduler": "kueue", "queue": "team"}}).wait_phase("Training")
-    meta = job.pod("trainer")["metadata"]
-    assert meta["labels"]["kueue.x-k8s.io/queue-name"] == "team"
-    assert meta["annotations"]["kueue.x-k8s.io/pod-group-total-count"] == "2"
-    assert job.condition("QuotaReserved")["status"] == "True"
 
 
 def test_frozen_fields_are_refused_with_the_reason(job: JobOn) -> None:

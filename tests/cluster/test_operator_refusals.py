@@ -1,5 +1,6 @@
 """What the API server does not take: a clear condition each, and recovery once it is put right."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,9 +8,7 @@ import pytest
 from cluster_jobs import JobOn, job_on
 from operator_process import QUOTA, SHARED
 from servers.kubernetes_objects import Kubernetes
-from servers.kubernetes_pods import wait
-
-POD_GROUPS = "podgroups.scheduling.volcano.sh"
+from servers.kubernetes_pods import run, wait
 
 
 @pytest.fixture
@@ -53,6 +52,8 @@ def test_missing_secret(job: JobOn) -> None:
     job.wait(lambda: len(job.pods()) == 2, "pods")
     wait(job.kubernetes.api, job.pod("head"), "CreateContainerConfigError", 'secret "nowhere" not found')
     assert 'secret "nowhere" not found' in job.wait_reason("PodsReady", "ContainerWaiting")["message"]
+    run(job.kubernetes.api, job.pod("head"))  # as the kubelet does once the Secret is there
+    job.wait_phase("Training")
 
 
 def test_claim_that_is_not_there(job: JobOn) -> None:
@@ -71,40 +72,63 @@ def test_claim_that_is_not_there(job: JobOn) -> None:
     }
     job.kubernetes.api.create(f"/api/v1/namespaces/{SHARED}/persistentvolumeclaims", claim)
     job.wait(lambda: "unbound" in job.condition("PodsReady")["message"], "the claim has no volume")
+    _bind(job.kubernetes, "no-claim", "no-class")
+    job.wait_phase("Training")
+    assert job.status()["attempts"][-1]["number"] == 1, "the pods that were there are kept"
 
 
-def test_volcano(job: JobOn) -> None:
-    _install_volcano(job.kubernetes)
-    gang = {"scheduler": "volcano", "queue": "research"}
-    job.submit(runPolicy={"gang": gang, "startTimeoutSeconds": 1})
-    job.wait(lambda: len(job.pods()) == 2, "pods")
-    group = job.kubernetes.api.get(f"/apis/scheduling.volcano.sh/v1beta1/namespaces/{SHARED}/podgroups/{job.name}-1")
-    assert group["spec"] == {"minMember": 2, "queue": "research"}
-    pod = job.pod("trainer")
-    assert pod["spec"]["schedulerName"] == "volcano"
-    assert pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == f"{job.name}-1"
-    assert job.status()["attempts"][-1]["number"] == 1, "waiting in Volcano's queue is no late start"
-    job.delete()
-    job.wait_gone()
-
-
-def _install_volcano(kubernetes: Kubernetes) -> None:
-    """Its PodGroup, without what would make sense of it."""
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {"name": "v1beta1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-    names = {"plural": "podgroups", "singular": "podgroup", "kind": "PodGroup", "listKind": "PodGroupList"}
-    crd = {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": POD_GROUPS},
-        "spec": {"group": "scheduling.volcano.sh", "scope": "Namespaced", "names": names, "versions": [version]},
+def _bind(kubernetes: Kubernetes, claim: str, storage_class: str) -> None:
+    """Give the claim a volume, as the controller of volumes does once there is such a class."""
+    path = f"/api/v1/namespaces/{SHARED}/persistentvolumeclaims/{claim}"
+    found = kubernetes.api.get(path)
+    meta = {key: found["metadata"][key] for key in ("name", "namespace", "uid")}
+    volume = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": claim},
+        "spec": {
+            "accessModes": ["ReadWriteMany"],
+            "capacity": {"storage": "1Gi"},
+            "storageClassName": storage_class,
+            "claimRef": {"apiVersion": "v1", "kind": "PersistentVolumeClaim", **meta},
+            "nfs": {"server": "nfs.example", "path": "/"},
+        },
     }
-    kubernetes.api.apply(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{POD_GROUPS}", crd)
-    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/" + POD_GROUPS
-    kubernetes.wait_until(
-        lambda: any(
-            each["type"] == "Established" and each["status"] == "True"
-            for each in kubernetes.api.get(path).get("status", {}).get("conditions") or ()
-        ),
-        "PodGroups are served",
-    )
+    kubernetes.api.create("/api/v1/persistentvolumes", volume)
+    bound = {"pv.kubernetes.io/bind-completed": "yes"}
+    kubernetes.api.patch(path, {"metadata": {"annotations": bound}, "spec": {"volumeName": claim}})
+    for each in (path, f"/api/v1/persistentvolumes/{claim}"):
+        kubernetes.api.patch(f"{each}/status", {"status": {"phase": "Bound"}})
+
+
+def test_a_webhook_that_is_down(job: JobOn) -> None:
+    """Whatever it looks at can not be made while it is away; the operator tries again and says why."""
+    hook = {
+        "name": "away.example.com",
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "clientConfig": {"url": "https://127.0.0.1:1/"},
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
+        "objectSelector": {"matchLabels": {"dapo.io/job": job.name}},
+    }
+    kind = "ValidatingWebhookConfiguration"
+    path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+    body = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": "away"}}
+    job.kubernetes.api.create(path, body | {"webhooks": [hook]})
+    try:
+        time.sleep(1)  # the API server takes notice of it
+        job.submit()
+        refused = job.wait_reason("PodsReady", "ApiRefused")
+        assert 'failed calling webhook "away.example.com"' in refused["message"]
+    finally:
+        job.kubernetes.api.delete(f"{path}/away")
+    job.wait_phase("Training")
+    assert job.status()["attempts"][-1]["number"] == 1
+
+
+def test_a_template_of_nulls(job: JobOn) -> None:
+    job.submit(topology={"trainer": {"podTemplate": {"metadata": {"labels": None}, "spec": {"containers": None}}}})
+    failed = job.wait_reason("Failed", "InvalidSpec", seconds=30)
+    assert "spec.topology.trainer.podTemplate.spec.containers is null" in failed["message"]
+    job.kubernetes.api.patch(job.path, {"spec": {"topology": {"trainer": {"podTemplate": None}}}})
+    job.wait_phase("Training")

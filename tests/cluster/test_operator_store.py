@@ -1,46 +1,30 @@
 """The operator and the metadata store: what it records, what it shows, and what it does about it."""
 
-import time
 from collections.abc import Iterator
-from pathlib import Path
+from time import time
 
+import psycopg
 import pytest
-from cluster_jobs import JobOn, job_on
-from operator_process import OperatorProcess
-from servers.kubernetes_objects import Kubernetes
+from cluster_jobs import JobOn
+from run_reports import report
 from servers.kubernetes_pods import finish
+from servers.postgres import PostgresServer
 
-from dapo_core import metrics
-from dapo_core.db import CheckpointRow, MetadataWriter, Point, open_reader, open_writer, upgrade
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    """A store of its own."""
-    url = f"sqlite:///{tmp_path}/dapo.db"
-    upgrade(url)
-    return url
+from dapo_core.db import CheckpointRow, open_reader, open_writer
 
 
-@pytest.fixture
-def job(kubernetes: Kubernetes, namespace: str, url: str, tmp_path: Path) -> Iterator[JobOn]:
-    """A job whose operator has that store."""
-    operator = OperatorProcess(kubernetes.kubeconfig, tmp_path, namespaces=namespace, DAPO_METADATA_URL=url).start()
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresServer]:
+    """A server of its own, since a test stops it."""
+    server = PostgresServer(fsync=False)
     try:
-        with job_on(kubernetes, namespace, "told") as made:
-            yield made
+        yield server.start()
     finally:
-        assert operator.stop() == 0, operator.log.read_text()
+        server.close()
 
 
-def report(writer: MetadataWriter, run: str, step: int, entropy: float) -> None:
-    """What a trainer tells of a step."""
-    values = {metrics.ENTROPY: entropy, metrics.REWARD_GENERATED: 0.25, metrics.STEP_SECONDS: 30.0}
-    now = time.time()
-    writer.write_points(run, [Point.of(name, step, 1, now, value) for name, value in values.items()])
-
-
-def test_records_progress_and_guards(job: JobOn, url: str) -> None:
+def test_records_progress_and_guards(told: JobOn, metadata_url: str) -> None:
+    job, url = told, metadata_url
     guards = [{"rule": "EntropyCollapse", "action": "Suspend", "threshold": 0.1, "forSteps": 3}]
     job.submit(guards=guards, schedule={"steps": 100}).wait_phase("Training")
     run, reader, writer = job.status()["runId"], open_reader(url), open_writer(url)
@@ -55,7 +39,7 @@ def test_records_progress_and_guards(job: JobOn, url: str) -> None:
     assert (progress["entropy"], progress["reward"], progress["eta"]) == (0.5, 0.25, "49m")
     assert job.condition("ProgressKnown")["status"] == "True"
 
-    checkpoint = CheckpointRow(run, 2, 1, "committed", "s3://b/run/2", time.time())
+    checkpoint = CheckpointRow(run, 2, 1, "committed", "s3://b/run/2", time())
     writer.checkpoint_committed(checkpoint)
     for step in (3, 4, 5):
         report(writer, run, step, 0.01)
@@ -75,3 +59,43 @@ def test_records_progress_and_guards(job: JobOn, url: str) -> None:
     job.wait(lambda: (row := reader.run(run)) is not None and row.state == "Succeeded", "the run's end")
     assert [(row.attempt, row.reason) for row in reader.attempts(run)] == [(1, "EntropyCollapse"), (2, "Completed")]
     assert {event.reason for event in reader.events(run)} >= {"AttemptStarted", "PodsReady", "Completed"}
+
+
+class TestPostgres:
+    @pytest.fixture
+    def metadata_url(self, postgres: PostgresServer) -> str:
+        return postgres.new_database(upgraded=True)
+
+    def test_an_outage_delays_what_is_known_and_stops_nothing(
+        self, told: JobOn, metadata_url: str, postgres: PostgresServer
+    ) -> None:
+        told.submit(schedule={"steps": 100}).wait_phase("Training")
+        run, reader, writer = told.status()["runId"], open_reader(metadata_url), open_writer(metadata_url)
+        told.wait(lambda: reader.attempts(run), "the attempt is on record")
+        report(writer, run, 2)
+        told.wait(lambda: told.status().get("progress", {}).get("step") == 2, "its progress")
+
+        postgres.stop()
+        told.wait_reason("ProgressKnown", "MetadataUnreachable")
+        assert told.status()["phase"] == "Training"
+        finish(told.kubernetes.api, told.pod("trainer"), 137, reason="OOMKilled")
+        told.wait_attempt(2)
+
+        postgres.start()
+        told.wait_reason("ProgressKnown", "ProgressRead")
+        told.wait(lambda: len(reader.attempts(run)) == 2, "what happened meanwhile is on record")
+        first = reader.attempts(run)[0]
+        assert (first.attempt, first.reason, first.counted) == (1, "OOMKilled", True)
+        told.wait(lambda: len([row for row in reader.events(run) if row.reason == "PodsReady"]) == 2, "its story")
+
+    def test_rows_that_are_lost_are_written_again(self, told: JobOn, metadata_url: str) -> None:
+        """A database that was put back from a copy of last week."""
+        told.submit(schedule={"steps": 100}).wait_phase("Training")
+        run, reader = told.status()["runId"], open_reader(metadata_url)
+        told.wait(lambda: reader.attempts(run), "the attempt is on record")
+        with psycopg.connect(metadata_url.replace("+psycopg", "")) as connection:
+            connection.execute("TRUNCATE runs CASCADE")
+        assert reader.run(run) is None
+        told.wait(lambda: reader.attempts(run), "it is on record again")
+        found = reader.run(run)
+        assert found is not None and (found.name, found.state) == ("told", "Running")

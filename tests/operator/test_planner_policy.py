@@ -1,6 +1,7 @@
 """What follows an end, a guard or a stall, on the pure planner."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from planner_bench import Bench, raw_job
@@ -100,3 +101,30 @@ def test_a_lost_status_never_brings_a_number_back() -> None:
     assert (bench.attempts, bench.deleted) == ([], [HEAD, TRAINER])
     bench.pods.clear()
     assert bench.settle().names == ["first-head-2-0", "first-trainer-2-0"]
+
+
+@pytest.mark.parametrize(
+    ("end", "reason", "counted"),
+    [
+        ({"disruption": "NodeLost", "deleting": True}, "NodeLost", 0),
+        ({"exit_code": 137, "out_of_memory": True, "phase": "Failed"}, "OOMKilled", 1),
+    ],
+    ids=["taken", "out of memory"],
+)
+def test_a_pod_that_was_gone_at_once_says_why_all_the_same(end: dict[str, Any], reason: str, counted: int) -> None:
+    """Its last state came with the news of its end."""
+    bench = Bench().training()
+    bench.seen = replace(bench.seen, gone=(replace(bench.pods[TRAINER], ready=False, **end),))
+    bench.vanish(TRAINER).settle()
+    assert bench.attempts[0] == (1, reason)
+    assert bench.status.restarts_counted == counted
+
+
+def test_a_head_that_completed_the_run_while_it_was_being_suspended() -> None:
+    bench = Bench(slow_deletion=True).training().edit(suspend=True).settle()
+    done = replace(bench.pods[HEAD], phase="Succeeded", exit_code=0, ready=False)
+    bench.seen = replace(bench.seen, gone=(done,))
+    bench.vanish(HEAD).settle()
+    bench.pods.clear()
+    bench.settle(60)
+    assert bench.says("Succeeded") == ("True", "Completed")

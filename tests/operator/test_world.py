@@ -85,3 +85,30 @@ def test_support_counts_only_for_its_owner(world: World) -> None:
     world.support("Service").put(service)
     assert world.support_of(KEY, "job-1") == {("Service", "first-head-1-0"): "abc"}
     assert world.support_of(KEY, "job-2") == {}
+
+
+def ended(**fields: Any) -> dict[str, Any]:
+    state = {"terminated": {"exitCode": 137}}
+    return pod(**fields) | {"status": {"phase": "Failed", "containerStatuses": [{"name": "dapo", "state": state}]}}
+
+
+def test_the_last_state_of_a_pod_that_is_gone_is_kept(world: World) -> None:
+    world.pods.put(pod(version=5))
+    world.pods.drop(ended(version=6))
+    assert phases(world) == []
+    assert [(seen.exit_code, seen.deleting) for seen in world.gone_of(KEY, "job-1")] == [(137, True)]
+    assert world.gone_of(KEY, "job-2") == ()
+    world.forget(KEY)
+    assert world.gone_of(KEY, "job-1") == ()
+
+
+def test_a_pod_that_a_list_misses_ended_as_it_was_seen_last(world: World) -> None:
+    world.pods.put(ended(version=5))
+    world.pods.replace([], None, "8")
+    assert [seen.exit_code for seen in world.gone_of(KEY, "job-1")] == [137]
+
+
+def test_a_pod_that_ran_when_it_went_says_nothing(world: World) -> None:
+    world.pods.put(pod(version=5, phase="Running"))
+    world.pods.drop(pod(version=6, phase="Running"))
+    assert world.gone_of(KEY, "job-1") == ()

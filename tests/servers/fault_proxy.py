@@ -12,6 +12,7 @@ import time
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from email.utils import formatdate
 from pathlib import Path
 from typing import Final, Self
 
@@ -85,6 +86,8 @@ class FaultProxy:
         self._reachable = threading.Event()
         self._silent = False
         self._expired = 0.0
+        # Seconds by which the server's clock, as its answers tell it, is ahead of this machine's.
+        self.skew = 0.0
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         self._ready = threading.Event()
@@ -208,6 +211,8 @@ class FaultProxy:
         if fault.code or fault.lost:
             return await self._instead(fault)
         kept = {key: value for key, value in found.headers.items() if key.lower() not in _HOP}
+        if self.skew:
+            kept["Date"] = formatdate(time.time() + self.skew, usegmt=True)
         return web.Response(status=found.status, body=content, headers=kept)
 
     async def _stream(self, request: web.Request, found: aiohttp.ClientResponse) -> web.StreamResponse:

@@ -42,6 +42,12 @@ class Draft:
         number = self.attempt.number if self.attempt else 0
         return [pod for pod in self.seen.pods if pod.owned and pod.attempt == number]
 
+    @property
+    def ends(self) -> list[Pod]:
+        """The newest attempt's own pods, with those that are gone and whose last state says why."""
+        number = self.attempt.number if self.attempt else 0
+        return [*self.pods, *(pod for pod in self.seen.gone if pod.attempt == number)]
+
     def change(self, **fields: Any) -> None:
         """Set fields of the status."""
         self.status = self.status.model_copy(update=fields)

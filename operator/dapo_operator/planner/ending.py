@@ -61,7 +61,7 @@ def drain(draft: Draft, attempt: Attempt) -> None:
 
 def _heard(draft: Draft, attempt: Attempt) -> Attempt:
     """The head's own words count more than those of a worker that lost it, and a run that is complete is complete."""
-    end = head_end(draft.pods)
+    end = head_end(draft.ends)
     if end is None or attempt.role == "head":
         return attempt
     explains = attempt.role is not None and attempt.exit_code in SECONDARY
@@ -82,7 +82,7 @@ def _explained(draft: Draft, attempt: Attempt) -> Attempt:
     plane's word, or because its kubelet does not end it. Then it was no fault of the job's."""
     if attempt.exit_code != ExitCode.DISTRIBUTED or attempt.reason != Reason.DISTRIBUTED_FAULT:
         return attempt
-    taken = next((pod for pod in draft.pods if pod.disruption is not None), None)
+    taken = next((pod for pod in draft.ends if pod.disruption is not None), None)
     lost = next((pod for pod in draft.pods if not pod.finished and overdue(pod, draft.now)), None)
     if taken is not None:
         reason, message = taken.disruption, f"The cluster took {taken.name} ({taken.disruption})."

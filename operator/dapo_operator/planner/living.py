@@ -33,7 +33,7 @@ def living(draft: Draft, attempt: Attempt) -> None:
 
 def _ending(draft: Draft, attempt: Attempt) -> Ending | None:
     """Why the attempt has to end, the weightiest reason first."""
-    pods, started = draft.pods, attempt.ready_at is not None
+    pods, started = draft.ends, attempt.ready_at is not None
     spec = draft.job.spec if draft.job.job else None
     return (
         head_end(pods)
