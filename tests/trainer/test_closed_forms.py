@@ -77,6 +77,7 @@ def test_what_is_read(text: str, value: float) -> None:
         pytest.param("2^{65}", id="a high power"),
         pytest.param("10^{12}+1-10^{12}\\cdot 10", id="huge on the way"),
         pytest.param("\\frac{1}{2", id="a brace never closed"),
+        pytest.param("+".join(["\\sqrt[3]{2}"] * 7), id="too many roots"),
         pytest.param("1+", id="half a sum"),
         pytest.param("(" * 150 + "1" + ")" * 150, id="too deep"),
     ],

@@ -20,6 +20,8 @@ DIGITS: Final = 60
 LARGEST, SMALLEST = Decimal("1e12"), Decimal("1e-12")
 LARGEST_EXPONENT: Final = 64
 DEEPEST: Final = 20
+# Of powers that are not whole: each takes half a millisecond, and this runs in the trainer's own process.
+MOST_ROOTS: Final = 6
 # What the library's roundings, to six decimals and to fifteen digits, can not bridge; and what no two forms of this
 # grammar that differ come close to.
 FAR, FAR_RELATIVE, SAME = Decimal("1e-5"), Decimal("1e-6"), Decimal("1e-40")
@@ -104,7 +106,8 @@ class _Reader:
     """Recursive descent over tokens, worked out as they are read; every result passes `_sound`."""
 
     def __init__(self, tokens: Sequence[str], letters: dict[str, Decimal]) -> None:
-        self._tokens, self._letters, self._at, self._depth = tokens, letters, 0, 0
+        self._tokens, self._letters, self._at = tokens, letters, 0
+        self._depth = self._roots = 0
 
     def whole(self) -> Decimal:
         value = self._sum()
@@ -178,7 +181,7 @@ class _Reader:
         whole = exponent == exponent.to_integral_value()
         if exponent.copy_abs() > LARGEST_EXPONENT or (base <= 0 and not whole) or self._next == "^":
             raise _Unread
-        return self._sound(_CONTEXT.power(base, exponent))
+        return self._sound(_CONTEXT.power(base, exponent) if whole else self._fractional(base, exponent))
 
     def _base(self) -> Decimal:
         token = self._next
@@ -207,7 +210,13 @@ class _Reader:
             raise _Unread
         if degree == 2:
             return self._sound(_CONTEXT.sqrt(inside))
-        return self._sound(_CONTEXT.power(inside, _CONTEXT.divide(Decimal(1), degree)))
+        return self._sound(self._fractional(inside, _CONTEXT.divide(Decimal(1), degree)))
+
+    def _fractional(self, base: Decimal, exponent: Decimal) -> Decimal:
+        self._roots += 1
+        if self._roots > MOST_ROOTS:
+            raise _Unread
+        return _CONTEXT.power(base, exponent)
 
     def _argument(self) -> Decimal:
         """Of a root or a power: a group, or one digit or letter, of which nobody doubts where it ends."""
