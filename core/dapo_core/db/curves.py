@@ -9,7 +9,7 @@ from typing import Any, Final
 from sqlalchemy import BigInteger, Connection, Select, and_, bindparam, func, select
 
 from dapo_core.db import schema
-from dapo_core.db.rollups import COARSE, FINE, newest, of_points, of_rollups
+from dapo_core.db.rollups import COARSE, FINE, newest, of_points, of_rollups, seen
 from dapo_core.db.rows import Bucket, CurvePoint
 
 Series = tuple[str, str]
@@ -17,6 +17,8 @@ Series = tuple[str, str]
 
 points, latest, attempts, names = schema.points, schema.latest, schema.attempts, schema.metric_names
 _WHOLE: Final = latest.alias("whole")
+# Rollups of curves that are written together end within so many steps of each other.
+_ALIKE: Final = 16 * COARSE
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,34 @@ class Reach:
     first: int
     last: int
     is_repeated: bool
+
+
+@dataclass(frozen=True)
+class Rolled:
+    """Curves whose rollups end between two steps that lie near each other."""
+
+    run_ids: Sequence[str]
+    metric_ids: Sequence[int]
+    rolled_from: int
+    rolled_to: int
+
+    def levels(self, width: int) -> tuple[int, ...]:
+        """The rollups that make buckets of `width`."""
+        return tuple(level for level in (COARSE, FINE) if width % level == 0) if self.rolled_to else ()
+
+    def parameters(self, limits: Mapping[str, int]) -> dict[str, Any]:
+        """Of the queries of these curves."""
+        return {
+            "run_ids": self.run_ids,
+            "metric_ids": self.metric_ids,
+            "run_id": self.run_ids[0],
+            "metric_id": self.metric_ids[0],
+            "rolled_from": self.rolled_from,
+            "rolled_to": self.rolled_to,
+            "fine_from": self.rolled_from // COARSE * (COARSE // FINE),
+            "step_from": self.rolled_from // FINE * FINE,
+            **limits,
+        }
 
 
 def buckets_of(
@@ -122,29 +152,41 @@ def _bucketed(
     is_repeated: bool,
 ) -> dict[Series, list[Bucket]]:
     """From coarse rollups as far as they go, from fine ones after them, and from points at the end."""
-    given = {"run_ids": run_ids, "metric_ids": list(ids), **limits}
-    if not run_ids or not ids:
-        return {}
-    given |= {"run_id": run_ids[0], "metric_id": next(iter(ids))}
-    levels = _levels(connection, run_ids, list(ids), width)
-    is_one = len(run_ids) == len(ids) == 1
     parts: dict[tuple[str, int, int], list[Any]] = {}
-    for query in _queries(levels, width, frozenset(limits), is_repeated, is_one):
-        for row in connection.execute(query, given):
-            parts.setdefault((row.run_id, row.metric_id, row.slot), []).append(row)
+    for reach in _rolled(connection, run_ids, list(ids), width):
+        given = reach.parameters(limits)
+        is_one = len(reach.run_ids) == len(reach.metric_ids) == 1
+        for query in _queries(reach.levels(width), width, frozenset(limits), is_repeated, is_one):
+            for row in connection.execute(query, given):
+                parts.setdefault((row.run_id, row.metric_id, row.slot), []).append(row)
     found: dict[Series, list[Bucket]] = {(run_id, name): [] for run_id in run_ids for name in ids.values()}
     for (run_id, metric_id, _), rows in sorted(parts.items(), key=lambda item: item[0]):
         found[run_id, ids[metric_id]].append(_bucket(rows))
     return {series: curve for series, curve in found.items() if curve}
 
 
-def _levels(connection: Connection, run_ids: Sequence[str], ids: Sequence[int], width: int) -> tuple[int, ...]:
-    """The rollups that make buckets of `width`, if there are any."""
+def _rolled(connection: Connection, run_ids: Sequence[str], ids: Sequence[int], width: int) -> list[Rolled]:
+    """The curves, those together whose rollups reach about as far; all together where rollups are of no use."""
+    if not run_ids or not ids:
+        return []
     if width < FINE:
-        return ()
+        return [Rolled(sorted(run_ids), sorted(ids), 0, 0)]
     mine = and_(latest.c.run_id.in_(run_ids), latest.c.metric_id.in_(ids))
-    rolled_to = connection.execute(select(func.max(latest.c.rolled_to)).where(mine)).scalar()
-    return tuple(level for level in (COARSE, FINE) if width % level == 0) if rolled_to else ()
+    query = select(latest.c.run_id, latest.c.metric_id, latest.c.rolled_to).where(mine)
+    groups: list[list[Any]] = []
+    for row in sorted(connection.execute(query.order_by(latest.c.rolled_to)), key=lambda row: row.rolled_to):
+        if not groups or row.rolled_to - groups[-1][0].rolled_to > _ALIKE:
+            groups.append([])
+        groups[-1].append(row)
+    return [
+        Rolled(
+            sorted({row.run_id for row in group}),
+            sorted({row.metric_id for row in group}),
+            group[0].rolled_to,
+            group[-1].rolled_to,
+        )
+        for group in groups
+    ]
 
 
 @lru_cache(maxsize=256)
@@ -155,23 +197,26 @@ def _queries(
     takes longer than the database takes for most."""
     queries: list[Select[Any]] = []
     done: Any = None  # up to where the levels before this one go
+    alike = _WHOLE.c.rolled_to.between(bindparam("rolled_from"), bindparam("rolled_to"))
     for level in levels:
         old = schema.rollups.alias("old")
         end = _WHOLE.c.rolled_to // level
-        conditions = [*_of(_WHOLE), old.c.bucket < end, *_limits(old.c.bucket, level, limits)]
+        conditions = [*_of(_WHOLE), *_of(old), alike, old.c.bucket < end, *_limits(old.c.bucket, level, limits)]
         if done is not None:
-            conditions.append(old.c.bucket >= done // level)
+            conditions += [old.c.bucket >= done // level, old.c.bucket >= bindparam("fine_from", type_=BigInteger)]
         queries.append(of_rollups(level, width, conditions, old, _beside_latest(old)))
         done = end * level
     old = points.alias("old")
-    conditions = [*_of(old if done is None else _WHOLE), *_limits(old.c.step, 1, limits)]
+    conditions = [*_of(old), *_limits(old.c.step, 1, limits)]
+    joined = None
+    if width >= FINE:
+        conditions += [*_of(_WHOLE), alike]
+        joined = _beside_latest(old)
     if done is not None:
-        conditions.append(old.c.step >= done)
-    joined = None if done is None else _beside_latest(old)
-    if is_repeated:
-        ranked = newest(old, conditions, joined)
-        return [*queries, of_points(width, [ranked.c.rank == 1], ranked, is_one=is_one)]
-    return [*queries, of_points(width, conditions, old, joined, is_one=is_one)]
+        # The same is said twice: once for each curve, and once in numbers, by which the database finds its way.
+        conditions += [old.c.step >= done, old.c.step >= bindparam("step_from", type_=BigInteger)]
+    one_a_step = newest if is_repeated else seen
+    return [*queries, of_points(one_a_step(width, old, conditions, joined), is_one=is_one)]
 
 
 def _of(table: Any) -> list[Any]:

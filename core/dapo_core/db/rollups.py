@@ -34,16 +34,35 @@ points, rollups, latest = schema.points, schema.rollups, schema.latest
 _ROLLED_TO: Final = select(latest.c.metric_id, latest.c.rolled_to).where(latest.c.run_id == bindparam("run"))
 
 
-def newest(old: FromClause, conditions: Sequence[Any], joined: Any = None) -> Subquery:
-    """The points of `old` that meet `conditions`, numbered (`rank`) by step from the highest attempt down.
+def seen(width: int, old: FromClause, conditions: Sequence[Any], joined: Any = None) -> Subquery:
+    """The points of `old` that meet `conditions`, one a step, and the slot (step / width) of each; `joined` are the
+    tables they are of.
 
-    By sorting: asked for a join that finds no higher attempt, a database that has never counted its rows compares each
+    Not a part of the query around it: of `step / width` Postgres would expect as many groups as there are steps, and
+    would neither keep them in memory nor share the work between processors.
+    """
+    query = select(*_columns(width, old)).select_from(old if joined is None else joined).where(*conditions)
+    return query.suffix_with("OFFSET 0", dialect="postgresql").subquery("seen")
+
+
+def newest(width: int, old: FromClause, conditions: Sequence[Any], joined: Any = None) -> Subquery:
+    """As `seen`, where several attempts may have done a step: its highest one.
+
+    That is the point which one of another step follows, in the order of the key. No other way needs neither a sort nor
+    statistics: asked for a join that finds no higher attempt, a database that has never counted its rows compares each
     point with each.
     """
-    step = (old.c.run_id, old.c.metric_id, old.c.step)
-    rank = func.row_number().over(partition_by=step, order_by=old.c.attempt.desc()).label("rank")
-    query = select(*step, old.c.value, old.c.flag, rank).select_from(old if joined is None else joined)
-    return query.where(*conditions).subquery("ranked")
+    curve, order = (old.c.run_id, old.c.metric_id), (old.c.step, old.c.attempt)
+    following = func.lead(old.c.step).over(partition_by=curve, order_by=order).label("following")
+    query = select(*_columns(width, old), following).select_from(old if joined is None else joined).where(*conditions)
+    every = query.subquery("every")
+    columns = [column for column in every.c if column.name != "following"]
+    return select(*columns).where(every.c.step.is_distinct_from(every.c.following)).subquery("seen")
+
+
+def _columns(width: int, old: FromClause) -> list[Any]:
+    slot = (old.c.step // bindparam(None, width, literal_execute=True)).label("slot")
+    return [old.c.run_id, old.c.metric_id, old.c.step, old.c.value, old.c.flag, slot]
 
 
 def maintain(connection: Connection, run_id: str, touched: Mapping[int, Collection[int]]) -> None:
@@ -103,8 +122,7 @@ def _roll(connection: Connection, run_id: str, metric_ids: Collection[int], begi
     """Fine buckets of the steps from `begin` to before `end`."""
     old = points.alias("old")
     mine = and_(old.c.run_id == run_id, old.c.metric_id.in_(sorted(metric_ids)))
-    ranked = newest(old, [mine, old.c.step >= begin, old.c.step < end])
-    _store(connection, FINE, of_points(FINE, [ranked.c.rank == 1], ranked))
+    _store(connection, FINE, of_points(newest(FINE, old, [mine, old.c.step >= begin, old.c.step < end])))
 
 
 def _roll_coarse(connection: Connection, run_id: str, metric_ids: Collection[int], first: int, end: int) -> None:
@@ -126,21 +144,18 @@ def _store(connection: Connection, width: int, source: Select[Any]) -> None:
     connection.execute(statement.on_conflict_do_update(index_elements=key, set_=changes))
 
 
-def of_points(
-    width: int, conditions: Sequence[Any], old: FromClause, joined: Any = None, *, is_one: bool = False
-) -> Select[Any]:
-    """Points as buckets: run_id, metric_id, slot (step / width) and the columns of a rollup.
+def of_points(old: FromClause, *, is_one: bool = False) -> Select[Any]:
+    """Points (`seen`, `newest`) as buckets: run_id, metric_id, slot and the columns of a rollup.
 
-    `conditions` choose points of `old`, one a step; `joined` are the tables they are of; `is_one`: all are of one
-    curve, whose parameters are `run_id` and `metric_id`; not sorting them by curve takes a third less time.
+    `is_one`: all are of one curve, whose parameters are `run_id` and `metric_id`; not sorting them by curve takes a
+    third less time.
     """
     curve: list[Any] = [old.c.run_id, old.c.metric_id]
-    slot = (old.c.step // bindparam(None, width, literal_execute=True)).label("slot")
     shown = [bindparam(column.name, type_=column.type).label(column.name) for column in curve] if is_one else curve
     grouped = (
         select(
             *shown,
-            slot,
+            old.c.slot,
             func.min(old.c.step).label("step_from"),
             func.max(old.c.step).label("step_to"),
             func.min(old.c.value).label("low"),
@@ -150,9 +165,7 @@ def of_points(
             func.count().label("count"),
             func.max(old.c.flag).label("flag"),
         )
-        .select_from(old if joined is None else joined)
-        .where(*conditions)
-        .group_by(*([] if is_one else curve), slot)
+        .group_by(*([] if is_one else curve), old.c.slot)
         .subquery("grouped")
     )
     final = points.alias("final")
