@@ -62,7 +62,9 @@ class Operator:
         for kind, resource in (("Pod", PODS), *WATCHED.items()):
             shelf = self.world.pods if kind == "Pod" else self.world.support(kind)
             version = asyncio_run(self.kube.list(resource, None))[1]
-            shelf.replace(self.kube.of_kind(kind), None, version)
+            for raw in self.kube.of_kind(kind):
+                shelf.put(raw)
+            shelf.keep({raw["metadata"]["uid"] for raw in self.kube.of_kind(kind)}, None, version)
         for raw in self.kube.of_kind("DAPOJob"):
             self._job("MODIFIED", raw)
 

@@ -28,7 +28,7 @@ class Sink(Protocol):
         """An object is gone, as it was last."""
         ...
 
-    def replace(self, items: list[Object], namespace: str | None, version: str) -> None:
+    def keep(self, uids: set[str], namespace: str | None, version: str) -> None:
         """These are all there were at `version`: what is not among them is gone, though nobody said so."""
         ...
 
@@ -71,9 +71,15 @@ class Informer:
                 await asyncio.sleep(pause)
 
     async def _list(self) -> None:
-        items, version = await self._kube.list(self._resource, self._namespace, self._labels, self._metadata_only)
-        self._sink.replace(items, self._namespace, version)
-        self._version = version
+        there, newest = set[str](), ""
+        pages = self._kube.pages(self._resource, self._namespace, self._labels, self._metadata_only)
+        async for page, version in pages:
+            for raw in page:
+                self._sink.put(raw)
+                there.add(raw["metadata"]["uid"])
+            newest = version
+        self._sink.keep(there, self._namespace, newest)
+        self._version = newest
         self.synced.set()
 
     async def _watch(self) -> None:

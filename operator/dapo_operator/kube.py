@@ -17,13 +17,15 @@ from dapo_operator.kube_errors import ApiError, BusyError, GoneError, Unreachabl
 from dapo_operator.resources import Resource
 
 Object = dict[str, Any]
+# Objects of a list, and its version.
+Page = tuple[list[Object], str]
 
 FIELD_MANAGER: Final = "dapo-operator"
 TIMEOUT_SECONDS: Final = 30
 # Bookmarks come every minute; a stream that is silent for longer is dead, whatever the socket says.
 SILENCE_SECONDS: Final = 90
 WATCH_SECONDS: Final = 290
-PAGE: Final = 500
+PAGE: Final = 200
 BUSY_TRIES: Final = 6
 _METADATA: Final = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
 _TOKEN_SECONDS: Final = 60.0
@@ -112,14 +114,24 @@ class Kube:
         self, resource: Resource, namespace: str | None, labels: str = "", metadata_only: bool = False
     ) -> tuple[list[Object], str]:
         """All objects, read with a quorum, and the version from which to watch."""
+        items: list[Object] = []
+        newest = ""
+        async for page, version in self.pages(resource, namespace, labels, metadata_only):
+            items += page
+            newest = version
+        return items, newest
+
+    async def pages(
+        self, resource: Resource, namespace: str | None, labels: str = "", metadata_only: bool = False
+    ) -> AsyncIterator[Page]:
+        """The same, a part at a time, for those who keep little of each object."""
         query = {"limit": str(PAGE)} | ({"labelSelector": labels} if labels else {})
         accept = _METADATA.format("List") if metadata_only else "application/json"
-        items: list[Object] = []
         while True:
             page = await self._ask("GET", resource.path(namespace), query=query, accept=accept)
-            items += page["items"] or []
+            yield page["items"] or [], page["metadata"]["resourceVersion"]
             if not (more := page["metadata"].get("continue")):
-                return items, page["metadata"]["resourceVersion"]
+                return
             query = query | {"continue": more}
 
     async def watch(

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
@@ -27,9 +28,13 @@ logger = logging.getLogger(__name__)
 
 # Nothing is read for it, so it is only a safety net: everything that matters wakes a job by itself.
 RESYNC_SECONDS: Final = 300.0
-# Ten pods that change together are one look.
+# Ten pods that change together are one look; the first news after a calm is looked at sooner.
 SETTLE_SECONDS: Final = 0.1
+PROMPT_SECONDS: Final = 0.02
+CALM_SECONDS: Final = 2.0
+# How long news that say nothing but a number wait for others: a run's progress, and how many rollout pods there are.
 PROGRESS_SECONDS: Final = 30.0
+COUNT_SECONDS: Final = RESYNC_SECONDS
 LAST_NEWS_SECONDS: Final = 600.0
 # Jobs that are looked at, at once: more could not ask for anything, and each would hold the bodies of all its pods.
 TURNS: Final = 32
@@ -75,8 +80,8 @@ class Worker:
     _refusal: Refusal | None = None
     _acceptable: bool = False
     _progress: Progress | None = None
-    _progress_written: float = 0.0
-    _held_back: bool = False
+    _written_at: float = 0.0
+    _held_back: float = 0.0
     _recorded: DAPOJobStatus | None = None
     _read: tuple[str, DAPOJobStatus] | None = None
     _failures: int = 0
@@ -131,9 +136,11 @@ class Worker:
             await asyncio.sleep(0 if self.gone else seconds)
             return
         try:
+            rested = time.monotonic()
             async with asyncio.timeout(seconds):
                 await self._woken.wait()
-            await asyncio.sleep(SETTLE_SECONDS)
+            calm = time.monotonic() - rested > CALM_SECONDS
+            await asyncio.sleep(PROMPT_SECONDS if calm else SETTLE_SECONDS)
         except TimeoutError:
             return
 
@@ -164,21 +171,19 @@ class Worker:
     async def _write(self, job: Job, plan: Plan, now: float) -> None:
         """Write the status if it says anything new; progress and counts alone may wait for their turn."""
         old, new = self._written(), plan.status
-        self._progress, self._held_back = new.progress, False
+        self._progress, self._held_back = new.progress, 0.0
         if dumped(old) == dumped(new) or plan.gone:
             self._record(job, plan, now, ())
             return
-        only_progress = dumped(old.model_copy(update=_without(new))) == dumped(new)
-        # The first step is news; those after it are in the metadata store for whoever can not wait.
-        first_step = _step(old) is None and _step(new) is not None
-        self._held_back = only_progress and not first_step and now < self._progress_written + PROGRESS_SECONDS
-        if self._held_back:
+        due = self._written_at + _patience(old, new)
+        if now < due:
+            self._held_back = due
             return
         self.raw = await self.around.executor.write_status(self.raw, new)
         self._read = (self.raw["metadata"]["resourceVersion"], new)
         if old.attempts and old.attempts[-1].number < new.attempts[-1].number:
             self.around.telemetry.restarted(old.attempts[-1].reason or "Unknown")
-        self._progress_written = now
+        self._written_at = now
         for event in plan.events:
             logger.info("%s: %s", event.reason, event.message)
             self.around.events.tell(job, event)
@@ -208,9 +213,8 @@ class Worker:
         if outcome.refusal is not None or outcome.acceptable:
             return 0.0
         resync = RESYNC_SECONDS * random.uniform(0.8, 1.2)
-        due = self._progress_written + PROGRESS_SECONDS - now
-        if self._held_back and due > 0:
-            resync = min(resync, due)
+        if self._held_back:
+            resync = min(resync, max(0.05, self._held_back - now))
         return resync if plan.wake_at is None else min(resync, max(0.05, plan.wake_at - self.around.now()))
 
     def _observe(self, job: Job) -> Observed:
@@ -306,9 +310,19 @@ def version_of(raw: Object) -> int:
     return int(raw["metadata"]["resourceVersion"])
 
 
-def _without(status: DAPOJobStatus) -> dict[str, object]:
-    fields = {"progress", "checkpoint", "rollout_replicas"}
-    return {field: getattr(status, field) for field in fields}
+def _patience(old: DAPOJobStatus, new: DAPOJobStatus) -> float:
+    """Seconds that this change may wait for others."""
+    # The first step is news; those after it are in the metadata store for whoever can not wait.
+    if _step(old) is None and _step(new) is not None:
+        return 0.0
+    if _same(old, new, "rollout_replicas"):
+        return COUNT_SECONDS
+    return PROGRESS_SECONDS if _same(old, new, "rollout_replicas", "progress", "checkpoint") else 0.0
+
+
+def _same(old: DAPOJobStatus, new: DAPOJobStatus, *but: str) -> bool:
+    """Whether two statuses say the same in all other fields."""
+    return dumped(old.model_copy(update={field: getattr(new, field) for field in but})) == dumped(new)
 
 
 def _step(status: DAPOJobStatus) -> int | None:

@@ -79,22 +79,19 @@ class Shelf(Generic[T]):
             self._dropped(key, old if last is None else replace(old, value=last))
             self._forget(key, meta["name"])
 
-    def replace(self, items: list[dict[str, Any]], namespace: str | None, version: str) -> None:
+    def keep(self, uids: set[str], namespace: str | None, version: str) -> None:
         """These are all there were at `version` in the namespace (in all when None)."""
-        there = {raw["metadata"]["uid"] for raw in items}
         gone = [
             (key, name, seen)
             for key, children in self._jobs.items()
             if namespace in (None, key[0])
             for name, seen in children.items()
-            if seen.uid not in there and seen.version <= int(version)
+            if seen.uid not in uids and seen.version <= int(version)
         ]
         for key, name, seen in gone:
             self._bury(seen.uid)
             self._dropped(key, seen)
             self._forget(key, name)
-        for raw in items:
-            self.put(raw)
 
     def _bury(self, uid: str) -> None:
         self._dead[uid] = None

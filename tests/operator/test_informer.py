@@ -14,7 +14,7 @@ from dapo_operator.resources import PODS
 
 
 def raw(name: str, version: int) -> dict[str, Any]:
-    return {"metadata": {"name": name, "resourceVersion": str(version)}}
+    return {"metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": str(version)}}
 
 
 class Script:
@@ -26,9 +26,10 @@ class Script:
         self.lists = 0
         self.done = asyncio.Event()
 
-    async def list(self, *_: Any) -> tuple[list[dict[str, Any]], str]:
+    async def pages(self, *_: Any) -> AsyncIterator[tuple[list[dict[str, Any]], str]]:
         self.lists += 1
-        return [raw("a", 1)], str(100 * self.lists)
+        yield [raw("a", 1)], str(100 * self.lists)
+        yield [raw("b", 2)], str(100 * self.lists)
 
     async def watch(self, resource: Any, namespace: Any, version: str, *_: Any) -> AsyncIterator[Any]:
         self.asked.append(version)
@@ -48,8 +49,8 @@ class Heard(list[str]):
     def drop(self, raw: dict[str, Any]) -> None:
         self.append(f"-{raw['metadata']['name']}")
 
-    def replace(self, items: list[dict[str, Any]], namespace: str | None, version: str) -> None:
-        self.append(f"={','.join(item['metadata']['name'] for item in items)}@{version}")
+    def keep(self, uids: set[str], namespace: str | None, version: str) -> None:
+        self.append(f"={','.join(sorted(uids)).replace('uid-', '')}@{version}")
 
 
 @pytest.fixture(autouse=True)
@@ -73,22 +74,22 @@ def heard(script: Script) -> Heard:
 
 def test_a_list_and_then_news() -> None:
     script = Script([("ADDED", raw("b", 101)), ("BOOKMARK", raw("", 105)), ("DELETED", raw("b", 106))])
-    assert heard(script) == ["=a@100", "+b", "-b"]
+    assert heard(script) == ["+a", "+b", "=a,b@100", "+b", "-b"]
     assert script.asked == ["100", "106"], "a stream that ends goes on from where it was"
 
 
 def test_too_old_a_version_is_listed_again() -> None:
     script = Script([("ADDED", raw("b", 101)), GoneError("too old", 410)])
-    assert heard(script) == ["=a@100", "+b", "=a@200"]
+    assert heard(script) == ["+a", "+b", "=a,b@100", "+b", "+a", "+b", "=a,b@200"]
     assert script.asked == ["100", "200"]
 
 
 def test_a_broken_stream_goes_on_from_where_it_was() -> None:
     script = Script([("ADDED", raw("b", 101)), UnreachableError("reset")])
-    assert heard(script) == ["=a@100", "+b"]
+    assert heard(script) == ["+a", "+b", "=a,b@100", "+b"]
     assert script.asked == ["100", "101"]
 
 
 def test_after_some_failures_everything_is_listed() -> None:
     script = Script(*[[UnreachableError("refused")] for _ in range(3)])
-    assert heard(script) == ["=a@100", "=a@200"]
+    assert heard(script) == ["+a", "+b", "=a,b@100", "+a", "+b", "=a,b@200"]

@@ -57,20 +57,20 @@ def test_the_end_of_an_old_pod_does_not_touch_the_new_one_of_its_name(world: Wor
 
 def test_a_list_tells_what_is_gone(world: World, woken: list[tuple[str, str]]) -> None:
     world.pods.put(pod(version=5))
-    world.pods.replace([], None, "8")
+    world.pods.keep(set(), None, "8")
     assert phases(world) == []
     assert woken == [KEY, KEY]
 
 
 def test_a_list_that_began_earlier_does_not_remove_what_was_made_since(world: World) -> None:
     world.pods.put(pod(version=9))
-    world.pods.replace([], None, "8")
+    world.pods.keep(set(), None, "8")
     assert phases(world) == ["Pending"]
 
 
 def test_a_list_of_one_namespace_says_nothing_of_others(world: World) -> None:
     world.pods.put(pod(version=5))
-    world.pods.replace([], "other", "8")
+    world.pods.keep(set(), "other", "8")
     assert phases(world) == ["Pending"]
 
 
@@ -104,7 +104,7 @@ def test_the_last_state_of_a_pod_that_is_gone_is_kept(world: World) -> None:
 
 def test_a_pod_that_a_list_misses_ended_as_it_was_seen_last(world: World) -> None:
     world.pods.put(ended(version=5))
-    world.pods.replace([], None, "8")
+    world.pods.keep(set(), None, "8")
     assert [seen.exit_code for seen in world.gone_of(KEY, "job-1")] == [137]
 
 
