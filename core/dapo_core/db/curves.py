@@ -75,25 +75,7 @@ def buckets_of(
     if width < FINE and _thinned(connection, run_ids, list(ids)):
         width = FINE
     conditions = _range(from_step, to_step)
-    return _bucketed(connection, run_ids, ids, width, conditions, reach.is_repeated)
-
-
-def sparklines_of(
-    connection: Connection, run_ids: Sequence[str], metric: str, most: int
-) -> dict[str, list[float | None]]:
-    """The metric of each run over its own steps: means of at most `most` buckets, None where none is finite."""
-    ids = metric_ids(connection, [metric])
-    mine = and_(latest.c.run_id.in_(run_ids), latest.c.metric_id.in_(ids))
-    alike: dict[int, list[str]] = {}
-    for run_id, last in connection.execute(select(latest.c.run_id, latest.c.step).where(mine)):
-        # Widths that are powers of two: runs of alike lengths are one query.
-        alike.setdefault(1 << (max(1, ceil((last + 1) / most)) - 1).bit_length(), []).append(run_id)
-    found: dict[str, list[float | None]] = {}
-    for width, group in alike.items():
-        repeated = _reach(connection, group).is_repeated
-        for (run_id, _), curve in _bucketed(connection, group, ids, width, {}, repeated).items():
-            found[run_id] = [bucket.mean for bucket in curve]
-    return found
+    return bucketed(connection, run_ids, ids, width, conditions, reach.is_repeated)
 
 
 def points_since(
@@ -143,7 +125,7 @@ def _thinned(connection: Connection, run_ids: Sequence[str], ids: Sequence[int])
     return bool(connection.execute(select(func.max(latest.c.thinned_to)).where(mine)).scalar())
 
 
-def _bucketed(
+def bucketed(
     connection: Connection,
     run_ids: Sequence[str],
     ids: Mapping[int, str],

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import func, select
+from sqlalchemy import and_, func, literal, select
 
 from dapo_core.db import schema
 from dapo_core.db.curves import metric_ids
@@ -30,9 +30,15 @@ class PageReader(MetadataReader):
             mine = (points.c.run_id == run_id, points.c.metric_id.in_(ids))
             last = connection.execute(select(func.max(points.c.step)).where(*mine)).scalar()
             width = max(1, -(-((last or 0) + 1) // most))
-            step = func.max(points.c.step)
-            query = select(step, func.max(points.c.ts)).where(*mine)
-            rows = connection.execute(query.group_by(points.c.step.op("/")(width)).order_by(step))
+            ends = select(literal(width - 1).label("end")).cte("ends", recursive=True)
+            ends = ends.union_all(select(ends.c.end + width).where(ends.c.end < (last or 0)))
+            # One look-up a bucket: the points between are as many as the run is long.
+            inside = and_(points.c.step <= ends.c.end, points.c.step > ends.c.end - width)
+            step = select(func.max(points.c.step)).where(*mine, inside).scalar_subquery().label("step")
+            found = select(step).select_from(ends).subquery("found")
+            ts = select(points.c.ts).where(*mine, points.c.step == found.c.step)
+            newest = ts.order_by(points.c.attempt.desc()).limit(1).scalar_subquery()
+            rows = connection.execute(select(found.c.step, newest).where(found.c.step.is_not(None)).order_by("step"))
             return [(step, ts) for step, ts in rows]
 
     def accelerators(self, run_ids: Sequence[str]) -> dict[str, int]:

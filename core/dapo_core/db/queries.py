@@ -23,6 +23,7 @@ from dapo_core.db.rows import (
     RunTableRow,
     SamplesRow,
 )
+from dapo_core.db.sparklines import sparklines_of
 
 # What is read of a run's guards: enough for the baselines of `dapo_core.health`, and for the rows in which rules hold.
 FIRST_STEPS = 30
@@ -139,7 +140,7 @@ class MetadataReader:
     def sparklines(self, run_ids: Sequence[str], metric: str, buckets: int = 40) -> dict[str, list[float | None]]:
         """A small picture of one metric for many runs: means over each run's own steps, at most `buckets` of them."""
         with self._connection() as connection:
-            return curves.sparklines_of(connection, run_ids, metric, buckets)
+            return sparklines_of(connection, run_ids, metric, buckets)
 
     def run_table(
         self,
