@@ -10,12 +10,14 @@ from typing import Any, Final
 
 from sqlalchemy import (
     BigInteger,
+    ColumnElement,
     Connection,
     FromClause,
     Select,
     Subquery,
     and_,
     bindparam,
+    case,
     cast,
     func,
     literal,
@@ -174,18 +176,24 @@ def of_points(old: FromClause, *, is_one: bool = False) -> Select[Any]:
         final.c.metric_id == grouped.c.metric_id,
         final.c.step == grouped.c.step_to,
     )
-    return _with_last(grouped, select(final.c.value).where(here).order_by(final.c.attempt.desc()).limit(1))
+    return _with_last(
+        grouped, select(final.c.value).where(here).order_by(final.c.attempt.desc()).limit(1).scalar_subquery()
+    )
 
 
 def of_rollups(level: int, width: int, conditions: Sequence[Any], old: FromClause, joined: Any = None) -> Select[Any]:
     """Rollups of `level` as wider buckets: the same columns as `of_points`."""
-    slot = (old.c.bucket // bindparam(None, width // level, literal_execute=True)).label("slot")
+    share = width // level
+    # The last value of nearly all: only where a slot does not end with a rollup has it to be looked up.
+    at_end = case((old.c.bucket % share == share - 1, old.c.last))
+    slot = (old.c.bucket // bindparam(None, share, literal_execute=True)).label("slot")
     grouped = (
         select(
             old.c.run_id,
             old.c.metric_id,
             slot,
             func.max(old.c.bucket).label("newest"),
+            func.max(at_end).label("at_end"),
             func.min(old.c.step_from).label("step_from"),
             func.max(old.c.step_to).label("step_to"),
             func.min(old.c.low).label("low"),
@@ -207,11 +215,11 @@ def of_rollups(level: int, width: int, conditions: Sequence[Any], old: FromClaus
         final.c.width == level,
         final.c.bucket == grouped.c.newest,
     )
-    return _with_last(grouped, select(final.c.last).where(here))
+    return _with_last(grouped, func.coalesce(grouped.c.at_end, select(final.c.last).where(here).scalar_subquery()))
 
 
-def _with_last(grouped: Subquery, last: Select[Any]) -> Select[Any]:
+def _with_last(grouped: Subquery, last: ColumnElement[Any]) -> Select[Any]:
     """The last value is looked up for each bucket: a join would tempt the database to read the whole table again."""
-    value = last.scalar_subquery().label("last")
+    value = last.label("last")
     columns = [value if name == "last" else grouped.c[name] for name in COLUMNS]
     return select(grouped.c.run_id, grouped.c.metric_id, grouped.c.slot, *columns)
