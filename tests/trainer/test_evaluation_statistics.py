@@ -116,3 +116,5 @@ def test_subsets() -> None:
     found = by_subset(groups(4, 0, 2), ["II", "I", "II"])
     assert list(found) == ["I", "II"]
     assert (found["I"].mean.value, found["II"].mean.value) == (0.0, 0.75)
+    levels = ["level 10", "level 9", "10", "9", "none"]
+    assert list(by_subset(groups(1, 1, 1, 1, 1), levels)) == ["9", "10", "level 9", "level 10", "none"]

@@ -6,6 +6,7 @@ sampling error asks how another k samples of these very prompts would have come 
 benchmark are compared by.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import comb, sqrt
@@ -102,11 +103,15 @@ def summarise(groups: Sequence[Evaluated], seed: int = 0) -> Summary:
 
 
 def by_subset(groups: Sequence[Evaluated], subsets: Sequence[str]) -> dict[str, Summary]:
-    """A summary for each value of `subsets`, which tells the subset of each row of the set; in order of name."""
+    """A summary for each value of `subsets`, which tells the subset of each row of the set; by name, 2 before 10."""
     members: dict[str, list[Evaluated]] = {}
     for group in groups:
         members.setdefault(subsets[group.index], []).append(group)
-    return {name: summarise(of_it) for name, of_it in sorted(members.items())}
+    return {name: summarise(members[name]) for name in sorted(members, key=_numbers_as_such)}
+
+
+def _numbers_as_such(name: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if index % 2 else (0, part) for index, part in enumerate(re.split(r"(\d+)", name))]
 
 
 def _estimates(table: np.ndarray, seed: int) -> list[Estimate]:
