@@ -1,12 +1,10 @@
 """What a trainer process says last: why it ended, as JSON where Kubernetes reads it (the termination log)."""
 
 import json
-import logging
 import os
+import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-
-log = logging.getLogger(__name__)
 
 DEFAULT_PATH = Path("/dev/termination-log")
 # Kubernetes cuts a termination message at 4,096 bytes, and cut JSON is not JSON.
@@ -31,12 +29,12 @@ class LastWords:
         (path or default_path()).write_bytes(self._encode())
 
     def leave(self) -> None:
-        """Write to this process's own place. One that can not be written is told in the log: who ends has nobody to
-        raise to."""
+        """Write to this process's own place. One that can not be written is told on standard error: who ends has nobody
+        to raise to."""
         try:
             self.write()
         except OSError as error:
-            log.warning("The last words cannot be written: %s", error)
+            print(f"The last words cannot be written: {error}", file=sys.stderr)
 
     def _encode(self) -> bytes:
         message = self.message

@@ -83,11 +83,11 @@ def test_last_words_go_where_the_environment_says(tmp_path: Path, monkeypatch: p
 
 
 def test_a_place_that_can_not_be_written_does_not_keep_a_process_from_ending(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("DAPO_TERMINATION_LOG", str(tmp_path / "absent" / "log"))
     LastWords("Completed", "All steps are done.").leave()
-    assert "The last words cannot be written" in caplog.text
+    assert "The last words cannot be written" in capsys.readouterr().err
 
 
 def test_status_reads_what_it_writes_and_newer_fields() -> None:

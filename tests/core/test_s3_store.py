@@ -14,7 +14,8 @@ from urllib3.util import Retry
 
 from dapo_core.errors import StoreError
 from dapo_core.objectstore import ObjectNotFoundError, measure
-from dapo_core.objectstore.s3 import PARALLEL_PARTS, PART_BYTES, RETRIES, S3Store, open_s3
+from dapo_core.objectstore.s3 import RETRIES, S3Store, open_s3
+from dapo_core.objectstore.s3_writing import PARALLEL_PARTS, PART_BYTES
 
 QUICK: Retry = RETRIES.new(total=3, backoff_factor=0.01, backoff_jitter=0.0)
 MEGABYTE = 1024 * 1024

@@ -19,17 +19,17 @@ from dapo_core.errors import CheckpointError, StoreError
 from dapo_core.manifest import FileEntry, Manifest, parse
 from dapo_core.naming import checkpoint_prefix, checkpoints_prefix, condemned_key, manifest_key, shared_key
 from dapo_core.objectstore import Content, ObjectInfo, ObjectNotFoundError, ObjectStore
+from dapo_core.parallel import parallel
 from dapo_core.resume import committed
 from dapo_core.retention import Retention, judge
 from dapo_trainer.checkpoint_files import content_of, fetch, is_shared, local_files, verify
 from dapo_trainer.checkpoint_fit import check_digest, check_ranks
 from dapo_trainer.checkpoint_leftovers import Leftover, Listing, leftovers
-from dapo_trainer.parallel import parallel
 
 log = logging.getLogger(__name__)
 
-# Two files at a time: enough to hide a store's latency, and one core is left to training on a small machine.
-UPLOAD_WORKERS: Final = 2
+# Files at a time: the ends of some are hidden behind the middle of others. They give way to training by priority.
+UPLOAD_WORKERS: Final = 4
 # Nothing trains while a checkpoint is restored.
 RESTORE_WORKERS: Final = 4
 SYNC_SECONDS: Final = 10.0

@@ -16,10 +16,10 @@ from typing import Final, TypeVar
 
 from dapo_core.errors import CheckpointError, StoreError
 from dapo_core.manifest import Manifest
+from dapo_core.parallel import give_way
 from dapo_core.retention import Retention
 from dapo_trainer.backoff import Backoff
 from dapo_trainer.checkpoints import CheckpointStore, Elsewhere, nowhere
-from dapo_trainer.parallel import give_way
 
 log = logging.getLogger(__name__)
 

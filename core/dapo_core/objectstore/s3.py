@@ -24,14 +24,11 @@ from dapo_core.objectstore.address import Address, Credentials
 from dapo_core.objectstore.contract import Content, HashingReader, ObjectInfo, ObjectNotFoundError, check_key, measure
 from dapo_core.objectstore.s3_faults import told
 from dapo_core.objectstore.s3_reading import ResumingReader
+from dapo_core.objectstore.s3_writing import PART_BYTES, PartedUpload
 
 log = logging.getLogger(__name__)
 
-# One file is sent in parts of this size, so many at a time: at most PARALLEL_PARTS + 1 of them are in memory.
-PART_BYTES: Final = 16 * 1024 * 1024
-PARALLEL_PARTS: Final = 4
-_MAX_PARTS: Final = 10_000
-# A part has to be sent within the time to connect (the client sets no other for sending): 16 MiB in half a minute.
+# A part has to be sent within the time to connect (the client sets no other for sending): 8 MiB in half a minute.
 TIMEOUT: Final = Timeout(connect=30.0, read=60.0)
 # Every request may be repeated: an object that is put again is the same. About half a minute in all; some seconds where
 # nobody answers, for a mistake in the endpoint is told soon, and whoever can wait asks again.
@@ -106,19 +103,18 @@ class S3Store:
             stream = path.open("rb")
         with stream, self._told(f"{key} can not be written to {self._at.where}", StoreError):
             size = os.fstat(stream.fileno()).st_size
+            if size > PART_BYTES:
+                return PartedUpload(self._client, self._at.bucket, self._name(key), stream, size).send()
             reader = HashingReader(stream)
-            self._put(key, cast(BinaryIO, reader), size)
+            self._put(key, reader.read())
             return reader.content
 
     def put_bytes(self, key: str, data: bytes) -> None:
         with self._told(f"{key} can not be written to {self._at.where}", StoreError):
-            self._put(key, io.BytesIO(data), len(data))
+            self._put(key, data)
 
-    def _put(self, key: str, stream: BinaryIO, size: int) -> None:
-        part = max(PART_BYTES, -(-size // _MAX_PARTS))
-        self._client.put_object(
-            self._at.bucket, self._name(key), stream, size, part_size=part, num_parallel_uploads=PARALLEL_PARTS
-        )
+    def _put(self, key: str, data: bytes) -> None:
+        self._client.put_object(self._at.bucket, self._name(key), io.BytesIO(data), len(data))
 
     def get_file(self, key: str, path: Path) -> None:
         with self.open(key) as stream, self._told(f"{key} can not be written to {path}"), path.open("wb") as file:

@@ -11,7 +11,7 @@ from typing import Final
 
 from dapo_core.errors import StoreError
 from dapo_core.objectstore import ObjectInfo, ObjectStore, open_store
-from dapo_trainer.parallel import parallel
+from dapo_core.parallel import parallel
 
 WORKERS: Final = 4
 

@@ -17,9 +17,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from dapo_core.errors import StoreError
 from dapo_core.manifest import FileEntry, Manifest
 from dapo_core.objectstore import open_store
+from dapo_core.parallel import give_way, parallel
 from dapo_trainer.checkpoint_files import fetch
 from dapo_trainer.checkpoints import CheckpointStore
-from dapo_trainer.parallel import give_way, parallel
 
 WORKERS: Final = 4
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from dapo_trainer.parallel import give_way, parallel
+from dapo_core.parallel import give_way, parallel
 
 
 @pytest.mark.parametrize("workers", [1, 2, 9])
@@ -52,7 +52,7 @@ def test_an_exception_ends_it() -> None:
 def test_a_thread_that_hangs_does_not_keep_the_process() -> None:
     program = (
         "import threading, time\n"
-        "from dapo_trainer.parallel import parallel\n"
+        "from dapo_core.parallel import parallel\n"
         "threading.Thread(target=lambda: parallel(time.sleep, [600], 1), daemon=True).start()\n"
         "time.sleep(0.2)"
     )
