@@ -285,27 +285,25 @@ def price(found: Sequence[Result]) -> Iterator[str]:
     """Rows 5 and 6, which differ in dynamic sampling alone, by fifths of the token budget."""
     yield "| of the budget | generated for a token trained on | seconds a step: with | without | of these generating |"
     yield "|---|---|---|---|---|"
-    for fifth in range(5):
-        with_, without = (_fifth([r for r in found if r.row == number], fifth) for number in (6, 5))
+    parts = [(f"{fifth * 20} to {fifth * 20 + 20} %", range(fifth, fifth + 1)) for fifth in range(5)]
+    for name, fifths in [*parts, ("all of it", range(5))]:
+        with_, without = (_steps([r for r in found if r.row == number], fifths) for number in (6, 5))
         if not with_ or not without:
             return
         ratio = sum(g for g, _, _, _ in with_) / max(1, sum(t for _, t, _, _ in with_))
         seconds, plain = (statistics.median(s for _, _, s, _ in steps) for steps in (with_, without))
         shares = [statistics.median(g for _, _, _, g in steps) for steps in (with_, without)]
-        yield (
-            f"| {fifth * 20} to {fifth * 20 + 20} % | {ratio:.2f} | {seconds:.2f} | {plain:.2f} | "
-            f"{shares[0]:.2f} and {shares[1]:.2f} |"
-        )
+        yield (f"| {name} | {ratio:.2f} | {seconds:.2f} | {plain:.2f} | {shares[0]:.2f} and {shares[1]:.2f} |")
 
 
-def _fifth(found: Sequence[Result], fifth: int) -> list[tuple[int, int, float, float]]:
-    """Steps of a fifth of the budget: tokens generated and trained on, seconds in all and generating."""
+def _steps(found: Sequence[Result], fifths: range) -> list[tuple[int, int, float, float]]:
+    """Steps of some fifths of the budget: tokens generated and trained on, seconds in all and generating."""
     steps = []
     for result in found:
         until = 0
         columns = zip(result.generated, result.trained, result.seconds, result.generation_seconds, strict=True)
         for generated, trained, seconds, generating in columns:
-            if until * 5 // result.token_budget == fifth:
+            if until * 5 // result.token_budget in fifths:
                 steps.append((generated, trained, seconds, generating))
             until += generated
     return steps
