@@ -86,6 +86,20 @@ def test_an_upload_that_fails_leaves_nothing(
     assert list(store.list("")) == [] and store.sweep_incomplete("big", 0) == 0
 
 
+def test_a_file_that_shrinks_while_it_is_sent_is_told(store: S3Store, proxy: S3Proxy, tmp_path: Path) -> None:
+    path = big_file(tmp_path, 2 * PARALLEL_PARTS * PART_BYTES)
+
+    def shrink(_method: str, of: str) -> Fault | None:
+        if "partNumber=1&" in of:
+            os.truncate(path, PART_BYTES)
+        return None
+
+    proxy.faults = shrink
+    with pytest.raises(StoreError, match="big was changed while it was stored"):
+        store.put_file("big", path)
+    assert list(store.list("")) == []
+
+
 def test_the_rest_of_a_killed_upload_is_swept(store: S3Store, minio: MinioServer, bucket: str) -> None:
     minio.client._create_multipart_upload(bucket, "runs/r/big", {})
     assert list(store.list("")) == []
