@@ -1,7 +1,7 @@
 """How fast the dashboard's pages are, over a real Postgres and in a real Chromium, and beside TensorBoard and MLflow.
 
     python benchmarks/dashboard.py [--points 1000000] [--runs 1000] [--viewers 20] [--refreshes 1800] [--json FILE]
-                                   [--peer-points 20000] [--without-peers] [--peers-only] [--store URL]
+                                   [--peer-points 20000] [--parts queries pages memory peers] [--store URL]
 
 It fills a Postgres with `--runs` runs and one run of `--points` points a curve, and measures
 - the queries of a run's page, of the table of runs and of a live refresh,
@@ -20,6 +20,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[1] / "tests"), str(Path(__file__).parent)]
@@ -29,12 +30,14 @@ from servers.chromium import browser  # noqa: E402
 from servers.dashboard import dashboard  # noqa: E402
 from servers.postgres import PostgresServer  # noqa: E402
 
-Figures = dict[str, float | str]
+from dapo_dashboard.settings import REFRESH_SECONDS  # noqa: E402
+
+Figures = dict[str, float]
+PARTS = ["queries", "pages", "memory", "peers"]
 # As often as the dashboard can be told to: an hour of refreshes, one in two seconds by default, in minutes.
-EVERY = "0.2"
-LIVE = {"DAPO_DASHBOARD_REFRESH_SECONDS": EVERY}
+FAST = {REFRESH_SECONDS: "0.2"}
 # A page that looks again by itself never stands still.
-QUIET = {"DAPO_DASHBOARD_REFRESH_SECONDS": "600"}
+QUIET = {REFRESH_SECONDS: "600"}
 
 
 def main() -> None:
@@ -44,24 +47,25 @@ def main() -> None:
     parser.add_argument("--viewers", type=int, default=20, help="who open a page at once")
     parser.add_argument("--refreshes", type=int, default=1_800, help="live refreshes over which memory is watched")
     parser.add_argument("--peer-points", type=int, default=20_000, help="points of each curve for the comparison")
-    parser.add_argument("--without-peers", action="store_true", help="leave out TensorBoard and MLflow")
-    parser.add_argument("--peers-only", action="store_true", help="only the comparison")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="what to measure")
     parser.add_argument("--store", help="URL of a Postgres that `dashboards.data.fill` has filled before")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     options = parser.parse_args()
+    figures: Figures = {}
     with tempfile.TemporaryDirectory() as name:
-        figures = {} if options.peers_only else own(Path(name), options)
-        if not options.without_peers:
-            tell(compared := beside(Path(name), options.peer_points))
-            figures |= compared
+        if options.parts != ["peers"]:
+            figures |= own(Path(name), options)
+        if "peers" in options.parts:
+            figures |= beside(Path(name), options.peer_points)
     if options.json:
         options.json.write_text(json.dumps(figures, indent=2) + "\n")
 
 
-def tell(figures: Figures) -> None:
+def tell(figures: Mapping[str, float]) -> Mapping[str, float]:
     """Print them, as soon as they are known."""
     for key, value in figures.items():
-        print(f"{key:<66}{value:>14,.3f}" if isinstance(value, float) else f"{key:<66}{value:>14}", flush=True)
+        print(f"{key:<70}{value:>12,.3f}", flush=True)
+    return figures
 
 
 def own(folder: Path, options: argparse.Namespace) -> Figures:
@@ -80,19 +84,20 @@ def own(folder: Path, options: argparse.Namespace) -> Figures:
 
 def measured(folder: Path, url: str, options: argparse.Namespace) -> Figures:
     """Queries, pages, viewers and refreshes over a store that is filled; told as they are known."""
-    figures: Figures = dict(queries.measure(url))
-    tell(figures)
-    with dashboard(url, folder / "still.log", QUIET) as address, browser() as chromium:
+    figures: Figures = {}
+    if "queries" in options.parts:
+        figures |= tell(queries.measure(url))
+    if "pages" in options.parts:
         looked_at = {"table of runs": "/", "page of the long run": f"/run?run={data.LONG}"}
-        told = pages.settled(chromium, {name: address + path for name, path in looked_at.items()})
-        told |= viewers.measure(address, f"run={data.LONG}", options.viewers)
-        tell(told)
-        figures |= told
-    with dashboard(url, folder / "live.log", LIVE) as address, browser() as chromium:
-        told = refreshes.live(chromium, address, url, float(EVERY))
-        told |= refreshes.memory(chromium, address, url, options.refreshes)
-        tell(told)
-        return figures | told
+        with dashboard(url, folder / "still.log", QUIET) as address, browser() as chromium:
+            figures |= tell(pages.settled(chromium, {name: address + path for name, path in looked_at.items()}))
+            figures |= tell(viewers.measure(address, f"run={data.LONG}", options.viewers))
+        with dashboard(url, folder / "live.log", {REFRESH_SECONDS: "2"}) as address, browser() as chromium:
+            figures |= tell(refreshes.live(chromium, address, url))
+    if "memory" in options.parts:
+        with dashboard(url, folder / "fast.log", FAST) as address, browser() as chromium:
+            figures |= tell(refreshes.memory(chromium, address, url, options.refreshes))
+    return figures
 
 
 def beside(folder: Path, points: int) -> Figures:
@@ -106,7 +111,7 @@ def beside(folder: Path, points: int) -> Figures:
     with browser() as chromium:
         for name, serve in peers.ALL.items():
             with serve(python, folder, curves) as address:
-                figures |= pages.drawn(chromium, name, address)
+                figures |= tell(pages.drawn(chromium, name, address))
     return figures
 
 

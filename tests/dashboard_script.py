@@ -43,4 +43,5 @@ def shown(page: str, **query: str | list[str]) -> AppTest:
 def texts(test: AppTest) -> str:
     """All that the page says in words."""
     kinds = (test.markdown, test.caption, test.info, test.warning, test.error, test.success, test.code, test.title)
-    return "\n".join(str(each.value) for kind in kinds for each in kind)
+    html = [each.proto.body for each in test.get("html")]
+    return "\n".join([*(str(each.value) for kind in kinds for each in kind), *html])

@@ -7,10 +7,21 @@ import streamlit as st
 from dapo_dashboard import session
 
 PAGES = Path(__file__).parent / "app_pages"
-# Streamlit leaves a wide margin about a page; charts need the room, on a phone most of all.
+# Streamlit leaves a wide margin about a page; charts need the room, on a phone most of all. What `frames` writes has no
+# look of its own.
 STYLE = """<style>
 .stMainBlockContainer { padding: 4rem clamp(0.7rem, 2.5vw, 3rem) 2rem; }
 .stMainBlockContainer > div > .stVerticalBlock { gap: 0.8rem; }
+.dapo-figures { display: flex; flex-wrap: wrap; gap: .5rem 2.1rem; margin: 0; padding: .7rem 1rem; border-radius: .4rem;
+  border: 1px solid color-mix(in srgb, currentColor 16%, transparent); }
+.dapo-figures dt { font-size: .8rem; font-weight: 400; opacity: .72; }
+.dapo-figures dd { margin: 0; font-size: 1.22rem; font-weight: 600; font-variant-numeric: tabular-nums; }
+.dapo-title { display: flex; align-items: baseline; gap: .45rem; font-size: .95rem; padding-bottom: .25rem; }
+.dapo-title b { font-weight: 650; }
+.dapo-title small { font-size: .8rem; opacity: .72; }
+.dapo-title a { margin-left: auto; width: 1.15rem; height: 1.15rem; line-height: 1.1rem; font-size: .78rem;
+  text-align: center; text-decoration: none; border: 1px solid currentColor; border-radius: 50%; opacity: .8; }
+.dapo-title a:hover, .dapo-title a:focus-visible { opacity: 1; outline: 2px solid currentColor; outline-offset: 1px; }
 </style>"""
 # From here, not from a font server: the pages ask nobody but their own server for anything.
 ICON = Path(__file__).with_name("icon.svg")

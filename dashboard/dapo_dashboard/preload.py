@@ -16,13 +16,14 @@ _TABLE: Final = (*_COMMON, "DataFrame")
 SCRIPTS: Final[Mapping[str, Sequence[str]]] = {
     "": (*_TABLE, "TextInput", "Selectbox"),
     "runs": (*_TABLE, "TextInput", "Selectbox"),
-    "run": (*_CURVES, "Metric"),
+    "run": _CURVES,
     "compare": (*_CURVES, "Selectbox"),
     "alerts": _TABLE,
     "help": ("Html", "Selectbox", "EChartsChart"),
 }
 """Of each page, by its path: names of Streamlit's scripts, as its manifest has them."""
 _ENTRY: Final = "index.html"
+_ICONS: Final = "static/media/MaterialSymbols-Rounded.*.woff2"
 Manifest = Mapping[str, Mapping[str, Any]]
 
 
@@ -30,7 +31,8 @@ def pages(static: Path) -> dict[str, bytes]:
     """The HTML of each page by its path, out of Streamlit's static files."""
     plain = (static / _ENTRY).read_text(encoding="utf-8")
     manifest: Manifest = json.loads((static / "manifest.json").read_text(encoding="utf-8"))
-    return {path: with_preloads(plain, scripts(manifest, names)).encode() for path, names in SCRIPTS.items()}
+    fonts = [str(path.relative_to(static)) for path in static.glob(_ICONS)]
+    return {path: with_preloads(plain, scripts(manifest, names), fonts).encode() for path, names in SCRIPTS.items()}
 
 
 def scripts(manifest: Manifest, names: Iterable[str]) -> list[str]:
@@ -41,9 +43,10 @@ def scripts(manifest: Manifest, names: Iterable[str]) -> list[str]:
     return [manifest[key]["file"] for key in wanted if key not in loaded]
 
 
-def with_preloads(html: str, files: Iterable[str]) -> str:
-    """The page with a link for each script, at the end of its head."""
+def with_preloads(html: str, files: Iterable[str], fonts: Iterable[str] = ()) -> str:
+    """The page with a link for each script and font, at the end of its head."""
     links = "".join(f'<link rel="modulepreload" crossorigin href="./{file}">' for file in files)
+    links += "".join(f'<link rel="preload" as="font" crossorigin href="./{font}">' for font in fonts)
     return html.replace("</head>", f"{links}</head>", 1)
 
 

@@ -43,7 +43,7 @@ def test_events_and_attempts(store: Store) -> None:
 @pytest.mark.parametrize(
     ("view", "words"),
     [
-        ("Curves", r"Reward\: all generated"),
+        ("Curves", "Reward: all generated"),
         ("Results", "Best is the highest value"),
         ("Ablation", "The bar is the mean"),
         ("Differences", "These runs have the same job"),

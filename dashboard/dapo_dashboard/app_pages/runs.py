@@ -7,17 +7,13 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 import streamlit as st
 
-from dapo_core.db import ENDED_STATES, RunTableRow
-from dapo_dashboard import run_rows, session, words
+from dapo_core.db import RunTableRow
+from dapo_dashboard import run_rows, runs_feed, session, words
 from dapo_dashboard.link import go
 from dapo_dashboard.parts.empty import no_runs
 from dapo_dashboard.run_rows import Filters
 from dapo_dashboard.source import NothingYetError, Reading
 
-MOST = 5_000
-SPARKLINE_BUCKETS = 32
-# A curve in a cell is 32 points of a run of thousands of steps: it need not move every second.
-SPARKLINE_SECONDS = 15.0
 COLUMNS = {
     "Run": st.column_config.TextColumn(pinned=True, width=250),
     "State": st.column_config.TextColumn(width=110),
@@ -56,7 +52,7 @@ def page() -> None:
 
 
 def _rows() -> Reading[list[RunTableRow]]:
-    reading = session.source().read(("runs",), lambda reader, _: reader.run_table(run_rows.METRICS, limit=MOST))
+    reading = runs_feed.read_rows(session.source())
     viewer = session.viewer()
     return Reading([row for row in reading.value if viewer.may_see(row.namespace)], reading.at, reading.problem)
 
@@ -82,13 +78,15 @@ def _table(filters: Filters, order: str) -> None:
     reading = _rows()
     session.tell_trouble(reading)
     rows = run_rows.selected(reading.value, filters, order)
-    accelerators = _accelerators(rows)
+    everything = runs_feed.read_rows(session.source()).value  # also of those who are not shown: read once for all
+    accelerators = runs_feed.read_accelerators(session.source(), everything)
     _summary(reading.value, rows, accelerators)
     if not rows:
         if reading.value:
             st.info("No run matches the filters.", icon=":material/filter_alt_off:")
         return
-    table = pd.DataFrame(run_rows.columns(rows, _sparklines(rows), accelerators, time.time()))
+    curves = runs_feed.read_sparklines(session.source(), everything)
+    table = pd.DataFrame(run_rows.columns(rows, curves, accelerators, time.time()))
     chosen = st.dataframe(
         table,
         column_config=COLUMNS,
@@ -127,25 +125,6 @@ def _summary(everything: Sequence[RunTableRow], rows: Sequence[RunTableRow], acc
         st.badge(f"{busy} GPUs at work", icon=":material/memory:", color="gray")
         if len(rows) != len(everything):
             st.badge(f"{len(rows)} of {len(everything)} shown", color="gray")
-
-
-def _accelerators(rows: Sequence[RunTableRow]) -> dict[str, int]:
-    ids = tuple(sorted(row.run_id for row in rows))
-    # A job's topology does not change under a run.
-    return session.source().read(("gpus", ids), lambda reader, _: reader.accelerators(ids), max_age=3600).value
-
-
-def _sparklines(rows: Sequence[RunTableRow]) -> dict[str, list[float | None]]:
-    found: dict[str, list[float | None]] = {}
-    for ended, age in ((True, 3600.0), (False, SPARKLINE_SECONDS)):
-        ids = tuple(sorted(row.run_id for row in rows if (row.state in ENDED_STATES) == ended))
-        if ids:
-            found |= session.source().read(("sparklines", ids), _load_sparklines(ids), max_age=age).value
-    return found
-
-
-def _load_sparklines(ids: Sequence[str]) -> session.Load[dict[str, list[float | None]]]:
-    return lambda reader, _: reader.sparklines(ids, run_rows.SPARKLINE, SPARKLINE_BUCKETS)
 
 
 page()

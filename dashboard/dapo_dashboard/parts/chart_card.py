@@ -7,13 +7,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 import streamlit as st
 
-from dapo_dashboard import charts
+from dapo_dashboard import charts, frames
 from dapo_dashboard.charts import Chart
 from dapo_dashboard.clock import Clock
 from dapo_dashboard.link import link_charts
 from dapo_dashboard.marks import Mark
 from dapo_dashboard.parts.toolbar import zoom
-from dapo_dashboard.plain import markdown
 from dapo_dashboard.plot_area import HEIGHT
 from dapo_dashboard.series import Option
 from dapo_dashboard.view import View
@@ -39,8 +38,7 @@ def draw(made: Card) -> None:
     """The chart with its title, unit and a way to its help; its toolbar gives it as PNG and its data as CSV."""
     chart = made.chart
     with st.container(border=True, gap=None):
-        unit = f" :gray[:small[{chart.unit}]]" if chart.unit else ""
-        st.markdown(f"**{markdown(chart.title)}**{unit} [:material/help:](help?topic={chart.help_anchor or 'all'})")
+        st.html(frames.title(chart.title, chart.unit, chart.help_anchor or "all"))
         st.echarts_chart(made.option, height=HEIGHT, key=f"chart-{chart.key}", alt=made.spoken)
 
 

@@ -7,7 +7,7 @@ import streamlit as st
 from dapo_core import metrics
 from dapo_core.db import ENDED_STATES, AlertRow, AttemptRow, CurvePoint, RunRow
 from dapo_core.run_words import ago, number, span
-from dapo_dashboard import rules, session, words
+from dapo_dashboard import frames, rules, session, words
 from dapo_dashboard.plain import markdown, shown
 
 Latest = dict[str, CurvePoint]
@@ -54,9 +54,7 @@ def _figures(run: RunRow, attempts: list[AttemptRow], latest: Latest, now: float
         "Length": number(words.first(latest, metrics.LENGTH_MEAN)),
         "Restarts": str(max(0, len(attempts) - 1)),
     }
-    with st.container(horizontal=True, gap="small", border=True):
-        for label, value in figures.items():
-            st.metric(label, value, width=104)
+    st.html(frames.figures(figures))
     if run.total_steps and step is not None and not ended:
         st.progress(min(1.0, step / run.total_steps))
 
