@@ -47,10 +47,11 @@ COMMITS = 500  # enough for a rate of single commits, which would take minutes f
 RUN_STEPS = 2000  # a run's steps where the table grows
 GROWTH = (0.02, 0.1, 0.2, 0.4, 0.7, 1.0)  # shares of the whole at which it is measured
 MEASURED_RUNS = 5
+MANY_RUNS = 20_000
 SETTINGS = {"shared_buffers": "512MB", "max_wal_size": "4GB"}
 
 # A name as long as a real run's: it is a good part of a point.
-FILLED = "format('filled-20261121-%s-x7k2', to_char(number, 'FM0000'))"
+FILLED = "format('filled-20261121-%s-x7k2', to_char(number, 'FM0000000'))"
 FILL = (
     "INSERT INTO runs (run_id, name, namespace, spec, state, created_at, tags) "
     f"SELECT {FILLED}, 'job', 'default', '{{}}', 'Succeeded', 1, '{{}}' "
@@ -171,10 +172,11 @@ def growth(url: str, owner: str, metrics: int, millions: float) -> Figures:
         figures[f"a step's batch, {size}: median (ms)"] = 1e3 * median(
             one_step_a_batch(url, 200, metrics, first=1000 * turn)
         )
-        if share == GROWTH[0]:
-            figures["bytes a point, indexes and rollups included"] = (check(owner).size_bytes - empty) / (there * a_run)
+        figures[f"bytes a point, {size}"] = (check(owner).size_bytes - empty) / (there * a_run)
     figures |= steps_figures("a step's batch at the end", one_step_a_batch(url, 400, metrics, first=100_000))
-    return figures
+    execute(owner, FILL[0], {"first": 1_000_000, "last": 1_000_000 + MANY_RUNS})
+    with_many = one_step_a_batch(url, 400, metrics, first=200_000)
+    return figures | steps_figures(f"a step's batch, {MANY_RUNS:,} runs on record", with_many)
 
 
 def grow(writer: MetadataWriter, run_id: str, metrics: int) -> float:
@@ -189,16 +191,17 @@ def grow(writer: MetadataWriter, run_id: str, metrics: int) -> float:
 
 def fill(owner: str, first: int, runs: int, metrics: int) -> None:
     """So many runs' rows, without their way through a writer."""
-    numbers = {"first": first, "last": first + runs - 1, "steps": RUN_STEPS}
-    typed = [bindparam(name, type_=Integer) for name in numbers]
-    engine = create_engine(owner)
-    with engine.begin() as connection:
-        for statement in FILL:
-            given = [parameter for parameter in typed if f":{parameter.key}" in statement]
-            connection.execute(text(statement).bindparams(*given), numbers)
-    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.execute(text("VACUUM ANALYZE"))  # as autovacuum would have by then
-        connection.execute(text("CHECKPOINT"))
+    for statement in FILL:
+        execute(owner, statement, {"first": first, "last": first + runs - 1, "steps": RUN_STEPS})
+    execute(owner, "VACUUM ANALYZE", {})  # as autovacuum would have by then
+    execute(owner, "CHECKPOINT", {})
+
+
+def execute(owner: str, statement: str, numbers: dict[str, int]) -> None:
+    given = [bindparam(name, type_=Integer) for name in numbers if f":{name}" in statement]
+    engine = create_engine(owner, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(text(statement).bindparams(*given), numbers)
     engine.dispose()
 
 
