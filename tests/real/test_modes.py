@@ -16,10 +16,11 @@ CURVES = {
     "timing_s/gen", "timing_s/old_log_prob", "timing_s/update_actor", "timing_s/update_weights",
 }  # fmt: skip
 VALIDATED = {f"val-core/arithmetic/acc/{figure}" for figure in ("mean@2", "best@2/mean", "maj@2/mean")}
-# How far the policy that is trained is from the one that sampled.
+# How far the policy that is trained is from the one that sampled: versions, log-probs on both sides, importance weights.
 OFF_POLICY = {
     "training/off_policy/trajectory_staleness/mean", "training/off_policy/trajectory_staleness_worst/max",
-    "training/rollout_probs_diff_max", "rollout_corr/kl", "rollout_corr/rollout_is_mean", "rollout_corr/rollout_is_max",
+    "training/rollout_probs_diff_max", "rollout_corr/training_log_ppl", "rollout_corr/rollout_log_ppl",
+    "rollout_corr/kl", "rollout_corr/rollout_is_mean", "rollout_corr/rollout_is_max",
 }  # fmt: skip
 
 
