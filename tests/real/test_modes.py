@@ -16,7 +16,7 @@ CURVES = {
     "timing_s/gen", "timing_s/old_log_prob", "timing_s/update_actor", "timing_s/update_weights",
 }  # fmt: skip
 VALIDATED = {f"val-core/arithmetic/acc/{figure}" for figure in ("mean@2", "best@2/mean", "maj@2/mean")}
-# How far the policy that is trained is from the one that sampled: versions, log-probs on both sides, importance weights.
+# How far the policy that is trained is from the one that sampled: versions, log-probs on both sides, weights.
 OFF_POLICY = {
     "training/off_policy/trajectory_staleness/mean", "training/off_policy/trajectory_staleness_worst/max",
     "training/rollout_probs_diff_max", "rollout_corr/training_log_ppl", "rollout_corr/rollout_log_ppl",
