@@ -53,6 +53,7 @@ def main() -> None:
     parser.add_argument("--keep", action="store_true", help="leave the logs of the run in their temporary folder")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, _time_is_up)
     subjects = [] if options.only_kuberay else [ours(free_port(), options.rate)]
     if options.kuberay:
         flags = [f"--{flag}" for flag in options.kuberay_options]
@@ -108,7 +109,9 @@ class Run:
             except TimeoutError as error:
                 # What it cost so far is worth knowing, too.
                 found |= {"stopped": str(error), "pods": self.observer.alive, "ready": len(self.observer.ready)}
-                found |= {"cpu_s": self.meter.all_cpu()}
+                requests = self.audit.read()
+                found |= {"cpu_s": self.meter.all_cpu(), "requests_per_job": len(requests) / len(self.jobs)}
+                found |= {"requests": dict(by_verb(requests).most_common())}
             return found | {"peak_mib": {name: peak / 2**20 for name, peak in self.meter.peak.items()}}
         finally:
             self.observer.stop()
@@ -293,6 +296,11 @@ class Run:
 
     def say(self, text: str) -> None:
         print(f"{time.strftime('%H:%M:%S')} {self.subject.name}: {text}", file=sys.stderr, flush=True)
+
+
+def _time_is_up(*_: object) -> None:
+    """What was measured so far is shown all the same."""
+    raise TimeoutError("told to end")
 
 
 def _object(api_version: str, kind: str, name: str) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """DAPOJobs on a real API server: pods, ends, and whatever the API server refuses."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from servers.kubernetes_pods import finish, pods_of, run, wait
 def job(request: pytest.FixtureRequest, kubernetes: Kubernetes, shared: Path) -> Iterator[JobOn]:
     """A job named after the test, in the namespace where the shared operator works."""
     assert shared.exists()
-    name = request.node.originalname.removeprefix("test_").replace("_", "-")[:40].strip("-")
+    name = re.sub(r"[^a-z]+", "-", request.node.name.removeprefix("test_"))[:40].strip("-")
     with job_on(kubernetes, SHARED, name) as made:
         yield made
 
@@ -52,12 +53,13 @@ def test_permanent_error_in_the_trainers_words(job: JobOn) -> None:
     job.wait_phase("Failed")
 
 
-def test_out_of_memory_is_counted(job: JobOn) -> None:
+@pytest.mark.parametrize("role", ["head", "trainer"])
+def test_out_of_memory_is_counted(job: JobOn, role: str) -> None:
     job.submit().wait_phase("Training")
-    finish(job.kubernetes.api, job.pod("trainer"), 137, reason="OOMKilled")
+    finish(job.kubernetes.api, job.pod(role), 137, reason="OOMKilled")
     job.wait_attempt(2)
     status = job.status()
-    assert status["attempts"][0]["reason"] == "OOMKilled"
+    assert (status["attempts"][0]["reason"], status["attempts"][0]["role"]) == ("OOMKilled", role)
     assert status["restartsCounted"] == 1
 
 
