@@ -64,11 +64,11 @@ SHAPES: Mapping[str, Shape] = {
 
 
 class Store:
-    """A metadata store in a folder, filled step by step."""
+    """A metadata store, in a folder if no URL is given, filled step by step."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, url: str | None = None) -> None:
         self.folder = folder
-        self.url = f"sqlite:///{folder / 'dapo.db'}"
+        self.url = url or f"sqlite:///{folder / 'dapo.db'}"
         upgrade(self.url)
         self.writer: MetadataWriter = open_writer(self.url)
 

@@ -71,21 +71,25 @@ def viewer() -> Viewer:
     return Viewer(str(name), read_access(settings().access_file).namespaces(user))
 
 
+def read_run(name: str) -> Reading[RunRow | None]:
+    """The run, whoever may see it. Raises NothingYetError."""
+    return source().read(("run", name), lambda reader, _: reader.run(name))
+
+
 def find_run(name: str) -> RunRow | None:
     """The run, if there is one and the viewer may see it: what may not be seen does not exist."""
-    found = source().read(("run", name), lambda reader, _: reader.run(name)).value
+    found = read_run(name).value
     return found if found is not None and viewer().may_see(found.namespace) else None
 
 
-def tell_trouble(reading: Reading[Any] | None = None) -> None:
-    """A line at the top while the store does not answer: what is shown, how old it is, and that it will go on."""
+def tell_trouble(reading: Reading[Any]) -> None:
+    """A line at the top while the store does not answer: how old what is shown is, and that the page will go on."""
     trouble = source().trouble
     if trouble is None:
         return
-    shown = f" Shown is what was read {ago(reading.at, time.time())}." if reading is not None else ""
     st.warning(
-        f"The metadata store has not answered for {span(time.time() - trouble.since)}.{shown} This page goes on by "
-        f"itself when it does. {markdown(trouble.message)}",
+        f"The metadata store has not answered for {span(time.time() - trouble.since)}. Shown is what was read "
+        f"{ago(reading.at, time.time())}. This page goes on by itself when it does. {markdown(trouble.message)}",
         icon=":material/cloud_off:",
     )
 

@@ -156,6 +156,39 @@ def test_a_new_step_arrives_by_itself(page: Page, served: SimpleNamespace) -> No
     assert page.locator("canvas[data-kept]").count() >= 11, "the charts are those of before, not new ones"
 
 
+def test_a_chart_is_saved_as_png_and_as_csv(page: Page, served: SimpleNamespace) -> None:
+    # Where a browser has one, the CSV goes through its own window for saving, which a test can not see.
+    page.add_init_script("delete window.showSaveFilePicker")
+    open_page(page, f"{served.url}/run?run=restarted")
+    wait_for_charts(page, 11)
+    card = page.locator(".st-key-chart-reward")
+    card.hover()
+    with page.expect_download() as saved:
+        card.get_by_role("button", name="Download as PNG").click()
+    assert saved.value.path().read_bytes().startswith(b"\x89PNG")
+    card.get_by_role("button", name="Show data").click()
+    card.get_by_test_id("stDataFrame").hover()
+    with page.expect_download() as saved:
+        card.get_by_role("button", name="Download as CSV").click()
+    head, *rows = saved.value.path().read_text(encoding="utf-8-sig").splitlines()
+    assert head == "step,before filtering,after filtering" and len(rows) == 40 and rows[-1].startswith("40")
+
+
+def test_the_keyboard_reaches_the_help_and_the_range(page: Page, served: SimpleNamespace) -> None:
+    open_page(page, f"{served.url}/run?run=restarted")
+    wait_for_charts(page, 11)
+    page.get_by_role("button", name="Steps: all").press("Enter")
+    page.get_by_role("spinbutton", name="From step").fill("10")
+    page.get_by_role("spinbutton", name="From step").press("Tab")
+    page.get_by_role("spinbutton", name="To step").fill("20")
+    page.get_by_role("spinbutton", name="To step").press("Tab")
+    page.get_by_role("button", name="Show these steps").press("Enter")
+    page.wait_for_url(re.compile("from=10&to=20"))
+    page.get_by_role("link", name="What Reward means").press("Enter")
+    page.wait_for_url(re.compile(r"/help\?topic=reward"))
+    says(page, "read the first for progress")
+
+
 def test_what_others_wrote_is_text(page: Page, served: SimpleNamespace) -> None:
     for view in ("Curves", "Timeline", "Job"):
         open_page(page, f"{served.url}/run?run=hostile&view={view}")

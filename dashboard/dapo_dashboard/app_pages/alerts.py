@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pandas as pd
 import streamlit as st
@@ -12,7 +13,7 @@ from dapo_core.run_words import moment, span
 from dapo_dashboard import rules, session
 from dapo_dashboard.link import go
 from dapo_dashboard.plain import markdown, shown
-from dapo_dashboard.source import NothingYetError
+from dapo_dashboard.source import NothingYetError, Reading
 
 MOST = 2_000
 COLUMNS = {
@@ -29,18 +30,18 @@ def page() -> None:
 
 def _live() -> None:
     try:
-        alerts = _visible()
+        reading = _visible()
     except NothingYetError as error:
         session.stop_without_data(error)
         return
-    session.tell_trouble()
+    session.tell_trouble(reading)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         past = st.toggle("Also those that have passed", key="past", bind="query-params")
         seen = st.toggle("Also those acknowledged", value=True, key="seen", bind="query-params")
         names = st.multiselect("Rule", list(rules.TOPIC), key="rule", bind="query-params", width=320)
     kept = [
         alert
-        for alert in alerts
+        for alert in reading.value
         if (past or alert.cleared_at is None)
         and (seen or alert.acknowledged_by is None)
         and (not names or alert.rule in names)
@@ -62,14 +63,14 @@ def _live() -> None:
     _act(kept, chosen.selection)
 
 
-def _visible() -> list[AlertRow]:
+def _visible() -> Reading[list[AlertRow]]:
     source, viewer = session.source(), session.viewer()
-    alerts = source.read(("alerts",), lambda reader, _: reader.alerts(limit=MOST)).value
+    reading = source.read(("alerts",), lambda reader, _: reader.alerts(limit=MOST))
     if viewer.namespaces is None:
-        return alerts
+        return reading
     rows = source.read(("pick",), lambda reader, _: reader.run_table([], limit=5_000)).value
     mine = {row.run_id for row in rows if viewer.may_see(row.namespace)}
-    return [alert for alert in alerts if alert.run_id in mine]
+    return replace(reading, value=[alert for alert in reading.value if alert.run_id in mine])
 
 
 def _table(alerts: Sequence[AlertRow]) -> pd.DataFrame:

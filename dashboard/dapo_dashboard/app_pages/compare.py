@@ -43,7 +43,7 @@ def _names() -> list[str]:
 
 
 def _live(chosen: Sequence[str]) -> None:
-    session.tell_trouble()
+    session.tell_trouble(session.read_run(chosen[0]))
     runs = [run for name in chosen if (run := session.find_run(name)) is not None]
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         view = st.segmented_control(

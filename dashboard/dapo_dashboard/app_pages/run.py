@@ -46,7 +46,7 @@ def _live(run_id: str) -> None:
     run = session.find_run(run_id)
     if run is None:
         return
-    session.tell_trouble()
+    session.tell_trouble(session.read_run(run_id))
     status_strip.show(run)
     view = st.segmented_control(
         "Part of the page",
