@@ -178,6 +178,7 @@ class Worker:
         due = self._written_at + _patience(old, new)
         if now < due:
             self._held_back = due
+            self._record(job, plan, now, ())
             return
         self.raw = await self.around.executor.write_status(self.raw, new)
         self._read = (self.raw["metadata"]["resourceVersion"], new)

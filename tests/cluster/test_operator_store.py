@@ -94,7 +94,7 @@ class TestPostgres:
         run, reader = told.status()["runId"], open_reader(metadata_url)
         told.wait(lambda: reader.attempts(run), "the attempt is on record")
         with psycopg.connect(metadata_url.replace("+psycopg", "")) as connection:
-            connection.execute("TRUNCATE runs CASCADE")
+            connection.execute("TRUNCATE runs, attempts, events CASCADE")
         assert reader.run(run) is None
         told.wait(lambda: reader.attempts(run), "it is on record again")
         found = reader.run(run)
