@@ -1,6 +1,7 @@
 """Evaluations as ECharts options: each estimate as a point on its 95 % interval. Pure."""
 
 from collections.abc import Mapping, Sequence
+from math import ceil, floor
 from typing import Any, Final
 
 from dapo_dashboard import palette
@@ -30,16 +31,19 @@ def of_steps(estimates: Mapping[str, Sequence[tuple[int, Estimate]]]) -> dict[st
                 "lineStyle": {"width": 2, "type": dash},
                 "emphasis": {"disabled": True},
                 "markLine": _spans(
-                    [[step, _percent(one["low"])], [step, _percent(one["high"])]]
-                    for step, one in points
-                    if one["low"] is not None
+                    colour,
+                    [
+                        [[step, _percent(one["low"])], [step, _percent(one["high"])]]
+                        for step, one in points
+                        if one["low"] is not None
+                    ],
                 ),
             }
         )
     return _base() | {
         "legend": {"type": "scroll", "top": 0, "left": 0, "textStyle": {"fontSize": 11.5}},
         "xAxis": {"type": "value", "minInterval": 1, "scale": True, "splitLine": {"show": False}},
-        "yAxis": {"type": "value", "scale": True, "axisLabel": {"formatter": "{value} %"}},
+        "yAxis": {"type": "value", **_extent(estimates), "axisLabel": {"formatter": "{value} %"}},
         "series": series,
     }
 
@@ -67,9 +71,12 @@ def of_rows(estimates: Mapping[str, Estimate]) -> dict[str, Any]:
                 "itemStyle": {"color": palette.MIXED},
                 "label": {"show": True, "position": "top", "formatter": "{@[0]}", "fontSize": 11},
                 "markLine": _spans(
-                    [[_percent(one["low"]), at], [_percent(one["high"]), at]]
-                    for at, one in rows
-                    if one["low"] is not None
+                    palette.RESTART,
+                    [
+                        [[_percent(one["low"]), at], [_percent(one["high"]), at]]
+                        for at, one in rows
+                        if one["low"] is not None
+                    ],
                 ),
             }
         ],
@@ -85,13 +92,20 @@ def _base() -> dict[str, Any]:
     }
 
 
-def _spans(ends: Any) -> dict[str, Any]:
+def _extent(estimates: Mapping[str, Sequence[tuple[int, Estimate]]]) -> dict[str, float]:
+    """Round percents about all values and their intervals: what reaches beyond the axis would not be drawn."""
+    known = [share for points in estimates.values() for _, one in points for share in one.values() if share is not None]
+    low, high = 100 * min(known, default=0.0), 100 * max(known, default=1.0)
+    return {"min": max(0, floor(low / 10) * 10), "max": min(100, ceil(high / 10) * 10)}
+
+
+def _spans(colour: str, ends: Sequence[Any]) -> dict[str, Any]:
     return {
         "silent": True,
         "animation": False,
         "symbol": ["none", "none"],
         "label": {"show": False},
-        "lineStyle": {"color": palette.RESTART, "type": "solid", "width": 2},
+        "lineStyle": {"color": colour, "type": "solid", "width": 2},
         "data": [[{"coord": low}, {"coord": high}] for low, high in ends],
     }
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from servers.chromium import browser
 PICTURES = Path(os.environ.get("DAPO_PICTURES", Path(__file__).parents[2] / ".dapo" / "pictures"))
 # Long, for a machine that does other things as well; nothing waits for longer than it takes.
 PATIENCE_MS = 60_000
+_BEGAN = time.time()
 
 
 # Not for the whole session: while playwright runs, no other test of this process can run an event loop.
@@ -33,3 +35,10 @@ def page(chromium: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
     name = re.sub(r"\W+", "-", request.node.name).strip("-")
     tab.screenshot(path=PICTURES / f"{name}.png")
     context.close()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say where the pictures of this run are."""
+    fresh = [path for path in PICTURES.glob("*.png") if path.stat().st_mtime >= _BEGAN]
+    if fresh:
+        terminalreporter.write_line(f"{len(fresh)} pictures of pages: {PICTURES}")

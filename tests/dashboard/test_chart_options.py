@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dapo_core.db import AttemptRow, Bucket, CheckpointRow, EventRow
-from dapo_dashboard import ablation_chart, charts, marks, palette, panels, timeline_chart
+from dapo_dashboard import ablation_chart, charts, evaluation_chart, marks, palette, panels, timeline_chart
 from dapo_dashboard.charts import Chart
 from dapo_dashboard.clock import Clock
 from dapo_dashboard.marks import Mark
@@ -185,6 +185,18 @@ def test_an_ablation_is_a_bar_a_group_with_the_spread_of_its_runs() -> None:
     bars, points = option["series"]
     assert bars["data"] == [32.0, 50.0] and len(points["data"]) == 3
     assert bars["markLine"]["data"] == [[{"coord": [30.0, 0]}, {"coord": [34.0, 0]}]]
+
+
+def test_evaluations_are_drawn_with_their_intervals_within_the_axis() -> None:
+    half, alone = {"value": 0.5, "low": 0.38, "high": 0.62}, {"value": 0.7, "low": None, "high": None}
+    steps = evaluation_chart.of_steps({"aime": [(40, half), (20, alone)]})
+    (series,) = steps["series"]
+    assert series["data"] == [[20, 70.0], [40, 50.0]]
+    assert series["markLine"]["data"] == [[{"coord": [40, 38.0]}, {"coord": [40, 62.0]}]]
+    assert (steps["yAxis"]["min"], steps["yAxis"]["max"]) == (30, 70)
+    rows = evaluation_chart.of_rows({"mean@4": half, "one prompt": alone})
+    assert rows["yAxis"]["data"] == ["mean@4", "one prompt"] and len(rows["series"][0]["markLine"]["data"]) == 1
+    json.dumps([steps, rows], allow_nan=False)
 
 
 def test_twenty_runs_are_told_apart_by_more_than_their_colour() -> None:
