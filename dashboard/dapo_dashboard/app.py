@@ -12,12 +12,16 @@ PAGES = Path(__file__).parent / "app_pages"
 STYLE = """<style>
 .stMainBlockContainer { padding: 4rem clamp(0.7rem, 2.5vw, 3rem) 2rem; }
 .stMainBlockContainer > div > .stVerticalBlock { gap: 0.8rem; }
-.dapo-figures { display: grid; grid-template-columns: repeat(auto-fill, minmax(6rem, 8rem)); gap: .5rem 1rem;
-  margin: 0; padding: .7rem 1rem; border-radius: .4rem;
+.dapo-figures { display: grid; grid-template-columns: repeat(auto-fill, minmax(5.9rem, 8rem)); gap: .5rem .8rem;
+  margin: 0; padding: .6rem .8rem; border-radius: .4rem;
   border: 1px solid color-mix(in srgb, currentColor 16%, transparent); }
+dl.dapo-figures dt, dl.dapo-figures dd { margin: 0; padding: 0; }
 .dapo-figures dt { font-size: .8rem; font-weight: 400; opacity: .72; }
-.dapo-figures dd { margin: 0; font-size: 1.22rem; font-weight: 600; font-variant-numeric: tabular-nums; }
+.dapo-figures dd { font-size: 1.22rem; font-weight: 600; font-variant-numeric: tabular-nums; }
 .dapo-title { display: flex; align-items: baseline; gap: .45rem; font-size: .95rem; padding-bottom: .25rem; }
+[data-testid="stColumn"]:has(.dapo-title) { padding: .75rem .8rem .3rem; }
+[data-testid="stColumn"]:has(.dapo-title) .stVerticalBlock { gap: .2rem; }
+[data-testid="stColumn"]:not(:has(.stElementContainer)) { visibility: hidden; }
 .dapo-title b { font-weight: 650; }
 .dapo-title small { font-size: .8rem; opacity: .72; }
 .dapo-title a, .dapo-title a:visited { color: inherit; margin-left: auto;

@@ -6,7 +6,8 @@ from typing import Final
 
 from dapo_core.db import Bucket, CurvePoint
 
-BUCKETS: Final = 400
+# A chart of a page is some 400 pixels wide.
+BUCKETS: Final = 300
 # Increments are appended as buckets of one step; past this many the whole curve is asked for again, in even buckets.
 MAX_BUCKETS: Final = 3 * BUCKETS
 

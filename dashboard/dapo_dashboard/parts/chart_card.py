@@ -34,12 +34,17 @@ def card(chart: Chart, view: View, clock: Clock, happened: Sequence[Mark], steps
     return Card(chart, option, charts.spoken(chart))
 
 
-def draw(made: Card) -> None:
-    """The chart with its title, unit and a way to its help; its toolbar gives it as PNG and its data as CSV."""
-    chart = made.chart
-    with st.container(border=True, gap=None):
-        st.html(frames.title(chart.title, chart.unit, chart.help_anchor or "all"))
-        st.echarts_chart(made.option, height=HEIGHT, key=f"chart-{chart.key}", alt=made.spoken)
+def draw(cards: Sequence[Card], columns: int) -> None:
+    """Rows of charts, each with its title, unit and a way to its help; a toolbar gives it as PNG and its data as CSV.
+
+    A column is its chart's frame: one box less for each, which a browser would take its time for."""
+    for row in range(0, len(cards), columns):
+        places = st.columns(columns, gap="small", border=True)
+        for place, made in zip(places, cards[row : row + columns], strict=False):
+            with place:
+                chart = made.chart
+                st.html(frames.title(chart.title, chart.unit, chart.help_anchor or "all"))
+                st.echarts_chart(made.option, height=HEIGHT, key=f"chart-{chart.key}", alt=made.spoken)
 
 
 def link(found: Sequence[Chart], view: View, clock: Clock, steps: tuple[float, float] | None) -> None:

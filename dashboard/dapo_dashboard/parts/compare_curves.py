@@ -53,10 +53,7 @@ def show(runs: Sequence[RunRow], groups: Sequence[Group]) -> None:
         st.info("None of these runs has finished a step yet.", icon=":material/hourglass_top:")
         return
     steps = charts.extent(found, view)
-    for row in range(0, len(found), 2):
-        for column, chart in zip(st.columns(2, gap="small"), found[row : row + 2], strict=False):
-            with column:
-                draw(card(chart, view, Clock(), (), steps))
+    draw([card(chart, view, Clock(), (), steps) for chart in found], 2)
     link(found, view, Clock(), steps)
 
 

@@ -45,10 +45,7 @@ def show(run: RunRow) -> None:
         no_curves(run)
         return
     _key(happened)
-    for row in range(0, len(cards), COLUMNS):
-        for column, made in zip(st.columns(COLUMNS, gap="small"), cards[row : row + COLUMNS], strict=False):
-            with column:
-                draw(made)
+    draw(cards, COLUMNS)
     link([made.chart for made in cards], view, clock, steps)
 
 
