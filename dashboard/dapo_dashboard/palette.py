@@ -1,4 +1,4 @@
-"""Colours that people with any colour vision tell apart, on white and on near-black (after Okabe and Ito)."""
+"""Colours that people with any colour vision tell apart, on white and on near-black."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ from typing import Final
 # (.streamlit/config.toml).
 WRONG: Final = "#D9662B"
 MIXED: Final = "#2F8FCC"
-RIGHT: Final = "#1FA187"
+RIGHT: Final = "#7CCB5B"
 LOST: Final = "#9AA0A6"
 RESTART: Final = "#E08A00"
 ALERT: Final = "#D1495B"
@@ -17,14 +17,14 @@ NOT_FINITE: Final = "rgba(209,73,91,0.22)"
 RUNS: Final = (
     "#2F8FCC",
     "#E08A00",
-    "#1FA187",
-    "#C45BA0",
-    "#D9662B",
-    "#7A68C9",
-    "#5AA9A9",
-    "#B08C2E",
-    "#6C8EBF",
-    "#A0645A",
+    "#AE1A3E",
+    "#29C27D",
+    "#9125A0",
+    "#C0A6CC",
+    "#066357",
+    "#DC4EA9",
+    "#817901",
+    "#1953CF",
 )
 DASHES: Final = ("solid", "dashed", "dotted")
 
