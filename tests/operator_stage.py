@@ -171,3 +171,18 @@ def falls_silent(*proxies: FaultProxy) -> None:
     while any(proxy.writes_since(time.time() - 2) for proxy in proxies):
         assert time.time() < deadline, [proxy.writes_since(time.time() - 2) for proxy in proxies]
         time.sleep(0.1)
+
+
+def lose_a_node(at: Stage) -> None:
+    """The head loses its trainer at once. That nothing ends the trainer's pod shows later that its node is lost."""
+    at.life.create(end="by-hand")
+    at.life.trains(1)
+    (head,) = pods_of(at.cluster.api, at.life.namespace, job=NAME, role="head")
+    finish(at.cluster.api, head, 30, message='{"reason": "DistributedFault", "message": "An engine is gone."}')
+    at.cluster.wait_until(lambda: len(at.life.pods()) == 1, "only the lost pod is left", PATIENCE)
+    at.cluster.api.patch(at.life.path, {"spec": {"topology": {"trainer": {"podTemplate": None}}}})
+    # Its grace period of 35 s, and a minute.
+    at.life.trains(2, 2 * PATIENCE)
+    status = at.life.status()
+    assert (status["attempts"][0]["reason"], status["restartsCounted"]) == ("NodeLost", 0)
+    at.life.delete()

@@ -175,9 +175,10 @@ class Worker:
         if dumped(old) == dumped(new) or plan.gone:
             self._record(job, plan, now, ())
             return
-        due = self._written_at + _patience(old, new)
-        if now < due:
-            self._held_back = due
+        patience = _patience(old, new)
+        # Where the clock was put back, nothing waits for what it said before.
+        if 0.0 <= now - self._written_at < patience:
+            self._held_back = self._written_at + patience
             self._record(job, plan, now, ())
             return
         self.raw = await self.around.executor.write_status(self.raw, new)

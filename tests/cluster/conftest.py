@@ -1,12 +1,15 @@
 """One control plane, and one operator for the tests that do nothing to it."""
 
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from cluster_jobs import JobOn, job_on
 from operator_process import QUOTA, SHARED, OperatorProcess
+from operator_stage import lose_a_node, stage
 from servers.cluster_fixtures import cluster, kubernetes, namespace
+from servers.kubernetes import Cluster
 from servers.kubernetes_objects import Kubernetes
 
 from dapo_core.db import upgrade
@@ -44,3 +47,20 @@ def told(kubernetes: Kubernetes, namespace: str, metadata_url: str, tmp_path: Pa
             yield made
     finally:
         assert operator.stop() == 0, operator.log.read_text()
+
+
+@pytest.fixture(scope="session")
+def lost_node(
+    request: pytest.FixtureRequest, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator["Future[None] | None"]:
+    """A job that loses a node, begun by the first module that names it; None where no test of this run asks for it."""
+
+    def play() -> None:
+        with stage(cluster, "lost-node", tmp_path_factory.mktemp("lost-node")) as at:
+            lose_a_node(at)
+
+    if not any(item.name.startswith("test_a_node_that_is_lost") for item in request.session.items):
+        yield None
+        return
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(play)

@@ -17,7 +17,7 @@ import pytest
 from operator_stage import NAME, PATIENCE, PODS, Stage, falls_silent, stage
 from servers.fault_proxy import Fault, Rule, every
 from servers.kubernetes import Cluster
-from servers.kubernetes_pods import finish, pods_of
+from servers.kubernetes_pods import pods_of
 
 # Writes of a quiet life: 3 pods twice, 6 support objects, 9 states, 6 events, deletions, finalizers; the rest is slack.
 QUIET_WRITES = 60
@@ -174,21 +174,6 @@ def hours_off(at: Stage) -> None:
     at.life.delete()
 
 
-def node_lost(at: Stage) -> None:
-    """The head loses its trainer at once. That nothing ends the trainer's pod shows later that its node is lost."""
-    at.life.create(end="by-hand")
-    at.life.trains(1)
-    (head,) = pods_of(at.cluster.api, at.life.namespace, job=NAME, role="head")
-    finish(at.cluster.api, head, 30, message='{"reason": "DistributedFault", "message": "An engine is gone."}')
-    at.cluster.wait_until(lambda: len(at.life.pods()) == 1, "only the lost pod is left", PATIENCE)
-    at.cluster.api.patch(at.life.path, {"spec": {"topology": {"trainer": {"podTemplate": None}}}})
-    # Its grace period of 35 s, and a minute.
-    at.life.trains(2, 2 * PATIENCE)
-    status = at.life.status()
-    assert (status["attempts"][0]["reason"], status["restartsCounted"]) == ("NodeLost", 0)
-    at.life.delete()
-
-
 @dataclass(frozen=True)
 class Scene:
     """What is played, and before how many replicas."""
@@ -200,7 +185,6 @@ class Scene:
 
 # Each has an operator of its own and most of its time is waiting, so several go on side by side.
 SCENES: dict[str, Scene] = {
-    "node lost": Scene(node_lost),
     **{
         f"replica {blow}": Scene(partial(followed_by_the_other, blow=blow), 2)
         for blow in ("paused", "partitioned", "killed", "stopped")

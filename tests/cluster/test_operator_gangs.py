@@ -9,6 +9,9 @@ from cluster_jobs import JobOn, job_on
 from operator_process import SHARED
 from servers.kubernetes_objects import Kubernetes
 
+# Most of it is waiting, so it is begun here and asked for its outcome at the end.
+pytestmark = pytest.mark.usefixtures("lost_node")
+
 INTEGER = {"type": "integer", "format": "int32"}
 AMOUNTS = {
     "type": "object",

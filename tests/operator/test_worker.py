@@ -127,3 +127,16 @@ def test_only_so_many_jobs_are_looked_at_at_once() -> None:
     asyncio_run(look_at_all())
     assert kube.requests["create pods"] == 3 * TURNS * PODS_OF_A_JOB
     assert kube.most <= TURNS
+
+
+def test_a_clock_that_is_put_back_holds_no_news_up() -> None:
+    kube = Counting()
+    operator = submitted(kube, "first")
+    work(kube, operator, 60)
+    run_pods(kube)
+    work(kube, operator, 60)
+    kube.time -= 5 * 3600
+    kube.requests.clear()
+    kube.remove((PODS.plural, NAMESPACE, "first-trainer-1-0"))
+    work(kube, operator, 2)
+    assert kube.requests == {"status": 1, "delete pods": 1}
