@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 
 import dashboard_data
@@ -232,24 +231,3 @@ def _alerts(store: Store) -> list[dashboard_data.AlertRow]:
     from dapo_core.db import open_reader
 
     return open_reader(store.url).alerts()
-
-
-def test_a_store_that_goes_away_and_comes_back(page: Page, tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    store.run("steady", steps=5)
-    store.writer.close()
-    with dashboard(store.url, tmp_path / "server.log") as url:
-        open_page(page, f"{url}/run?run=steady")
-        wait_for_charts(page, 11)
-        hidden = [(path, path.with_suffix(path.suffix + ".away")) for path in tmp_path.glob("dapo.db*")]
-        for path, away in hidden:
-            path.rename(away)
-        says(page, "The metadata store has not answered")
-        says(page, "5 / 100")
-        for path in tmp_path.glob("dapo.db*"):
-            if not path.name.endswith(".away"):
-                path.unlink()
-        for path, away in hidden:
-            away.rename(path)
-        expect(page.get_by_text("The metadata store has not answered")).to_have_count(0)
-        assert page.locator(CHARTS).count() >= 11

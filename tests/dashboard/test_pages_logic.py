@@ -71,6 +71,15 @@ def test_filters_of_the_runs_come_from_the_url(store: Store) -> None:
     assert list(table["Run"]) == ["alpha"]
 
 
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [("runs", "Click a run to open it"), ("compare", "Choose two runs or more"), ("alerts", "No alert")],
+)
+def test_a_store_of_one_run(store: Store, page: str, words: str) -> None:
+    store.run("alone", steps=1)
+    assert words in texts(shown(page))
+
+
 def test_one_topic_of_the_help(store: Store) -> None:
     said = texts(shown("help", topic="entropy"))
     assert "clip-higher" in said and "Gradient norm" not in said
