@@ -339,6 +339,13 @@ def test_22_clock_skew(hours: int) -> None:
     assert bench.attempts == [(1, None)]
 
 
+def test_22_an_end_that_lies_ahead_is_not_waited_for() -> None:
+    bench = Bench(slow_deletion=True).training().finish(TRAINER, 30, "DistributedFault", "No head.").settle()
+    assert bench.deleted == [], "the head's own word is waited for"
+    bench.settle(-5 * 3600)
+    assert bench.deleted == [HEAD, TRAINER]
+
+
 def test_23_the_metadata_store_is_down() -> None:
     bench = Bench().training().progress(3).settle()
     bench.seen = replace(bench.seen, store="down", progress=None)

@@ -105,7 +105,8 @@ def _waits(draft: Draft, attempt: Attempt, left: list[Pod]) -> bool:
         until = began + SETTLE_SECONDS if not head.finished else began
     else:
         return False
-    if draft.now >= until:
+    # An end that lies ahead is of a clock that was wrong; nothing waits for it.
+    if not began <= draft.now < until:
         return False
     draft.wake(until)
     return True
@@ -122,8 +123,9 @@ def _free(draft: Draft, attempt: Attempt, left: list[Pod]) -> None:
         draft.delete(head)
         if not head.finished and head.disruption != Reason.NODE_LOST:
             # Its workers are needed for the last checkpoint.
-            until = (seconds(attempt.ending_at) or draft.now) + patience_seconds(draft)
-            if draft.now < until:
+            began = seconds(attempt.ending_at) or draft.now
+            until = began + patience_seconds(draft)
+            if began <= draft.now < until:
                 draft.wake(until)
                 return
     for each in workers:
