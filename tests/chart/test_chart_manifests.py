@@ -127,6 +127,13 @@ def test_each_team_has_credentials_of_its_own() -> None:
     assert not set(secrets[0].values()) & (set(secrets[1].values()) - {"http://dapo-minio.dapo-system.svc:9000"})
 
 
+def test_the_dashboard_looks_for_samples_where_each_team_puts_them() -> None:
+    container = pod_templates(rendered("teams"))["Deployment/dapo-dashboard"]["spec"]["containers"][0]
+    place = next(each["value"] for each in container["env"] if each["name"] == "DAPO_STORE_URL")
+    theirs = named(rendered("teams"), "Secret", "dapo-stores", "team-a")["stringData"]["DAPO_STORE_URL"]
+    assert place.replace("{namespace}", "team-a") == theirs
+
+
 def test_a_namespaced_operator_has_no_rights_elsewhere() -> None:
     objects = rendered("namespaced")
     assert not [each for each in objects if each["kind"] == "ClusterRoleBinding"]
