@@ -58,12 +58,13 @@ def ours(telemetry_port: int, rate: float) -> Subject:
 
 def kuberay(binary: Path, crds: Path, options: list[str]) -> Subject:
     """KubeRay's operator with RayClusters of the same number of pods."""
+    election = ["--enable-leader-election=true", "--leader-election-namespace=kube-system"]
     ports = ["--metrics-addr=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0"]
     return Subject(
         name="kuberay",
         collection="/apis/ray.io/v1/rayclusters",
         owner_label="ray.io/cluster",
-        command=[str(binary), "--enable-leader-election=true", *ports, *options],
+        command=[str(binary), *election, *ports, *options],
         env={"POD_NAMESPACE": "kube-system", "ENABLE_ZERO_DOWNTIME": "false"},
         crds=[yaml.safe_load(path.read_text()) for path in sorted(crds.glob("*.yaml"))],
         make=_ray_cluster,
