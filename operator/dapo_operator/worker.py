@@ -181,8 +181,9 @@ class Worker:
             self._held_back = self._written_at + patience
             self._record(job, plan, now, ())
             return
-        self.raw = await self.around.executor.write_status(self.raw, new)
-        self._read = (self.raw["metadata"]["resourceVersion"], new)
+        written = await self.around.executor.write_status(self.raw, new)
+        self.raw = _slim(written) if _parsed_from(job, written) else written
+        self._read = (written["metadata"]["resourceVersion"], new)
         if old.attempts and old.attempts[-1].number < new.attempts[-1].number:
             self.around.telemetry.restarted(old.attempts[-1].reason or "Unknown")
         self._written_at = now
@@ -255,9 +256,7 @@ class Worker:
     def _parsed(self) -> Job:
         meta = self.raw["metadata"]
         known = self._job
-        if known is None or known.uid != meta["uid"] or known.generation != meta.get("generation", 1):
-            self._job = job_of(self.raw, self.around.site)
-        elif known.deleting_since is None and "deletionTimestamp" in meta:
+        if known is None or not _parsed_from(known, self.raw):
             self._job = job_of(self.raw, self.around.site)
         elif known.held != (FINALIZER in meta.get("finalizers", ())):
             self._job = replace(known, held=not known.held)
@@ -300,6 +299,17 @@ class Worker:
     def _attempt_number(self) -> int | None:
         attempts = self._known().attempts
         return attempts[-1].number if attempts else None
+
+
+def _parsed_from(job: Job, raw: Object) -> bool:
+    """Whether parsing this state would give the same job, but for its finalizer."""
+    meta = raw["metadata"]
+    deleted = "deletionTimestamp" in meta
+    return (job.uid, job.generation, job.deleting_since is not None) == (
+        meta["uid"],
+        meta.get("generation", 1),
+        deleted,
+    )
 
 
 def _slim(raw: Object) -> Object:
