@@ -39,10 +39,17 @@ def _window() -> tuple[int, int] | None:
     label = "Steps: all" if window is None else f"Steps {window[0]} to {window[1]}"
     with st.popover(label, icon=":material/zoom_in:", help="Or drag over a chart; double-click shows all."):
         start, end = window or (0, 0)
-        first = st.number_input("From step", 0, value=start, key=f"from-{start}")
-        last = st.number_input("To step", 0, value=end, key=f"to-{end}")
-        st.button("Show these steps", on_click=zoom, args=(first, last))
+        keys = (f"from-{start}", f"to-{end}")
+        # A form sends what was typed together with the press of its button: nothing typed is late.
+        with st.form("range", border=False):
+            st.number_input("From step", 0, value=start, key=keys[0])
+            st.number_input("To step", 0, value=end, key=keys[1])
+            st.form_submit_button("Show these steps", on_click=_zoom_to_typed, args=keys)
         st.button("Show all steps", on_click=zoom, args=(0, 0))
     if window is not None:
         st.button("All steps", icon=":material/zoom_out_map:", on_click=zoom, args=(0, 0))
     return window
+
+
+def _zoom_to_typed(first: str, last: str) -> None:
+    zoom(st.session_state[first], st.session_state[last])
