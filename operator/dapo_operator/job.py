@@ -2,16 +2,19 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 from dapo_core.errors import Problem, SpecError
 from dapo_core.naming import new_run_id
 from dapo_core.spec import DAPOJob, DAPOJobSpec, parse_job
 from dapo_core.status import DAPOJobStatus
+from dapo_operator.builders.common import DIGEST
 from dapo_operator.builders.pods import templates
 from dapo_operator.builders.site import Site
+from dapo_operator.builders.support import support_objects
 from dapo_operator.clock import seconds
 from dapo_operator.digest import digest_of
 
@@ -35,6 +38,7 @@ class Job:
     shape: str
     suspended: bool = False
     managed_by: str | None = None
+    _digests: dict[int, dict[tuple[str, str], str]] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
     def spec(self) -> DAPOJobSpec:
@@ -43,12 +47,24 @@ class Job:
             raise ValueError(f"the spec of {self.namespace}/{self.name} can not be used")
         return self.job.spec
 
-    @property
+    @cached_property
     def run_id(self) -> str:
         """The run's name: always the same for one DAPOJob, so that an operator that forgot it makes no second run."""
         digest = hashlib.sha256(self.uid.encode()).digest()
         suffix = "".join(_SUFFIX_ALPHABET[byte % len(_SUFFIX_ALPHABET)] for byte in digest[:4])
         return new_run_id(self.name, datetime.fromtimestamp(self.created_at, UTC), suffix)
+
+    def support_digests(self, attempt: int) -> dict[tuple[str, str], str]:
+        """Digests of the objects that an attempt of a job that can be used needs beside its pods, by kind and name.
+        Made once: they are looked at far more often than they change."""
+        if attempt not in self._digests:
+            assert self.job is not None
+            self._digests.clear()
+            self._digests[attempt] = {
+                (body["kind"], body["metadata"]["name"]): body["metadata"]["annotations"][DIGEST]
+                for body in support_objects(self.job, self.uid, attempt)
+            }
+        return self._digests[attempt]
 
 
 def job_of(raw: Mapping[str, Any], site: Site) -> Job:

@@ -28,9 +28,8 @@ logger = logging.getLogger(__name__)
 
 # Nothing is read for it, so it is only a safety net: everything that matters wakes a job by itself.
 RESYNC_SECONDS: Final = 300.0
-# Ten pods that change together are one look; the first news after a calm is looked at sooner.
+# Ten pods that change together are one look; the first news after a calm is looked at at once.
 SETTLE_SECONDS: Final = 0.1
-PROMPT_SECONDS: Final = 0.02
 CALM_SECONDS: Final = 2.0
 # How long news that say nothing but a number wait for others: a run's progress, and how many rollout pods there are.
 PROGRESS_SECONDS: Final = 30.0
@@ -139,8 +138,8 @@ class Worker:
             rested = time.monotonic()
             async with asyncio.timeout(seconds):
                 await self._woken.wait()
-            calm = time.monotonic() - rested > CALM_SECONDS
-            await asyncio.sleep(PROMPT_SECONDS if calm else SETTLE_SECONDS)
+            if time.monotonic() - rested < CALM_SECONDS:
+                await asyncio.sleep(SETTLE_SECONDS)
         except TimeoutError:
             return
 

@@ -160,6 +160,20 @@ def test_merge(base: Any, over: Any, whole: Any) -> None:
     assert merged(base, over) == whole
 
 
+@pytest.mark.parametrize("role", ["trainer", "rollout"])
+def test_a_roles_pods_are_close_together_and_on_different_nodes(role: Role) -> None:
+    made = built(role, topology={"mode": "Separated", "trainer": {"replicas": 2}, "rollout": {"replicas": 2}})["spec"]
+    peers = {"matchLabels": {"dapo.io/job": "first", "dapo.io/role": role, "dapo.io/attempt": "3"}}
+    (close,) = made["affinity"]["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert close["podAffinityTerm"] == {"labelSelector": peers, "topologyKey": "topology.kubernetes.io/zone"}
+    (spread,) = made["topologySpreadConstraints"]
+    assert (spread["topologyKey"], spread["labelSelector"]) == ("kubernetes.io/hostname", peers)
+
+
+def test_a_pod_without_peers_is_put_anywhere() -> None:
+    assert not {"affinity", "topologySpreadConstraints"} & built("trainer", topology=SEPARATED)["spec"].keys()
+
+
 def test_support() -> None:
     job = job_with(topology=SEPARATED)
     assert disruption_budget(job, "uid")["spec"]["minAvailable"] == 4

@@ -6,8 +6,7 @@ import pytest
 from planner_bench import START, Bench, raw_job
 
 from dapo_core.status import CheckpointRef
-from dapo_operator.actions import AddFinalizer, CreatePod, CreateToken, Plan
-from dapo_operator.builders.support import support_keys, support_objects
+from dapo_operator.actions import AddFinalizer, ApplySupport, CreatePod, CreateToken, Plan
 
 SEPARATED = {"topology": {"mode": "Separated", "rollout": {"replicas": 2}}}
 
@@ -114,6 +113,16 @@ def test_support_that_somebody_removed_is_put_back() -> None:
     assert bench.status.phase == "Training"
 
 
+def test_what_a_spec_changes_beside_the_pods_is_changed_while_they_start() -> None:
+    bench = Bench().settle()
+    before = dict(bench.seen.support)
+    bench.edit(schedule={"steps": 300})
+    applied = [action.body["kind"] for action in bench.look().actions if isinstance(action, ApplySupport)]
+    assert applied == ["ConfigMap"]
+    bench.settle()
+    assert {key for key, digest in bench.seen.support.items() if before[key] != digest} == {("ConfigMap", "first-job")}
+
+
 def test_another_controller_decides_about_the_start() -> None:
     bench = Bench(raw_job(managedBy="kueue.x-k8s.io/admission")).settle()
     assert bench.names == []
@@ -126,14 +135,6 @@ def test_another_controller_decides_about_the_start() -> None:
     ]
     bench.status = bench.status.model_copy(update={"conditions": conditions})
     assert bench.settle().names == ["first-head-1-0", "first-trainer-1-0"]
-
-
-def test_support_is_named_as_it_is_made() -> None:
-    bench = Bench(raw_job(runPolicy={"gang": {"scheduler": "volcano"}}))
-    job = bench.job.job
-    assert job is not None
-    made = [(each["kind"], each["metadata"]["name"]) for each in support_objects(job, "uid", 3)]
-    assert made == support_keys(job, 3)
 
 
 def _asks_for_a_token(plan: Plan) -> bool:

@@ -15,7 +15,8 @@ def placement(spec: DAPOJobSpec, job: str, role: Role, attempt: int, site: Site)
     """Fields of the pod's spec that say on which nodes it may be."""
     peers = {"matchLabels": {LABEL_JOB: job, LABEL_ROLE: role, LABEL_ATTEMPT: str(attempt)}}
     fields: dict[str, Any] = {"tolerations": _tolerations(spec, role)}
-    if role != "head":
+    # To weigh affinity the scheduler looks at all pods of the cluster, so pods without peers go without.
+    if _replicas(spec, role) > 1:
         fields["affinity"] = {
             "podAffinity": {
                 "preferredDuringSchedulingIgnoredDuringExecution": [
@@ -33,6 +34,10 @@ def placement(spec: DAPOJobSpec, job: str, role: Role, attempt: int, site: Site)
             }
         ]
     return fields
+
+
+def _replicas(spec: DAPOJobSpec, role: Role) -> int:
+    return {"head": 1, "trainer": spec.topology.trainer.replicas, "rollout": spec.topology.rollout.replicas}[role]
 
 
 def _tolerations(spec: DAPOJobSpec, role: Role) -> list[Object]:

@@ -9,7 +9,6 @@ from dapo_operator.builders.common import (
     HEAD_PORT,
     Object,
     config_name,
-    group_name,
     service_name,
     support,
     token_name,
@@ -34,19 +33,6 @@ def support_objects(job: DAPOJob, uid: str, attempt: int) -> list[Object]:
     for each in objects:
         each["metadata"]["annotations"] = {DIGEST: digest_of(each)}
     return objects
-
-
-def support_keys(job: DAPOJob, attempt: int) -> list[tuple[str, str]]:
-    """Kind and name of each of them, without making them."""
-    name = job.metadata.name
-    keys = [
-        ("Service", service_name(name)),
-        ("ConfigMap", config_name(name)),
-        ("NetworkPolicy", name),
-        ("PodDisruptionBudget", name),
-    ]
-    grouped = job.spec.run_policy.gang.scheduler in POD_GROUPS
-    return [*keys, ("PodGroup", group_name(name, attempt))] if grouped else keys
 
 
 def service(job: str, namespace: str, uid: str) -> Object:

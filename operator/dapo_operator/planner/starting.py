@@ -1,16 +1,16 @@
 """Between attempts: whether and when the next one starts."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
-from dapo_core.naming import MAX_ATTEMPT
+from dapo_core.naming import MAX_ATTEMPT, Role, child_name
 from dapo_core.spec import DAPOJob
 from dapo_core.status import Attempt, Reason
 from dapo_operator.actions import Action, ApplySupport, CreatePod, CreateToken, TryPod
-from dapo_operator.builders.common import DIGEST, Object
+from dapo_operator.builders.common import Object
 from dapo_operator.builders.pods import members, pod, replicas
-from dapo_operator.builders.support import support_keys, support_objects, token_secret
+from dapo_operator.builders.support import support_objects, token_secret
 from dapo_operator.clock import seconds, stamp
 from dapo_operator.planner.conditions import find
 from dapo_operator.planner.draft import Draft
@@ -83,7 +83,8 @@ def _recovered(draft: Draft) -> bool:
         refusal = draft.seen.refusal
         again = draft.now if refusal is None else refusal.at + TRY_AGAIN_SECONDS
         if draft.now >= again:
-            draft.act(*(TryPod(body) for body in _pods(draft, draft.job.job, MAX_ATTEMPT, one_each=True)))
+            one_each = [(role, index) for role, index in members(draft.job.job.spec) if index == 0]
+            draft.act(*(TryPod(body) for body in _pods(draft, draft.job.job, MAX_ATTEMPT, one_each)))
             again = draft.now + TRY_AGAIN_SECONDS
         draft.wake(again)
     return False
@@ -157,8 +158,12 @@ def create_missing(draft: Draft, job: DAPOJob) -> None:
     there = {pod.name for pod in draft.seen.pods}
     if not _has_token(draft, attempt):
         draft.act(CreateToken(token_secret(job.metadata.name, job.metadata.namespace, draft.job.uid)))
-    bodies = _pods(draft, job, attempt.number)
-    draft.act(*(CreatePod(body) for body in bodies if body["metadata"]["name"] not in there))
+    wanted = [
+        (role, index)
+        for role, index in members(job.spec)
+        if child_name(draft.job.name, role, attempt.number, index) not in there
+    ]
+    draft.act(*(CreatePod(body) for body in _pods(draft, job, attempt.number, wanted)))
     return None
 
 
@@ -171,17 +176,19 @@ def _has_token(draft: Draft, attempt: Attempt) -> bool:
 
 def missing_support(draft: Draft, job: DAPOJob, number: int, changed: bool = True) -> Iterator[Action]:
     """Support objects that are not there, or (with `changed`) not as the spec wants them."""
-    if not changed and all(key in draft.seen.support for key in support_keys(job, number)):
-        return
-    for body in support_objects(job, draft.job.uid, number):
-        key = (body["kind"], body["metadata"]["name"])
-        digest = draft.seen.support.get(key)
-        if digest is None or (changed and digest != body["metadata"]["annotations"][DIGEST]):
-            yield ApplySupport(body)
+    there = draft.seen.support
+    lacking = {
+        key
+        for key, digest in draft.job.support_digests(number).items()
+        if key not in there or (changed and there[key] != digest)
+    }
+    if lacking:
+        for body in support_objects(job, draft.job.uid, number):
+            if (body["kind"], body["metadata"]["name"]) in lacking:
+                yield ApplySupport(body)
 
 
-def _pods(draft: Draft, job: DAPOJob, number: int, one_each: bool = False) -> list[Object]:
-    wanted = [(role, index) for role, index in members(job.spec) if index == 0 or not one_each]
+def _pods(draft: Draft, job: DAPOJob, number: int, wanted: Iterable[tuple[Role, int]]) -> list[Object]:
     return [pod(job, draft.job.uid, draft.job.run_id, role, number, index, draft.site) for role, index in wanted]
 
 
