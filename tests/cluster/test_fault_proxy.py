@@ -75,3 +75,16 @@ def test_a_watch_is_silent_and_then_told_410(
     proxy.expire_watches()
     (last,) = events
     assert (last["type"], last["object"]["code"]) == ("ERROR", 410)
+
+
+def test_a_watch_tells_twice_and_backwards(
+    proxy: FaultProxy, api: KubernetesApi, cluster: Cluster, namespace: str
+) -> None:
+    proxy.stutters = True
+    events = api.watch(MAPS.format(namespace), 30, resourceVersion="0")
+    assert [next(events)["object"]["metadata"]["name"] for _ in range(2)] == ["kube-root-ca.crt"] * 2
+    for name in ("first", "second"):
+        cluster.api.create(MAPS.format(namespace), {"metadata": {"name": name}})
+    told = [next(events)["object"]["metadata"]["name"] for _ in range(4)]
+    proxy.cut()
+    assert sorted(told) == ["first", "first", "second", "second"]

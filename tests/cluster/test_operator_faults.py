@@ -104,6 +104,20 @@ def unheard(at: Stage) -> None:
     at.life.delete()
 
 
+def told_twice_and_backwards(at: Stage) -> None:
+    """Every watch does so from the job's first moment to its last."""
+    at.proxy.stutters = True
+    at.proxy.expire_watches()
+    at.life.create()
+    at.life.trains(1)
+    at.life.kill_trainer()
+    at.life.trains(2)
+    falls_silent(at.proxy)
+    at.life.delete()
+    falls_silent(at.proxy)
+    assert sum(seen.writes for seen in at.proxy.log) <= QUIET_WRITES
+
+
 def deleted_while_nobody_looks(at: Stage) -> None:
     at.life.create()
     at.life.trains(1)
@@ -192,6 +206,7 @@ SCENES: dict[str, Scene] = {
     **{name: Scene(partial(among_faulty_answers, rule=rule)) for name, rule in RULES.items()},
     **{blow.__name__: Scene(partial(with_blows_at_its_turns, blow=blow)) for blow in (killed, paused, partitioned)},
     "unheard": Scene(unheard),
+    "told twice and backwards": Scene(told_twice_and_backwards),
     "two at once": Scene(two_at_once, 2, elected=False),
     "hours off": Scene(hours_off),
     "deleted while nobody looks": Scene(deleted_while_nobody_looks),

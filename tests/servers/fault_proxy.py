@@ -23,6 +23,7 @@ from servers.kubernetes import Cluster
 from servers.ports import free_port
 
 WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+_MOMENT: Final = 0.3
 _HOP: Final = frozenset({"connection", "keep-alive", "transfer-encoding", "host", "content-length", "content-encoding"})
 
 
@@ -86,6 +87,8 @@ class FaultProxy:
         self._reachable = threading.Event()
         self._silent = False
         self._expired = 0.0
+        # Watches tell everything twice, and what happened within a moment in the wrong order.
+        self.stutters = False
         # Seconds by which the server's clock, as its answers tell it, is ahead of this machine's.
         self.skew = 0.0
         self._loop = asyncio.new_event_loop()
@@ -114,7 +117,7 @@ class FaultProxy:
     def heal(self) -> None:
         """Everything gets through again; what was lost stays lost, and held connections break."""
         self.rule = lambda method, path: None
-        self._silent = False
+        self._silent = self.stutters = False
         if not self._reachable.is_set():
             self._reachable.set()
             self.cut()
@@ -220,8 +223,11 @@ class FaultProxy:
         out = web.StreamResponse(status=200, headers={"Content-Type": "application/json"})
         await out.prepare(request)
         reading: asyncio.Task[bytes] | None = None
+        rest = b""
         try:
             while self._expired < begun:
+                if self.stutters and not reading:
+                    await asyncio.sleep(_MOMENT)
                 reading = reading or asyncio.create_task(found.content.readany())
                 await asyncio.wait((reading,), timeout=0.05)
                 if not reading.done():
@@ -230,6 +236,8 @@ class FaultProxy:
                 if not chunk:
                     return out
                 await self._passage()
+                if self.stutters or rest:
+                    chunk, rest = _stuttered(rest + chunk)
                 if not self._silent:
                     await out.write(chunk)
             await out.write(json.dumps({"type": "ERROR", "object": _status(410)}).encode() + b"\n")
@@ -241,6 +249,12 @@ class FaultProxy:
     async def _passage(self) -> None:
         while not self._reachable.is_set():
             await asyncio.sleep(0.05)
+
+
+def _stuttered(events: bytes) -> tuple[bytes, bytes]:
+    """Whole lines, each twice and the last one first; and the part of a line that is left."""
+    *lines, rest = events.split(b"\n")
+    return b"".join(line + b"\n" for line in reversed(lines) for _ in range(2)), rest
 
 
 def _status(code: int) -> dict[str, object]:
