@@ -16,6 +16,7 @@ import signal
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -57,7 +58,7 @@ def main() -> None:
     subjects = [] if options.only_kuberay else [ours(free_port(), options.rate)]
     if options.kuberay:
         flags = [f"--{flag}" for flag in options.kuberay_options]
-        subjects.append(kuberay(options.kuberay, options.kuberay_crds, flags))
+        subjects.append(kuberay(free_port(), options.kuberay, options.kuberay_crds, flags))
     found = {subject.name: Run(subject, options).all() for subject in subjects}
     show(found)
     if options.json:
@@ -192,10 +193,18 @@ class Run:
             "first_to_last_pod_s": percentiles(spread),
             "create_cpu_s": cpu,
             "requests_per_job": len(requests) / len(self.jobs),
+            "looks_per_job": self.looks() / len(self.jobs),
             "requests": dict(by_verb(requests).most_common()),
             "memory_at_rest_mib": rest,
             "memory_after_create_mib": self.meter.memory(self.subject.name),
         }
+
+    def looks(self) -> float:
+        """How often the operator says that it looked at a job."""
+        port, name = self.subject.looks
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+            lines = answer.read().decode().splitlines()
+        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{name}{{"))
 
     def post(self, key: tuple[str, str]) -> float:
         """Create one job; answers when."""

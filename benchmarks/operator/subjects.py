@@ -15,7 +15,8 @@ PODS_PER_JOB = 10
 
 @dataclass(frozen=True)
 class Subject:
-    """One operator. `owner_label` is the label of a pod that names its job."""
+    """One operator. `owner_label` is the label of a pod that names its job, `looks` where it counts its reconciles: a
+    port of this machine and the metric's name."""
 
     name: str
     collection: str
@@ -26,6 +27,7 @@ class Subject:
     make: Callable[[str], Object]
     ready: Callable[[Object], bool]
     lease: tuple[str, str]
+    looks: tuple[int, str]
 
     def path(self, namespace: str | None, name: str = "") -> str:
         """URL path of the jobs of a namespace, or of all."""
@@ -53,13 +55,14 @@ def ours(telemetry_port: int, rate: float) -> Subject:
         make=_dapo_job,
         ready=lambda job: job.get("status", {}).get("phase") == "Training",
         lease=("kube-system", "dapo-operator"),
+        looks=(telemetry_port, "dapo_operator_reconciles_total"),
     )
 
 
-def kuberay(binary: Path, crds: Path, options: list[str]) -> Subject:
+def kuberay(metrics_port: int, binary: Path, crds: Path, options: list[str]) -> Subject:
     """KubeRay's operator with RayClusters of the same number of pods."""
     election = ["--enable-leader-election=true", "--leader-election-namespace=kube-system"]
-    ports = ["--metrics-addr=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0"]
+    ports = [f"--metrics-addr=127.0.0.1:{metrics_port}", "--health-probe-bind-address=127.0.0.1:0"]
     return Subject(
         name="kuberay",
         collection="/apis/ray.io/v1/rayclusters",
@@ -70,6 +73,7 @@ def kuberay(binary: Path, crds: Path, options: list[str]) -> Subject:
         make=_ray_cluster,
         ready=lambda cluster: cluster.get("status", {}).get("state") == "ready",
         lease=("kube-system", "ray-operator-leader"),
+        looks=(metrics_port, "controller_runtime_reconcile_total"),
     )
 
 
