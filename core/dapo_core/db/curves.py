@@ -192,12 +192,12 @@ def _queries(
     old = points.alias("old")
     conditions = [*_of(old), *_limits(old.c.step, 1, limits)]
     joined = None
-    if width >= FINE:
-        conditions += [*_of(_WHOLE), alike]
-        joined = _beside_latest(old)
     if done is not None:
-        # The same is said twice: once for each curve, and once in numbers, by which the database finds its way.
-        conditions += [old.c.step >= done, old.c.step >= bindparam("step_from", type_=BigInteger)]
+        conditions.append(old.c.step >= bindparam("step_from", type_=BigInteger))
+    if width >= FINE and not is_one:
+        # Of one curve the numbers say all. Of several they are how the database finds its way, and this is for each.
+        conditions += [*_of(_WHOLE), alike, *([] if done is None else [old.c.step >= done])]
+        joined = _beside_latest(old)
     one_a_step = newest if is_repeated else seen
     return [*queries, of_points(one_a_step(width, old, conditions, joined), is_one=is_one)]
 

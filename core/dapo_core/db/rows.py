@@ -160,9 +160,9 @@ class AlertRow:
     acknowledged_at: float | None = None
 
 
-@dataclass(frozen=True)
-class CurvePoint:
-    """One step of a curve. `value` is None where it was not finite, and `flag` says how."""
+class CurvePoint(NamedTuple):
+    """One step of a curve. `value` is None where it was not finite, and `flag` says how. A tuple, as `Point` is: a
+    history has as many as the run has steps."""
 
     step: int
     attempt: int
