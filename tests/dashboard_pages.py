@@ -1,11 +1,13 @@
 """What a test asks of a page in the browser."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 CHARTS = '[class*="st-key-chart-"] .stEChartsChart'
-_IDLE = "() => document.querySelector('[data-testid=stApp]')?.dataset.testScriptState === 'notRunning'"
+# A page is also idle before the server has heard of it: then there is nothing on it.
+_IDLE = """() => document.querySelector('[data-testid=stApp]')?.dataset.testScriptState === 'notRunning'
+    && document.querySelector('[data-testid=stMain] .stElementContainer') !== null"""
 _DRAWN = f"""(count) => {{
     const charts = [...document.querySelectorAll('{CHARTS}')];
     return charts.length >= count && charts.every((each) => each.getAttribute('aria-busy') === 'false');
@@ -47,9 +49,36 @@ def wait_for_charts(page: Page, count: int = 1) -> None:
 
 
 def pictures(page: Page) -> dict[str, int]:
-    """What each chart shows, as a number."""
+    """What each chart shows, as a number, once that is the same for a while: fonts come late."""
+    before, now = {}, _pictures(page)
+    while now != before:
+        page.wait_for_timeout(200)
+        before, now = now, _pictures(page)
+    return now
+
+
+def wait_for_other_pictures(page: Page, before: Mapping[str, int], keys: Iterable[str]) -> None:
+    """Wait until these charts show something else."""
+    script = (
+        f"([before, keys]) => {{ const now = ({_PICTURES})(); return keys.every((key) => now[key] !== before[key]) }}"
+    )
+    page.wait_for_function(script, arg=[dict(before), list(keys)])
+
+
+def _pictures(page: Page) -> dict[str, int]:
     found: dict[str, int] = page.evaluate(_PICTURES)
     return found
+
+
+def first_row(page: Page) -> Locator:
+    """The first row of the page's table, as the browser writes it down for screen readers once the table is drawn."""
+    return page.get_by_test_id("stDataFrame").locator('[aria-rowindex="2"]')
+
+
+def click_row(page: Page, text: str, *, tick: bool = False) -> None:
+    """Click the first row of the table once it holds this text: open it, or tick its box."""
+    expect(first_row(page)).to_contain_text(text)
+    page.get_by_test_id("stDataFrame").click(position={"x": 18 if tick else 120, "y": 52})
 
 
 def says(page: Page, *texts: str) -> None:

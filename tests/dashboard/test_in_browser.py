@@ -7,9 +7,23 @@ from types import SimpleNamespace
 import dashboard_data
 import pytest
 from dashboard_data import Store
-from dashboard_pages import CHARTS, box, open_page, pictures, says, settle, wait_for_charts, wait_for_tooltips
+from dashboard_pages import (
+    CHARTS,
+    box,
+    click_row,
+    first_row,
+    open_page,
+    pictures,
+    says,
+    settle,
+    wait_for_charts,
+    wait_for_other_pictures,
+    wait_for_tooltips,
+)
 from playwright.sync_api import Page, expect
 from servers.dashboard import dashboard
+
+from dapo_core.db import open_reader
 
 HOSTILE = "<img src=x onerror='window.hacked=1'> **bold** $x^2$ :red[red] [link](javascript:window.hacked=1)"
 
@@ -83,8 +97,7 @@ def test_a_thousand_runs_are_searched_and_one_is_opened(page: Page, served: Simp
     search.press("Enter")
     says(page, "1 of 1006 shown")
     expect(page).to_have_url(re.compile("search=run-0007"))
-    table = page.get_by_test_id("stDataFrame")
-    table.click(position={"x": 120, "y": 52})
+    click_row(page, "run-0007")
     page.wait_for_url(re.compile(r"/run\?run=run-0007"))
     wait_for_charts(page)
     says(page, "10 / 20")
@@ -111,8 +124,8 @@ def test_the_pointer_and_the_zoom_are_those_of_all_charts(page: Page, served: Si
     settle(page)
     page.wait_for_function("() => !document.querySelector('.dapo-zoom-cover')")
     says(page, "All steps")
-    after = pictures(page)
-    assert after.keys() == before.keys() and all(after[key] != before[key] for key in before)
+    wait_for_other_pictures(page, before, before)
+    assert pictures(page).keys() == before.keys()
 
     x, y, width, height = box(page, 0)
     page.mouse.dblclick(x + width * 0.5, y + height * 0.5)
@@ -151,8 +164,7 @@ def test_a_new_step_arrives_by_itself(page: Page, served: SimpleNamespace) -> No
         """() => [...document.querySelectorAll('[class*="st-key-chart-"] .stEChartsChart')]
             .every((each) => (each.getAttribute('aria-label') ?? '').includes('step 8'))"""
     )
-    after = pictures(page)
-    assert all(after[key] != before[key] for key in ("reward", "entropy", "length"))
+    wait_for_other_pictures(page, before, ("reward", "entropy", "length"))
     assert page.locator("canvas[data-kept]").count() >= 11, "the charts are those of before, not new ones"
 
 
@@ -217,16 +229,13 @@ def test_light_and_dark(page: Page, served: SimpleNamespace, scheme: str) -> Non
     assert (max(channels) < 60) == (scheme == "dark")
 
 
-def test_an_alert_is_acknowledged(page: Page, served: SimpleNamespace) -> None:
-    open_page(page, f"{served.url}/alerts")
-    page.get_by_test_id("stDataFrame").click(position={"x": 18, "y": 52})
+def test_what_was_ticked_is_acknowledged_wherever_its_row_is_by_then(page: Page, served: SimpleNamespace) -> None:
+    open_page(page, f"{served.url}/alerts?rule=NonFinite&rule=LengthExplosion")
+    click_row(page, "failing", tick=True)
+    expect(page.get_by_role("button", name="Acknowledge 1")).to_be_enabled()
+    served.store.alert("healthy", "LengthExplosion", 39)
+    expect(first_row(page)).to_contain_text("LengthExplosion")
     page.get_by_role("button", name="Acknowledge 1").click()
-    page.wait_for_function("() => document.body.innerText.includes('Acknowledge 0')")
-    reader_rows = [alert for alert in _alerts(served.store) if alert.acknowledged_by]
-    assert len(reader_rows) == 1
-
-
-def _alerts(store: Store) -> list[dashboard_data.AlertRow]:
-    from dapo_core.db import open_reader
-
-    return open_reader(store.url).alerts()
+    expect(page.get_by_role("button", name="Acknowledge 0")).to_be_visible()
+    seen = {(alert.run_id, alert.rule) for alert in open_reader(served.store.url).alerts() if alert.acknowledged_by}
+    assert seen == {("failing", "NonFinite")}

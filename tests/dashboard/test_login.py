@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from dashboard_data import Store
-from dashboard_pages import open_page, says, wait_for_charts
+from dashboard_pages import click_row, open_page, says, wait_for_charts
 from playwright.sync_api import Page, expect
 from servers.dashboard import dashboard
 from servers.identity import CLIENT, provider
@@ -39,9 +39,9 @@ def test_a_login_opens_the_namespaces_of_its_groups(page: Page, tmp_path: Path) 
             says(page, "Choose two runs or more")
 
             open_page(page, f"{url}/alerts")
-            page.get_by_test_id("stDataFrame").click(position={"x": 18, "y": 52})
+            click_row(page, "sums", tick=True)
             page.get_by_role("button", name="Acknowledge 1").click()
-            page.wait_for_function("() => document.body.innerText.includes('Acknowledge 0')")
+            expect(page.get_by_role("button", name="Acknowledge 0")).to_be_visible()
     seen = {alert.run_id: alert.acknowledged_by for alert in open_reader(store.url).alerts()}
     assert seen == {"sums": "ann@example.org", "private": None}
 

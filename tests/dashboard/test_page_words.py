@@ -12,6 +12,7 @@ from dapo_core.spec.guards import GUARD_DEFAULTS
 from dapo_dashboard import comparison, help_topics, panels, plain, rules, run_rows, words
 from dapo_dashboard.access import Access, read_access
 from dapo_dashboard.diff import diff_html, text_html
+from dapo_dashboard.parts import steady_table
 from dapo_dashboard.redact import HIDDEN, without_secrets
 from dapo_dashboard.run_rows import Filters
 from dapo_dashboard.settings import Settings, SettingsError
@@ -188,3 +189,17 @@ def test_help_speaks_of_every_panel_and_every_rule() -> None:
     assert {panel.key for panel in panels.ALL} == anchors
     assert set(rules.ADVICE) == set(rules.TOPIC) == set(GUARD_DEFAULTS) == {rule for rule, _ in help_topics.ALERTS}
     assert set(rules.TOPIC.values()) <= anchors
+
+
+@pytest.mark.parametrize(
+    ("after", "rows", "cells"),
+    [
+        pytest.param("abc", [0, 2], [(1, "Run")], id="as it was"),
+        pytest.param("xabc", [1, 3], [(2, "Run")], id="one more above"),
+        pytest.param("cba", [2, 0], [(1, "Run")], id="in another order"),
+        pytest.param("ac", [0, 1], [], id="one that is gone"),
+    ],
+)
+def test_a_selection_stays_with_its_rows(after: str, rows: list[int], cells: list[tuple[int, str]]) -> None:
+    selection = {"rows": [0, 2], "columns": [], "cells": [(1, "Run")]}
+    assert steady_table.moved(selection, "abc", after) == {"rows": rows, "columns": [], "cells": cells}

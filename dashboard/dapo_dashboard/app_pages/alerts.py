@@ -4,7 +4,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-import pandas as pd
 import streamlit as st
 
 from dapo_core.db import AlertRow, open_writer
@@ -12,6 +11,8 @@ from dapo_core.errors import StoreError
 from dapo_core.run_words import moment, span
 from dapo_dashboard import rules, session
 from dapo_dashboard.link import go
+from dapo_dashboard.parts import steady_table
+from dapo_dashboard.parts.steady_table import Selection
 from dapo_dashboard.plain import markdown, shown
 from dapo_dashboard.source import NothingYetError, Reading
 
@@ -49,18 +50,16 @@ def _live() -> None:
     if not kept:
         st.success("No alert: every run that is watched is within its limits.", icon=":material/check_circle:")
         return
-    chosen = st.dataframe(
+    selection = steady_table.draw(
         _table(kept),
-        column_config=COLUMNS,
-        hide_index=True,
-        placeholder="",
-        height=min(640, 38 + 35 * len(kept)),
+        [f"{alert.run_id} {alert.rule} {alert.first_seen}" for alert in kept],
         key="alerts-table",
-        on_select="rerun",
+        column_config=COLUMNS,
+        height=min(640, 38 + 35 * len(kept)),
         selection_mode=["multi-row", "single-cell"],
         alt=f"Table of {len(kept)} alerts",
     )
-    _act(kept, chosen.selection)
+    _act(kept, selection)
 
 
 def _visible() -> Reading[list[AlertRow]]:
@@ -73,30 +72,27 @@ def _visible() -> Reading[list[AlertRow]]:
     return replace(reading, value=[alert for alert in reading.value if alert.run_id in mine])
 
 
-def _table(alerts: Sequence[AlertRow]) -> pd.DataFrame:
+def _table(alerts: Sequence[AlertRow]) -> dict[str, list[object]]:
     now = time.time()
-    return pd.DataFrame(
-        {
-            "Run": [shown(alert.run_id, 128) for alert in alerts],
-            "Rule": [alert.rule for alert in alerts],
-            "State": ["⚠ holds" if alert.cleared_at is None else "✓ passed" for alert in alerts],
-            "Since": [moment(alert.first_seen) for alert in alerts],
-            "For": [span((alert.cleared_at or now) - alert.first_seen) for alert in alerts],
-            "Since step": [alert.first_step for alert in alerts],
-            "What it says": [shown(alert.message, 500) for alert in alerts],
-            "What to do": [rules.ADVICE.get(alert.rule, "").replace("`", "") for alert in alerts],
-            "Then": [alert.action for alert in alerts],
-            "Acknowledged by": [shown(alert.acknowledged_by or "", 120) for alert in alerts],
-            "At": ["" if alert.acknowledged_at is None else moment(alert.acknowledged_at) for alert in alerts],
-        }
-    )
+    return {
+        "Run": [shown(alert.run_id, 128) for alert in alerts],
+        "Rule": [alert.rule for alert in alerts],
+        "State": ["⚠ holds" if alert.cleared_at is None else "✓ passed" for alert in alerts],
+        "Since": [moment(alert.first_seen) for alert in alerts],
+        "For": [span((alert.cleared_at or now) - alert.first_seen) for alert in alerts],
+        "Since step": [alert.first_step for alert in alerts],
+        "What it says": [shown(alert.message, 500) for alert in alerts],
+        "What to do": [rules.ADVICE.get(alert.rule, "").replace("`", "") for alert in alerts],
+        "Then": [alert.action for alert in alerts],
+        "Acknowledged by": [shown(alert.acknowledged_by or "", 120) for alert in alerts],
+        "At": ["" if alert.acknowledged_at is None else moment(alert.acknowledged_at) for alert in alerts],
+    }
 
 
-def _act(alerts: Sequence[AlertRow], selection: dict[str, Sequence[object]]) -> None:
-    cells = [cell[0] for cell in selection.get("cells", ()) if isinstance(cell, Sequence)]
-    if cells and int(cells[0]) < len(alerts):
-        go("run", run=alerts[int(cells[0])].run_id)
-    ticked = [alerts[int(str(index))] for index in selection.get("rows", ()) if int(str(index)) < len(alerts)]
+def _act(alerts: Sequence[AlertRow], selection: Selection) -> None:
+    for position, _ in selection["cells"]:
+        go("run", run=alerts[position].run_id)
+    ticked = [alerts[position] for position in selection["rows"]]
     waiting = [alert for alert in ticked if alert.acknowledged_by is None]
     url = session.settings().acknowledge_url
     with st.container(horizontal=True, vertical_alignment="center"):

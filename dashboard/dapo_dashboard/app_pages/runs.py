@@ -4,13 +4,14 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-import pandas as pd
 import streamlit as st
 
 from dapo_core.db import RunTableRow
 from dapo_dashboard import run_rows, runs_feed, session, words
 from dapo_dashboard.link import go
+from dapo_dashboard.parts import steady_table
 from dapo_dashboard.parts.empty import no_runs
+from dapo_dashboard.parts.steady_table import Selection
 from dapo_dashboard.run_rows import Filters
 from dapo_dashboard.source import NothingYetError, Reading
 
@@ -86,27 +87,23 @@ def _table(filters: Filters, order: str) -> None:
             st.info("No run matches the filters.", icon=":material/filter_alt_off:")
         return
     curves = runs_feed.read_sparklines(session.source(), everything)
-    table = pd.DataFrame(run_rows.columns(rows, curves, accelerators, time.time()))
-    chosen = st.dataframe(
-        table,
-        column_config=COLUMNS,
-        hide_index=True,
-        height=min(680, 38 + 35 * len(rows)),
-        placeholder="",
+    selection = steady_table.draw(
+        run_rows.columns(rows, curves, accelerators, time.time()),
+        [row.run_id for row in rows],
         key="runs-table",
-        on_select="rerun",
+        column_config=COLUMNS,
+        height=min(680, 38 + 35 * len(rows)),
         selection_mode=["multi-row", "single-cell"],
         alt=f"Table of {len(rows)} runs",
     )
-    _follow(chosen.selection, rows)
+    _follow(selection, rows)
 
 
-def _follow(selection: Mapping[str, Sequence[object]], rows: Sequence[RunTableRow]) -> None:
+def _follow(selection: Selection, rows: Sequence[RunTableRow]) -> None:
     """A click on a cell opens its run; ticked rows are compared."""
-    cells = [cell[0] for cell in selection.get("cells", ()) if isinstance(cell, Sequence)]
-    if cells and int(cells[0]) < len(rows):
-        go("run", run=rows[int(cells[0])].run_id)
-    ticked = [rows[int(str(index))].run_id for index in selection.get("rows", ()) if int(str(index)) < len(rows)]
+    for position, _ in selection["cells"]:
+        go("run", run=rows[position].run_id)
+    ticked = [rows[position].run_id for position in selection["rows"]]
     with st.container(horizontal=True, vertical_alignment="center"):
         if ticked and st.button(f"Compare {len(ticked)}", icon=":material/compare_arrows:", type="primary"):
             go("compare", runs=ticked[:20])

@@ -1,6 +1,5 @@
 """Checkpoints: what is safe, how good each was, and the command that goes on from it."""
 
-import pandas as pd
 import streamlit as st
 
 from dapo_core.db import CheckpointRow, RunRow
@@ -8,6 +7,7 @@ from dapo_core.resume import pick
 from dapo_core.run_words import moment
 from dapo_dashboard import session
 from dapo_dashboard.panels import VALIDATION
+from dapo_dashboard.parts import steady_table
 from dapo_dashboard.plain import shown
 
 STATES = {
@@ -36,34 +36,29 @@ def show(run: RunRow) -> None:
     if not kept:
         st.info("All checkpoints of this run were removed.", icon=":material/delete:")
         return
-    chosen = st.dataframe(
+    selection = steady_table.draw(
         _table(kept),
-        column_config=COLUMNS,
-        hide_index=True,
-        placeholder="",
+        [f"{row.step} {row.attempt}" for row in kept],
         key="checkpoints-table",
-        on_select="rerun",
+        column_config=COLUMNS,
         selection_mode="single-row-required",
         alt=f"Table of {len(kept)} checkpoints",
     )
-    at = chosen.selection.rows[0] if chosen.selection.rows else 0
-    _way_on(kept[at if at < len(kept) else 0], pick(rows))
+    _way_on(kept[next(iter(selection["rows"]), 0)], pick(rows))
 
 
-def _table(rows: list[CheckpointRow]) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "Step": [row.step for row in rows],
-            "State": [STATES.get(row.state, row.state) for row in rows],
-            "Validation": [_validation(row) for row in rows],
-            "Size": [row.size_bytes for row in rows],
-            "Files": [row.files for row in rows],
-            "Attempt": [row.attempt for row in rows],
-            "When": [moment(row.updated_at) for row in rows],
-            "Why": [shown(row.decision or "", 200) for row in rows],
-            "Where": [shown(row.uri, 400) for row in rows],
-        }
-    )
+def _table(rows: list[CheckpointRow]) -> dict[str, list[object]]:
+    return {
+        "Step": [row.step for row in rows],
+        "State": [STATES.get(row.state, row.state) for row in rows],
+        "Validation": [_validation(row) for row in rows],
+        "Size": [row.size_bytes for row in rows],
+        "Files": [row.files for row in rows],
+        "Attempt": [row.attempt for row in rows],
+        "When": [moment(row.updated_at) for row in rows],
+        "Why": [shown(row.decision or "", 200) for row in rows],
+        "Where": [shown(row.uri, 400) for row in rows],
+    }
 
 
 def _validation(row: CheckpointRow) -> float | None:

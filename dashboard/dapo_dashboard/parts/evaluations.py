@@ -9,6 +9,7 @@ from dapo_core.db import RunRow
 from dapo_core.db.evaluations import EvaluationRow
 from dapo_dashboard import evaluation_chart, evaluation_rows, session
 from dapo_dashboard.evaluation_chart import Estimate
+from dapo_dashboard.parts import steady_table
 from dapo_dashboard.plain import markdown
 
 _SHARES = ("mean@", "pass@", "maj@", "Cut off", "No answer")
@@ -22,18 +23,16 @@ def show(run: RunRow) -> None:
         st.code(f"dapo evaluate {run.run_id}", language="bash")
         return
     table = evaluation_rows.columns(rows)
-    chosen = st.dataframe(
-        pd.DataFrame(table),
-        column_config=_formats(table),
-        hide_index=True,
+    selection = steady_table.draw(
+        table,
+        [row.evaluation_id for row in rows],
         key="evaluations-table",
-        on_select="rerun",
+        column_config=_formats(table),
         selection_mode="single-row-required",
         alt=f"Table of {len(rows)} evaluations, newest first",
     )
-    at = chosen.selection.rows[0] if chosen.selection.rows else 0
     _steps(rows)
-    _one(rows[at if at < len(rows) else 0])
+    _one(rows[next(iter(selection["rows"]), 0)])
 
 
 def _steps(rows: Sequence[EvaluationRow]) -> None:
