@@ -51,6 +51,13 @@ class Installation:
         flags = ["--install", "--create-namespace", "--wait", f"--timeout={1200 * PATIENCE:.0f}s"]
         return self.helm("upgrade", RELEASE, str(ROOT / "charts" / "dapo"), *flags, values={**VALUES, **changes})
 
+    def image(self, name: str, tag: str) -> str:
+        """Build one of the platform's images with another tag, hand it to the cluster, and say its reference."""
+        prefix = os.environ.get("DAPO_PREFIX", "localhost/dapo-")
+        environment = {**self.environment, "DAPO_TAG": tag}
+        subprocess.run([ROOT / "scripts" / "images.sh", "--load", name], env=environment, check=True, timeout=600)
+        return f"{prefix}{name}:{tag}"
+
     def submit(self) -> None:
         """Apply the example."""
         job = yaml.safe_load((ROOT / "examples" / f"{JOB}.yaml").read_text())

@@ -12,11 +12,10 @@ from typing import Any
 
 import psutil
 import pytest
+from spooled import STORED, Point, spooled_points
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
-
-from dapo_trainer.spool_files import SpoolReader
 
 
 @dataclass
@@ -47,16 +46,9 @@ class DapoRun:
             metric=metric,
         )
 
-    def spooled(self) -> list[tuple[str, int, int, float | None, str | None]]:
-        """(metric, step, attempt, value, flag) of every point that its trainers noted on their own disk: what the
-        database has to hold, once each."""
-        return [
-            (name, record.step or 0, record.attempt, value, record.body.get("flags", {}).get(name))
-            for spool in sorted(self.folder.glob("attempt-*/spool"))
-            for record in SpoolReader(spool, 0).read(1_000_000)
-            if record.kind == "step"
-            for name, value in record.body["values"].items()
-        ]
+    def spooled(self) -> list[Point]:
+        """Every point that its trainers noted on their own disk."""
+        return spooled_points(sorted(self.folder.glob("attempt-*/spool")))
 
     def trainer(self) -> psutil.Process:
         """The trainer's driver process."""
@@ -94,7 +86,7 @@ def assert_curves_are_whole(run: DapoRun, steps: int) -> None:
 
 
 def assert_every_point_is_stored_once(run: DapoRun) -> None:
-    stored = run.query("select name, step, attempt, value, flag from points join metric_names using (metric_id)")
+    stored = run.query(STORED)
     spooled = run.spooled()
     assert len(spooled) == len(set(spooled)), "a point is in the spools twice"
     assert len(stored) == len(spooled), (len(stored), len(spooled))

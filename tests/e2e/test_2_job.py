@@ -4,7 +4,8 @@ import os
 import re
 
 import pytest
-from e2e_installation import JOB, TEAM, Installation
+from dashboard_pages import open_page, says, wait_for_charts
+from e2e_installation import JOB, PATIENCE, TEAM, Installation
 from playwright.sync_api import sync_playwright
 
 from dapo_core.db import open_reader
@@ -50,11 +51,9 @@ def test_the_dashboard_shows_its_curves(training: Installation) -> None:
     with training.forwarded("service/dapo-dashboard", 80) as port, sync_playwright() as browsers:
         browser = browsers.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1400, "height": 1600})
-        page.goto(f"http://127.0.0.1:{port}/run?run={training.status()['runId']}")
-        page.get_by_text("Response length").first.wait_for(timeout=60_000)
-        page.locator("canvas").nth(2).wait_for(timeout=60_000)
-        page.wait_for_timeout(3_000)  # the charts draw themselves in
+        page.set_default_timeout(60_000 * PATIENCE)
+        open_page(page, f"http://127.0.0.1:{port}/run?run={training.status()['runId']}")
+        wait_for_charts(page, 11)
         page.screenshot(path=str(training.pictures / "dashboard.png"), full_page=True)
-        for title in ("Response length", "Reward", "Entropy"):
-            assert page.get_by_text(title).count() > 0, title
+        says(page, "Response length", "Reward", "Entropy")
         browser.close()

@@ -1,9 +1,13 @@
 """Everything is killed once while the job trains; the job ends as it should, and its record is whole."""
 
 import time
+from pathlib import Path
 
 import pytest
 from e2e_installation import JOB, NAMESPACE, STEPS, TEAM, Installation
+from spooled import STORED, Point, spooled_points
+from sqlalchemy import create_engine, text
+from sqlalchemy.pool import NullPool
 
 from dapo_core.db import open_reader
 
@@ -53,6 +57,30 @@ def store_pods(platform: Installation, store: str) -> list[object]:
         "items"
     ]
     return found
+
+
+def test_every_point_of_the_spool_is_stored_once(platform: Installation, tmp_path: Path) -> None:
+    """The head's own disk is the oracle: what it noted through all this is in Postgres, and no attempt has more."""
+    head = next(name for name, pod in platform.pods().items() if pod["metadata"]["labels"]["dapo.io/role"] == "head")
+    attempt, run = platform.attempt(), platform.status()["runId"]
+    noted = f"{head}:/var/lib/dapo/attempt-{attempt}/spool"
+    platform.kubectl("--namespace", TEAM, "cp", noted, str(tmp_path / "spool"))
+    spooled = spooled_points([tmp_path / "spool"])
+    assert spooled and len(spooled) == len(set(spooled)), "a point is in the spool twice"
+    until = max(step for _, step, *_ in spooled)
+    with platform.stores() as secret:
+        engine = create_engine(secret["DAPO_METADATA_URL"], poolclass=NullPool)
+
+        def stored() -> set[Point]:
+            with engine.connect() as connection:
+                rows = connection.execute(
+                    text(f"{STORED} where run_id = :run and attempt = :attempt and step <= :until"),
+                    {"run": run, "attempt": attempt, "until": until},
+                )
+                return {(name, step, number, value, flag) for name, step, number, value, flag in rows}
+
+        platform.wait("all of it in Postgres", lambda: stored() >= set(spooled), 60)
+        assert stored() == set(spooled)
 
 
 def test_suspend_and_resume(platform: Installation) -> None:
