@@ -16,12 +16,14 @@ readonly KUBE_NAMES="kube-apiserver kube-controller-manager kube-scheduler kubel
 declare -rA VERSION=(
     [etcd]=3.6.16 [kube]=$KUBERNETES [kwok]=0.8.0 [coredns]=1.15.0 [helm]=3.22.0 [minio]=20260212201848
     [mc]=20250313080218 # a benchmark compares with it
+    [helm4]=4.1.0       # the chart is linted with it, too
 )
 # What `go install` can build by itself; kube and etcd have a go.mod of their own under scripts/tools.
 declare -rA PACKAGE=(
     [kwok]=sigs.k8s.io/kwok/cmd/kwok@v0.8.0
     [coredns]=github.com/coredns/coredns@v1.15.0
     [helm]=helm.sh/helm/v3/cmd/helm@v3.22.0
+    [helm4]=helm.sh/helm/v4/cmd/helm@v4.1.0
     [minio]=github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c
     [mc]=github.com/minio/mc@v0.0.0-20250313080218-cf909e1063a9
 )
@@ -64,7 +66,7 @@ build() { # PROGRAM FILE
         (cd "scripts/tools/$1" && CGO_ENABLED=0 go build -trimpath -ldflags "$flags" -o "$ROOT/$2" .)
     else
         CGO_ENABLED=0 GOBIN="$ROOT/$2.bin" go install -trimpath -ldflags "$flags" "${PACKAGE[$1]}"
-        mv "$2.bin/$1" "$2" && rmdir "$2.bin"
+        mv "$2.bin"/* "$2" && rmdir "$2.bin"
     fi || fail "$1 could not be built: what Go says is above"
     say "$1 built in $((SECONDS - begun)) s"
 }

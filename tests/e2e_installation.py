@@ -16,6 +16,7 @@ from servers.ports import free_port
 from servers.tools import tool
 
 ROOT: Final = Path(__file__).parents[1]
+CHART: Final = ROOT / "charts" / "dapo"
 RELEASE, NAMESPACE = "dapo", "dapo"
 TEAM, OTHER_TEAM = "dapo-demo", "team-b"
 JOB: Final = "arithmetic-cluster"
@@ -49,7 +50,7 @@ class Installation:
     def install(self, **changes: Any) -> str:
         """Install or upgrade, and wait until everything is ready."""
         flags = ["--install", "--create-namespace", "--wait", f"--timeout={1200 * PATIENCE:.0f}s"]
-        return self.helm("upgrade", RELEASE, str(ROOT / "charts" / "dapo"), *flags, values={**VALUES, **changes})
+        return self.helm("upgrade", RELEASE, str(CHART), *flags, values={**VALUES, **changes})
 
     def image(self, name: str, tag: str) -> str:
         """Build one of the platform's images with another tag, hand it to the cluster, and say its reference."""

@@ -1,6 +1,17 @@
 """helm install with embedded stores, and helm test."""
 
-from e2e_installation import NAMESPACE, PATIENCE, RELEASE, TEAM, Installation
+import subprocess
+
+import pytest
+from e2e_installation import CHART, NAMESPACE, PATIENCE, RELEASE, TEAM, Installation
+from servers.tools import tool
+
+
+@pytest.mark.parametrize("program", ["helm", "helm4"])
+def test_lint(program: str) -> None:
+    command = [str(tool(program)), "lint", "--strict", str(CHART)]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
 
 
 def test_everything_is_ready(platform: Installation) -> None:
