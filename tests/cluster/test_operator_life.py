@@ -26,7 +26,8 @@ def test_from_apply_to_deletion(job: JobOn) -> None:
     job.submit(topology={"mode": "Separated", "rollout": {"replicas": 2}}).wait_phase("Training")
     names = {pod["metadata"]["name"].removeprefix(f"{job.name}-") for pod in job.pods()}
     assert names == {"head-1-0", "trainer-1-0", "rollout-1-0", "rollout-1-1"}
-    assert len(job.left_behind()) == 4 + 5, "pods, Service, ConfigMap, Secret, NetworkPolicy, PodDisruptionBudget"
+    # Pods, Service, ConfigMap, Secret, NetworkPolicy, and last the PodDisruptionBudget.
+    job.wait(lambda: len(job.left_behind()) == 4 + 5, "all that belongs to it")
     status = job.status()
     assert status["observedGeneration"] == job.get()["metadata"]["generation"]
     assert status["attempts"][0]["number"] == 1
@@ -101,11 +102,20 @@ def test_deleted_while_pending(job: JobOn) -> None:
 def test_a_pod_that_the_cluster_takes_is_not_counted(job: JobOn) -> None:
     job.submit().wait_phase("Training")
     budget = f"/apis/policy/v1/namespaces/{SHARED}/poddisruptionbudgets/{job.name}"
-    job.wait(lambda: job.kubernetes.api.get(budget)["status"].get("currentHealthy") == 2, "the budget counts")
+    job.wait(lambda: _healthy(job, budget) == 2, "the budget counts")
     assert job.kubernetes.api.get(budget)["status"]["disruptionsAllowed"] == 0, "no drain takes one"
     _take(job, "DisruptionTarget", "PreemptionByScheduler")
     job.wait(lambda: len(job.status()["attempts"]) == 2, "another attempt")
     assert (job.status()["attempts"][0]["reason"], job.status()["restartsCounted"]) == ("Preempted", 0)
+
+
+def _healthy(job: JobOn, budget: str) -> int | None:
+    """Pods that the budget counts as ready; None while it is not there."""
+    found = job.kubernetes.api.items(budget.rpartition("/")[0])
+    healthy: list[int | None] = [
+        each["status"].get("currentHealthy") for each in found if each["metadata"]["name"] == job.name
+    ]
+    return healthy[0] if healthy else None
 
 
 def _take(job: JobOn, kind: str, reason: str) -> None:

@@ -113,6 +113,24 @@ def test_support_that_somebody_removed_is_put_back() -> None:
     assert bench.status.phase == "Training"
 
 
+def test_the_disruption_budget_comes_once_all_pods_are_ready() -> None:
+    bench = Bench().settle()
+    assert {kind for kind, _ in bench.seen.support} == {"Service", "ConfigMap", "NetworkPolicy"}
+    bench.training()
+    assert ("PodDisruptionBudget", "first") in bench.seen.support
+
+
+def test_support_that_is_refused_while_training_is_not_asked_for_all_the_time() -> None:
+    bench = Bench().training()
+    bench.seen = replace(bench.seen, support={})
+    bench.refuse("quota", "exceeded quota: services").step()
+    assert bench.look().actions == ()
+    assert bench.look().wake_at == bench.now + 5
+    assert bench.condition("PodsReady").message.endswith("tried again: exceeded quota: services")
+    bench.settle(6)
+    assert bench.condition("PodsReady").message == "All 2 pods are ready."
+
+
 def test_what_a_spec_changes_beside_the_pods_is_changed_while_they_start() -> None:
     bench = Bench().settle()
     before = dict(bench.seen.support)

@@ -13,7 +13,7 @@ from dapo_operator.planner.conditions import find
 from dapo_operator.planner.draft import Draft
 from dapo_operator.planner.ending import begin
 from dapo_operator.planner.faults import Ending, head_end, head_of, head_taken, trouble_of, worker_end
-from dapo_operator.planner.starting import create_missing, held_by, missing_support
+from dapo_operator.planner.starting import create_missing, held_by, missing_support, was_refused_lately
 
 # Schedulers that hold a gang back as a whole: waiting in their queues costs nothing, so the deadline starts later.
 _QUEUEING: Final = ("volcano", "coscheduling", "kueue")
@@ -182,6 +182,7 @@ def _gather(draft: Draft, attempt: Attempt) -> None:
     ready = sum(pod.ready for pod in pods)
     if ready == wanted and len(pods) == wanted:
         _all_ready(draft, attempt, wanted)
+        draft.act(*missing_support(draft, job, attempt.number))
         return
     create_missing(draft, job)
     refusal, trouble = _refusal(draft), trouble_of(pods)
@@ -225,12 +226,17 @@ def _all_ready(draft: Draft, attempt: Attempt, count: int) -> None:
 
 def _train(draft: Draft, attempt: Attempt) -> None:
     """All pods were ready once; support that somebody removed is put back, as it was or as it would be now."""
-    if draft.job.job is not None and attempt.shape == draft.job.shape:
-        draft.act(*missing_support(draft, draft.job.job, attempt.number, changed=False))
+    job, refused = draft.job.job, ""
+    if job is not None and attempt.shape == draft.job.shape:
+        lacking = list(missing_support(draft, job, attempt.number, changed=False))
+        if lacking and not was_refused_lately(draft, attempt.number):
+            draft.act(*lacking)
+        if lacking and (refusal := _refusal(draft)) is not None:
+            refused = f" But {refusal.what} was refused and is tried again: {refusal.message}"
     unready = [pod.name for pod in draft.pods if not pod.ready]
     if unready:
         draft.say(
             "PodsReady", False, Reason.CONTAINER_WAITING, f"Not ready any more: {', '.join(sorted(unready)[:3])}."
         )
     else:
-        draft.say("PodsReady", True, Reason.PODS_READY, f"All {len(draft.pods)} pods are ready.")
+        draft.say("PodsReady", True, Reason.PODS_READY, f"All {len(draft.pods)} pods are ready.{refused}")

@@ -1,13 +1,13 @@
 """Between attempts: whether and when the next one starts."""
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import Final
 
 from dapo_core.naming import MAX_ATTEMPT, Role, child_name
 from dapo_core.spec import DAPOJob
 from dapo_core.status import Attempt, Reason
-from dapo_operator.actions import Action, ApplySupport, CreatePod, CreateToken, TryPod
+from dapo_operator.actions import ApplySupport, CreatePod, CreateToken, TryPod
 from dapo_operator.builders.common import Object
 from dapo_operator.builders.pods import members, pod, replicas
 from dapo_operator.builders.support import support_objects, token_secret
@@ -21,6 +21,8 @@ HELD_REASONS: Final = (Reason.SUSPENDED_BY_GUARD, Reason.SUSPENDED_BY_SAMPLING)
 RETRY_SECONDS: Final = 5.0
 RETRY_MAX_SECONDS: Final = 300.0
 TRY_AGAIN_SECONDS: Final = 60.0
+# What only an attempt needs that is at work.
+_PROTECTION: Final = ("PodDisruptionBudget",)
 
 
 def between(draft: Draft) -> None:
@@ -147,14 +149,10 @@ def _start(draft: Draft, job: DAPOJob) -> None:
 
 def create_missing(draft: Draft, job: DAPOJob) -> None:
     """Ask for whatever the living attempt lacks, and not more often than refusals allow."""
-    attempt, refusal = draft.attempt, draft.seen.refusal
-    if attempt is None:
+    attempt = draft.attempt
+    if attempt is None or was_refused_lately(draft, attempt.number):
         return
-    if refusal is not None and refusal.attempt == attempt.number:
-        at = refusal.at + min(RETRY_SECONDS * 2 ** min(refusal.tries - 1, 10), RETRY_MAX_SECONDS)
-        if draft.now < at:
-            return draft.wake(at)
-    draft.act(*missing_support(draft, job, attempt.number))
+    draft.act(*missing_support(draft, job, attempt.number, but=_PROTECTION))
     there = {pod.name for pod in draft.seen.pods}
     if not _has_token(draft, attempt):
         draft.act(CreateToken(token_secret(job.metadata.name, job.metadata.namespace, draft.job.uid)))
@@ -164,7 +162,18 @@ def create_missing(draft: Draft, job: DAPOJob) -> None:
         if child_name(draft.job.name, role, attempt.number, index) not in there
     ]
     draft.act(*(CreatePod(body) for body in _pods(draft, job, attempt.number, wanted)))
-    return None
+
+
+def was_refused_lately(draft: Draft, number: int) -> bool:
+    """Whether the API server refused something of this attempt, and is not asked again yet."""
+    refusal = draft.seen.refusal
+    if refusal is None or refusal.attempt != number:
+        return False
+    at = refusal.at + min(RETRY_SECONDS * 2 ** min(refusal.tries - 1, 10), RETRY_MAX_SECONDS)
+    if draft.now >= at:
+        return False
+    draft.wake(at)
+    return True
 
 
 def _has_token(draft: Draft, attempt: Attempt) -> bool:
@@ -174,13 +183,15 @@ def _has_token(draft: Draft, attempt: Attempt) -> bool:
     return bool(draft.pods) or (before is not None and before.ready_at is not None)
 
 
-def missing_support(draft: Draft, job: DAPOJob, number: int, changed: bool = True) -> Iterator[Action]:
-    """Support objects that are not there, or (with `changed`) not as the spec wants them."""
+def missing_support(
+    draft: Draft, job: DAPOJob, number: int, changed: bool = True, but: Container[str] = ()
+) -> Iterator[ApplySupport]:
+    """Support objects, `but` of these kinds, that are not there, or (with `changed`) not as the spec wants them."""
     there = draft.seen.support
     lacking = {
         key
         for key, digest in draft.job.support_digests(number).items()
-        if key not in there or (changed and there[key] != digest)
+        if key[0] not in but and (key not in there or (changed and there[key] != digest))
     }
     if lacking:
         for body in support_objects(job, draft.job.uid, number):
