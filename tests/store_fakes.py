@@ -1,18 +1,17 @@
 """Stores that fail when a test says so."""
 
 import errno
-import hashlib
 import io
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
 
 from dapo_core.db import Batch, CheckpointRow, EventType, Receipt
 from dapo_core.errors import StoreError
-from dapo_core.objectstore import Content, ObjectInfo, ObjectNotFoundError
+from dapo_core.objectstore import Content, ObjectInfo, ObjectNotFoundError, measure, part_bytes_of
+from dapo_core.objectstore.contract import Readable
 from dapo_trainer.spool_writer import SegmentFile
 
 Fault = Callable[[str, str], None]
@@ -38,7 +37,7 @@ class MemoryStore:
     def put_file(self, key: str, path: Path, *, give: bool = False) -> Content:
         data = _read(path)
         self.put_bytes(key, data)
-        return Content(len(data), hashlib.sha256(data).hexdigest())
+        return measure(io.BytesIO(data), part_bytes=part_bytes_of(len(data)))
 
     def put_bytes(self, key: str, data: bytes) -> None:
         self._begin("put", key)
@@ -56,7 +55,7 @@ class MemoryStore:
         return self.objects[key][0]
 
     @contextmanager
-    def open(self, key: str) -> Iterator[BinaryIO]:
+    def open(self, key: str) -> Iterator[Readable]:
         yield io.BytesIO(self.get_bytes(key))
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:

@@ -12,8 +12,8 @@ from dapo_core.db.rows import CheckpointRow, CheckpointState
 from dapo_core.errors import CheckpointError
 from dapo_core.naming import checkpoint_prefix, shared_key
 
-VERSION: Final = 2
-READABLE: Final = (1, 2)  # the first knew no shared files
+VERSION: Final = 3
+READABLE: Final = (1, 2, 3)  # the first knew no shared files, the second no sums of parts
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _RANK = re.compile(r"_rank_(\d+)\.pt$")
 _MODEL = re.compile(r"(?:^|/)model_world_size_(\d+)_rank_\d+\.pt$")
@@ -21,7 +21,8 @@ _MODEL = re.compile(r"(?:^|/)model_world_size_(\d+)_rank_\d+\.pt$")
 
 @dataclass(frozen=True)
 class FileEntry:
-    """One file: its path within the checkpoint, its size in bytes and the SHA-256 of its content.
+    """One file: its path within the checkpoint, its size in bytes and the SHA-256 of its content, or with `part_bytes`
+    that of its parts' sums (`dapo_core.objectstore.Content`).
 
     `shared`: it lies under its content, once for all checkpoints of the run that have it.
     """
@@ -30,6 +31,7 @@ class FileEntry:
     size: int
     sha256: str
     shared: bool = False
+    part_bytes: int | None = None
 
     @property
     def rank(self) -> int | None:
@@ -109,7 +111,14 @@ def parse(data: bytes, key: str) -> Manifest:
 
 
 def _entry(listed: Mapping[str, Any]) -> FileEntry:
-    entry = FileEntry(str(listed["path"]), int(listed["size"]), str(listed["sha256"]), bool(listed.get("shared")))
+    part_bytes = listed.get("part_bytes")
+    entry = FileEntry(
+        str(listed["path"]),
+        int(listed["size"]),
+        str(listed["sha256"]),
+        bool(listed.get("shared")),
+        None if part_bytes is None else max(1, int(part_bytes)),
+    )
     if not _SHA256.fullmatch(entry.sha256):
         raise ValueError(f"{entry.sha256!r} is no SHA-256")
     return entry

@@ -1,6 +1,7 @@
 """The contract of an object store, for each there is."""
 
 import hashlib
+import io
 import os
 import threading
 from pathlib import Path
@@ -10,7 +11,8 @@ from servers.minio import MinioServer
 from store_fakes import MemoryStore
 
 from dapo_core.errors import StoreError
-from dapo_core.objectstore import Content, FolderStore, ObjectNotFoundError, ObjectStore, open_store
+from dapo_core.objectstore import Content, FolderStore, ObjectNotFoundError, ObjectStore, measure, open_store
+from dapo_core.objectstore.contract import PART_BYTES
 from dapo_core.objectstore.s3 import open_s3
 
 STORES = ("folder", "memory", "S3", "S3 over TLS")
@@ -44,6 +46,17 @@ def test_what_is_put_is_got(store: ObjectStore, tmp_path: Path) -> None:
         assert stream.read() == b"file"
     assert store.get_bytes("a/empty") == b""
     assert [(info.key, info.size) for info in store.list("a/")] == [("a/b/bytes", 5), ("a/b/file", 4), ("a/empty", 0)]
+
+
+def test_a_big_file_is_known_by_the_sums_of_its_parts(store: ObjectStore, tmp_path: Path) -> None:
+    path, data = tmp_path / "in", os.urandom(PART_BYTES) + b"end"
+    path.write_bytes(data)
+    sums = b"".join(hashlib.sha256(part).digest() for part in (data[:PART_BYTES], b"end"))
+    expected = Content(len(data), hashlib.sha256(sums).hexdigest(), PART_BYTES)
+    assert store.put_file("big", path) == expected
+    with store.open("big") as stream, (tmp_path / "out").open("wb") as copied:
+        assert measure(stream, copied, PART_BYTES) == expected
+    assert (tmp_path / "out").read_bytes() == data
 
 
 def test_a_put_replaces(store: ObjectStore) -> None:
@@ -129,6 +142,25 @@ def test_readers_see_the_old_object_or_the_new(store: ObjectStore) -> None:
 @pytest.fixture
 def folder(tmp_path: Path) -> FolderStore:
     return FolderStore(tmp_path / "store")
+
+
+@pytest.mark.parametrize(
+    ("data", "part_bytes", "sums"),
+    [
+        (b"", None, [b""]),
+        (b"abc", None, [b"abc"]),
+        (b"abcdef", 3, [b"abc", b"def"]),
+        (b"abcdefg", 3, [b"abc", b"def", b"g"]),
+        (os.urandom(700_000), 400_001, None),
+    ],
+    ids=["nothing", "as a whole", "whole parts", "a part that is left", "parts across what is read at a time"],
+)
+def test_how_contents_are_summed(data: bytes, part_bytes: int | None, sums: list[bytes] | None) -> None:
+    parts = sums if sums is not None else [data[:400_001], data[400_001:]]
+    digests = b"".join(hashlib.sha256(part).digest() for part in parts)
+    whole = hashlib.sha256(data).hexdigest()
+    expected = Content(len(data), hashlib.sha256(digests).hexdigest() if part_bytes else whole, part_bytes)
+    assert measure(io.BytesIO(data), part_bytes=part_bytes) == expected
 
 
 def test_a_file_that_is_given_away_is_linked(folder: FolderStore, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """S3 besides the contract: big files in parts, bad servers, and sentences that name the remedy."""
 
+import hashlib
 import os
 import random
 import tracemalloc
@@ -7,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from minio.error import S3Error
 from servers.minio import MinioServer
 from servers.ports import free_port
 from servers.s3_proxy import Fault, S3Proxy, proxied
@@ -14,8 +16,9 @@ from urllib3.util import Retry
 
 from dapo_core.errors import StoreError
 from dapo_core.objectstore import ObjectNotFoundError, measure
+from dapo_core.objectstore.contract import PART_BYTES
 from dapo_core.objectstore.s3 import RETRIES, S3Store, open_s3
-from dapo_core.objectstore.s3_writing import PARALLEL_PARTS, PART_BYTES
+from dapo_core.objectstore.s3_writing import PARALLEL_PARTS
 
 QUICK: Retry = RETRIES.new(total=3, backoff_factor=0.01, backoff_jitter=0.0)
 MEGABYTE = 1024 * 1024
@@ -53,7 +56,7 @@ def big_file(folder: Path, size: int) -> Path:
 def test_a_big_file_goes_in_parts_and_in_bounded_memory(store: S3Store, proxy: S3Proxy, tmp_path: Path) -> None:
     path = big_file(tmp_path, 7 * PART_BYTES + 5)
     with path.open("rb") as stream:
-        expected = measure(stream)
+        expected = measure(stream, part_bytes=PART_BYTES)
     tracemalloc.start()
     try:
         assert store.put_file("big", path) == expected
@@ -62,11 +65,20 @@ def test_a_big_file_goes_in_parts_and_in_bounded_memory(store: S3Store, proxy: S
     finally:
         tracemalloc.stop()
     with (tmp_path / "back").open("rb") as stream:
-        assert measure(stream) == expected
+        assert measure(stream, part_bytes=PART_BYTES) == expected
     parts = [path for method, path in proxy.requests if method == "PUT" and "partNumber" in path]
     assert len(parts) == 8
     # The proxy of the test holds every part of its own once more.
     assert peak < 2 * (PARALLEL_PARTS + 2) * PART_BYTES
+
+
+def test_a_part_that_arrives_as_another_is_refused(minio: MinioServer, bucket: str) -> None:
+    """The server sums each part and compares: what the upload says of a part is what lies there."""
+    client = open_s3(minio.url(bucket), minio.environment, QUICK)._client
+    started = client._create_multipart_upload(bucket, "big", {})
+    of_another = {"x-amz-content-sha256": hashlib.sha256(b"one").hexdigest()}
+    with pytest.raises(S3Error, match="XAmzContentSHA256Mismatch"):
+        client._upload_part(bucket, "big", b"two", of_another, started, 1)  # type: ignore[arg-type]
 
 
 def test_a_part_that_fails_is_sent_again_alone(store: S3Store, proxy: S3Proxy, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Checkpoints: whole or absent, never resumed from when damaged, kept and removed by rule."""
 
+import hashlib
 import json
 import os
 import re
@@ -19,6 +20,7 @@ from dapo_core.errors import CheckpointError, StoreError
 from dapo_core.manifest import parse
 from dapo_core.naming import checkpoint_prefix, manifest_key
 from dapo_core.objectstore import ObjectStore, open_store
+from dapo_core.objectstore.contract import PART_BYTES
 from dapo_core.resume import pick
 from dapo_core.retention import Retention
 from dapo_trainer.checkpoints import CheckpointStore
@@ -83,8 +85,8 @@ DAMAGES: dict[str, tuple[str, Callable[[bytes], bytes] | None, str]] = {
     ),
     "a manifest of a later program": (
         "manifest.json",
-        lambda data: data.replace(b'"version": 2', b'"version": 3'),
-        "of version 3, which this program does not know",
+        lambda data: data.replace(b'"version": 3', b'"version": 4'),
+        "of version 4, which this program does not know",
     ),
     "a manifest that points outside": (
         "manifest.json",
@@ -264,17 +266,27 @@ def test_killed_while_committing(
     assert left == {f"step-{step:06d}" for step in checkpoints.steps()} | shared
 
 
-def test_a_checkpoint_of_the_first_version_is_read(checkpoints: CheckpointStore, tmp_path: Path) -> None:
-    save(checkpoints, tmp_path, 5)
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_checkpoint_of_an_older_version_is_read(version: int, checkpoints: CheckpointStore, tmp_path: Path) -> None:
+    """The first knew no shared files, and the second summed big files as a whole."""
+    folder = local(tmp_path, 5, size=PART_BYTES + 1)
+    big = (folder / "actor" / "model.pt").read_bytes()
+    checkpoints.commit(5, folder, attempt=1, spec_digest="d")
 
     def older(data: bytes) -> bytes:
-        body = json.loads(data) | {"version": 1}
+        body = json.loads(data) | {"version": version}
         for entry in body["files"]:
-            del entry["shared"]
+            if entry.pop("part_bytes"):
+                entry["sha256"] = hashlib.sha256(big).hexdigest()
+            if version == 1:
+                del entry["shared"]
         return json.dumps(body).encode()
 
     harm(checkpoints.store, 5, "manifest.json", older)
-    assert checkpoints.restore_newest(tmp_path / "restored") is not None
+    assert checkpoints.restore_newest(tmp_path / "first") is not None
+    assert checkpoints.restore_newest(tmp_path / "second", caches=[tmp_path / "first"]) is not None
+    first, second = (tmp_path / name / "actor" / "model.pt" for name in ("first", "second"))
+    assert os.path.samefile(first, second) and second.read_bytes() == big
 
 
 def test_files_of_other_machines_belong_to_the_checkpoint(checkpoints: CheckpointStore, tmp_path: Path) -> None:

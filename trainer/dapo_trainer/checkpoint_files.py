@@ -8,7 +8,7 @@ from typing import Final
 
 from dapo_core.errors import CheckpointError, StoreError
 from dapo_core.manifest import FileEntry, Manifest
-from dapo_core.objectstore import Content, ObjectNotFoundError, ObjectStore, measure
+from dapo_core.objectstore import Content, ObjectNotFoundError, ObjectStore, measure, part_bytes_of
 
 # Text that comes with the model, the same in every checkpoint; tensors and queues are different each time.
 _SHARED_SUFFIXES: Final = frozenset({".json", ".jinja", ".txt", ".model", ".py", ".tiktoken"})
@@ -36,11 +36,12 @@ def is_shared(path: Path) -> bool:
         raise CheckpointError(f"The checkpoint file {path} can not be read: {error.strerror}.") from error
 
 
-def content_of(path: Path) -> Content:
-    """Raises CheckpointError when the file can not be read."""
+def content_of(path: Path, like: FileEntry | None = None) -> Content:
+    """Summed as `like` is, else as a store does it. Raises CheckpointError when the file can not be read."""
     try:
         with path.open("rb") as stream:
-            return measure(stream)
+            size = os.fstat(stream.fileno()).st_size
+            return measure(stream, part_bytes=like.part_bytes if like else part_bytes_of(size))
     except OSError as error:
         raise CheckpointError(f"The checkpoint file {path} can not be read: {error.strerror}.") from error
 
@@ -49,7 +50,7 @@ def verify(store: ObjectStore, manifest: Manifest, entry: FileEntry) -> None:
     """Read one file to its end. Raises CheckpointError when it is not what was stored."""
     try:
         with store.open(manifest.key(entry)) as stream:
-            compare(manifest, entry, measure(stream))
+            compare(manifest, entry, measure(stream, part_bytes=entry.part_bytes))
     except ObjectNotFoundError as error:
         raise _missing(manifest, entry) from error
 
@@ -65,7 +66,7 @@ def fetch(store: ObjectStore, manifest: Manifest, entry: FileEntry, folder: Path
         return
     try:
         with store.open(manifest.key(entry)) as stream, target.open("wb") as file:
-            compare(manifest, entry, measure(stream, file))
+            compare(manifest, entry, measure(stream, file, entry.part_bytes))
     except ObjectNotFoundError as error:
         raise _missing(manifest, entry) from error
 
@@ -73,7 +74,7 @@ def fetch(store: ObjectStore, manifest: Manifest, entry: FileEntry, folder: Path
 def _from_cache(source: Path, entry: FileEntry, target: Path) -> bool:
     """Take a local file that has the content, by a link where that can be; False when it has not, or is not there."""
     try:
-        if source.stat().st_size != entry.size or content_of(source).sha256 != entry.sha256:
+        if source.stat().st_size != entry.size or content_of(source, entry).sha256 != entry.sha256:
             return False
         target.unlink(missing_ok=True)
         try:

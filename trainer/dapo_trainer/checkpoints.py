@@ -171,7 +171,7 @@ class CheckpointStore:
             shared = is_shared(path)
             key = checkpoint_prefix(self.run_id, step) + name
             content = self._put_shared(path, there, put) if shared else put(partial(self._put, key, path, give))
-            return FileEntry(name, content.size, content.sha256, shared)
+            return FileEntry(name, content.size, content.sha256, shared, content.part_bytes)
 
         return tuple(parallel(store_file, paths, UPLOAD_WORKERS))
 

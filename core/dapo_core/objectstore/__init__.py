@@ -12,6 +12,7 @@ from dapo_core.objectstore.contract import (
     ObjectStore,
     StoreUnreachableError,
     measure,
+    part_bytes_of,
 )
 from dapo_core.objectstore.folder import FolderStore
 
@@ -24,6 +25,7 @@ __all__ = [
     "StoreUnreachableError",
     "measure",
     "open_store",
+    "part_bytes_of",
     "probe",
 ]
 

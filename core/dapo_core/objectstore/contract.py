@@ -5,7 +5,7 @@ returned from survives a loss of power; keys are relative paths with `/`; every 
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,12 @@ from typing import BinaryIO, Final, Protocol
 
 from dapo_core.errors import StoreError
 
-CHUNK: Final = 1024 * 1024  # bytes; hashing one lets other threads run
+# Bytes: few enough to be summed and copied before they leave the processor's cache, and summing them lets other threads
+# run.
+CHUNK: Final = 256 * 1024
+# Bytes of the parts of a big file, of which S3 takes ten thousand at most.
+PART_BYTES: Final = 16 * 1024 * 1024
+_MAX_PARTS: Final = 10_000
 
 
 class ObjectNotFoundError(StoreError):
@@ -35,10 +40,23 @@ class ObjectInfo:
 
 @dataclass(frozen=True)
 class Content:
-    """What identifies bytes: how many, and their SHA-256 in hexadecimal."""
+    """What identifies bytes: how many, and their SHA-256 in hexadecimal.
+
+    With `part_bytes` it is the SHA-256 of the SHA-256 sums of their parts of so many bytes, one after the other: each
+    part has one sum to be sent by and to be known by, and nobody has to wait for the part before it.
+    """
 
     size: int
     sha256: str
+    part_bytes: int | None = None
+
+
+class Readable(Protocol):
+    """A stream to read from its beginning."""
+
+    def read(self, size: int = -1, /) -> bytes: ...
+
+    def readinto(self, buffer: memoryview, /) -> int | None: ...
 
 
 class ObjectStore(Protocol):
@@ -53,7 +71,7 @@ class ObjectStore(Protocol):
         """The URL of an object or of a prefix, for people and for programs that know no store."""
 
     def put_file(self, key: str, path: Path, *, give: bool = False) -> Content:
-        """Store the file's content and tell what it was, read once.
+        """Store the file's content and tell what it was, read once and summed as `part_bytes_of` its size says.
 
         `give` promises that nobody changes the file any more, so it need not be copied.
         """
@@ -65,7 +83,7 @@ class ObjectStore(Protocol):
 
     def get_bytes(self, key: str) -> bytes: ...
 
-    def open(self, key: str) -> AbstractContextManager[BinaryIO]:
+    def open(self, key: str) -> AbstractContextManager[Readable]:
         """The object's content as a stream to read; it need not know its position."""
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
@@ -80,32 +98,38 @@ class ObjectStore(Protocol):
         """Remove what uploads that ended half-way left under `prefix`; how many there were."""
 
 
-class HashingReader:
-    """A stream that is read once, from its beginning, and knows afterwards what went through it."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
-        self._digest = hashlib.sha256()
-        self._size = 0
-
-    def read(self, size: int = -1) -> bytes:
-        data = self._stream.read(size)
-        self._digest.update(data)
-        self._size += len(data)
-        return data
-
-    @property
-    def content(self) -> Content:
-        return Content(self._size, self._digest.hexdigest())
+def part_bytes_of(size: int) -> int | None:
+    """Of how many bytes the parts are by which a file of `size` is sent and summed; None: it is summed as a whole."""
+    return max(PART_BYTES, -(-size // _MAX_PARTS)) if size > PART_BYTES else None
 
 
-def measure(stream: BinaryIO, copy_to: BinaryIO | None = None) -> Content:
-    """Read a stream to its end, copying it on the way if asked to."""
-    reader = HashingReader(stream)
-    while chunk := reader.read(CHUNK):
+def measure(stream: Readable, copy_to: BinaryIO | None = None, part_bytes: int | None = None) -> Content:
+    """Read a stream to its end, copying it on the way if asked to; summed as a whole, or by parts of `part_bytes`."""
+    block = memoryview(bytearray(CHUNK))
+    parts: list[Content] = []
+    while True:
+        parts.append(_measure_part(stream, copy_to, part_bytes, block))
+        if part_bytes is None:
+            return parts[0]
+        if parts[-1].size < part_bytes:
+            return of_parts([part for part in parts if part.size], part_bytes)
+
+
+def _measure_part(stream: Readable, copy_to: BinaryIO | None, most: int | None, block: memoryview) -> Content:
+    """The next `most` bytes of a stream, or all that is left of it."""
+    digest, size = hashlib.sha256(), 0
+    while length := stream.readinto(block if most is None else block[: most - size]):
+        digest.update(block[:length])
         if copy_to is not None:
-            copy_to.write(chunk)
-    return reader.content
+            copy_to.write(block[:length])
+        size += length
+    return Content(size, digest.hexdigest())
+
+
+def of_parts(parts: Sequence[Content], part_bytes: int) -> Content:
+    """The content that consists of `parts`, all but the last of which have `part_bytes`."""
+    sums = b"".join(bytes.fromhex(part.sha256) for part in parts)
+    return Content(sum(part.size for part in parts), hashlib.sha256(sums).hexdigest(), part_bytes)
 
 
 def check_key(key: str) -> str:

@@ -11,7 +11,15 @@ from pathlib import Path
 from typing import BinaryIO, Final, TypeVar
 
 from dapo_core.errors import StoreError
-from dapo_core.objectstore.contract import Content, ObjectInfo, ObjectNotFoundError, check_key, measure
+from dapo_core.objectstore.contract import (
+    Content,
+    ObjectInfo,
+    ObjectNotFoundError,
+    Readable,
+    check_key,
+    measure,
+    part_bytes_of,
+)
 
 T = TypeVar("T")
 _PART: Final = ".dapo-part"
@@ -58,7 +66,7 @@ class FolderStore:
             return self._path(key).read_bytes()
 
     @contextmanager
-    def open(self, key: str) -> Iterator[BinaryIO]:
+    def open(self, key: str) -> Iterator[Readable]:
         with _told(f"{key} can not be read from {self.root}"), self._path(key).open("rb") as stream:
             yield stream
 
@@ -139,13 +147,17 @@ def _link_or_copy(source: Path, target: Path) -> Content:
             raise
         return _copy(source, target)
     with target.open("rb") as stream:
-        return measure(stream)
+        return measure(stream, part_bytes=_part_bytes(stream))
 
 
 def _copy(source: Path, target: Path) -> Content:
     # The object's time is when it was stored, which the sweeper goes by.
     with source.open("rb") as stream, target.open("wb") as copied:
-        return measure(stream, copied)
+        return measure(stream, copied, _part_bytes(stream))
+
+
+def _part_bytes(stream: BinaryIO) -> int | None:
+    return part_bytes_of(os.fstat(stream.fileno()).st_size)
 
 
 def _sync(path: Path) -> None:

@@ -1,5 +1,6 @@
 """Objects in S3 or what speaks like it. The only module that calls the client."""
 
+import hashlib
 import io
 import logging
 import os
@@ -9,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import BinaryIO, Final, cast
+from typing import Final
 
 import certifi
 import urllib3
@@ -21,14 +22,23 @@ from urllib3.util import Retry, Timeout
 from dapo_core.errors import StoreError
 from dapo_core.objectstore import address as addresses
 from dapo_core.objectstore.address import Address, Credentials
-from dapo_core.objectstore.contract import Content, HashingReader, ObjectInfo, ObjectNotFoundError, check_key, measure
+from dapo_core.objectstore.contract import (
+    CHUNK,
+    Content,
+    ObjectInfo,
+    ObjectNotFoundError,
+    Readable,
+    check_key,
+    measure,
+    part_bytes_of,
+)
 from dapo_core.objectstore.s3_faults import told
 from dapo_core.objectstore.s3_reading import ResumingReader
-from dapo_core.objectstore.s3_writing import PART_BYTES, PartedUpload
+from dapo_core.objectstore.s3_writing import PartedUpload, SummedClient
 
 log = logging.getLogger(__name__)
 
-# A part has to be sent within the time to connect (the client sets no other for sending): 8 MiB in half a minute.
+# A part has to be sent within the time to connect (the client sets no other for sending): 16 MiB in half a minute.
 TIMEOUT: Final = Timeout(connect=30.0, read=60.0)
 # Every request may be repeated: an object that is put again is the same. About half a minute in all; some seconds where
 # nobody answers, for a mistake in the endpoint is told soon, and whoever can wait asks again.
@@ -55,7 +65,7 @@ def _client(address: Address, keys: Credentials, ca_file: str | None, retries: R
     http = urllib3.PoolManager(
         timeout=TIMEOUT, retries=retries, maxsize=16, ssl_context=_tls(ca_file) if address.secure else None
     )
-    client = Minio(
+    client = SummedClient(
         address.host,
         keys.access_key,
         keys.secret_key,
@@ -103,11 +113,11 @@ class S3Store:
             stream = path.open("rb")
         with stream, self._told(f"{key} can not be written to {self._at.where}", StoreError):
             size = os.fstat(stream.fileno()).st_size
-            if size > PART_BYTES:
-                return PartedUpload(self._client, self._at.bucket, self._name(key), stream, size).send()
-            reader = HashingReader(stream)
-            self._put(key, reader.read())
-            return reader.content
+            if (part_bytes := part_bytes_of(size)) is not None:
+                return PartedUpload(self._client, self._at.bucket, self._name(key), stream, size, part_bytes).send()
+            data = stream.read()
+            self._put(key, data)
+            return Content(len(data), hashlib.sha256(data).hexdigest())
 
     def put_bytes(self, key: str, data: bytes) -> None:
         with self._told(f"{key} can not be written to {self._at.where}", StoreError):
@@ -125,11 +135,12 @@ class S3Store:
             return stream.read()
 
     @contextmanager
-    def open(self, key: str) -> Iterator[BinaryIO]:
+    def open(self, key: str) -> Iterator[Readable]:
         name = self._name(key)
         reader = ResumingReader(self._client, self._at, name, f"{key} can not be read from {self._at.where}")
         with reader:
-            yield cast(BinaryIO, io.BufferedReader(reader, 1024 * 1024))
+            # Whoever reads more at once reads past the buffer.
+            yield io.BufferedReader(reader, CHUNK // 4)
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         skipped = len(self._at.key(""))
