@@ -41,10 +41,11 @@ def seen(width: int, old: FromClause, conditions: Sequence[Any], joined: Any = N
     tables they are of.
 
     Not a part of the query around it: of `step / width` Postgres would expect as many groups as there are steps, and
-    would neither keep them in memory nor share the work between processors.
+    would neither keep them in memory nor share the work between processors. The offset has quotes since it takes any
+    but a finished constant for a limit, of which one processor has to keep count.
     """
     query = select(*_columns(width, old)).select_from(old if joined is None else joined).where(*conditions)
-    return query.suffix_with("OFFSET 0", dialect="postgresql").subquery("seen")
+    return query.suffix_with("OFFSET '0'", dialect="postgresql").subquery("seen")
 
 
 def newest(width: int, old: FromClause, conditions: Sequence[Any], joined: Any = None) -> Subquery:
