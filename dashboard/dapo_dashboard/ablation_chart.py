@@ -17,8 +17,9 @@ def height(rows: int) -> int:
 
 def option(values: Mapping[str, Sequence[float]], unit: str) -> dict[str, Any]:
     """Bars of the means from top to bottom, a line from least to most, and a point for each run."""
-    names = [shown(name, 60) for name in values]
     means = [fmean(each) for each in values.values()]
+    # The number stands by the name: within the bar, points would stand upon it.
+    names = [f"{shown(name, 60)}\n{mean:.4g} {unit}".rstrip() for name, mean in zip(values, means, strict=True)]
     points = [[value, index] for index, each in enumerate(values.values()) for value in each]
     spread = [
         [{"coord": [min(each), index]}, {"coord": [max(each), index]}]
@@ -36,7 +37,7 @@ def option(values: Mapping[str, Sequence[float]], unit: str) -> dict[str, Any]:
             "data": names,
             "inverse": True,
             "axisTick": {"show": False},
-            "axisLabel": {"width": 185, "overflow": "truncate"},
+            "axisLabel": {"width": 185, "overflow": "truncate", "lineHeight": 15},
         },
         "series": [
             {
@@ -45,7 +46,6 @@ def option(values: Mapping[str, Sequence[float]], unit: str) -> dict[str, Any]:
                 "data": [float(f"{mean:.5g}") for mean in means],
                 "barMaxWidth": 20,
                 "itemStyle": {"color": palette.MIXED, "opacity": 0.85},
-                "label": {"show": True, "position": "insideLeft", "color": "#fff", "fontSize": 12},
                 "markLine": {
                     "silent": True,
                     "animation": False,

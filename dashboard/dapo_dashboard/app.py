@@ -12,8 +12,8 @@ PAGES = Path(__file__).parent / "app_pages"
 STYLE = """<style>
 .stMainBlockContainer { padding: 4rem clamp(0.7rem, 2.5vw, 3rem) 2rem; }
 .stMainBlockContainer > div > .stVerticalBlock { gap: 0.8rem; }
-.dapo-figures { display: grid; grid-template-columns: repeat(auto-fill, minmax(5.9rem, 8rem)); gap: .5rem .8rem;
-  margin: 0; padding: .6rem .8rem; border-radius: .4rem;
+dl.dapo-figures { display: grid; grid-template-columns: repeat(auto-fill, minmax(5.9rem, 8rem)); gap: .5rem .8rem;
+  margin: 0 !important; padding: .6rem .8rem !important; border-radius: .4rem;
   border: 1px solid color-mix(in srgb, currentColor 16%, transparent); }
 dl.dapo-figures dt, dl.dapo-figures dd { margin: 0; padding: 0; }
 .dapo-figures dt { font-size: .8rem; font-weight: 400; opacity: .72; }
@@ -27,6 +27,11 @@ dl.dapo-figures dt, dl.dapo-figures dd { margin: 0; padding: 0; }
 .dapo-title a, .dapo-title a:visited { color: inherit; margin-left: auto;
   width: 1.15rem; height: 1.15rem; line-height: 1.1rem; font-size: .78rem;
   text-align: center; text-decoration: none; border: 1px solid currentColor; border-radius: 50%; opacity: .8; }
+@media (max-width: 40rem) {
+  dl.dapo-figures { grid-template-columns: repeat(3, 1fr); gap: .4rem .6rem; }
+  .st-key-filters, .st-key-toolbar { gap: .5rem .8rem; }
+  .st-key-filters > .stElementContainer { flex: 1 0 calc(50% - .4rem); max-width: calc(50% - .4rem); }
+}
 .dapo-title a:hover, .dapo-title a:focus-visible { opacity: 1; outline: 2px solid currentColor; outline-offset: 1px; }
 </style>"""
 # From here, not from a font server: the pages ask nobody but their own server for anything.

@@ -3,17 +3,21 @@
 import html
 import re
 from difflib import SequenceMatcher
+from functools import lru_cache
 from typing import Final
 
 from dapo_dashboard.plain import shown
 
 MAX_WORDS: Final = 3_000
-_WORD: Final = re.compile(r"\s+|[^\s]+")
+# A word with the space behind it: spaces by themselves are so many that to compare them takes most of the time.
+_WORD: Final = re.compile(r"\S+\s?|\s")
 _STYLE: Final = "white-space:pre-wrap;overflow-wrap:anywhere;font-family:monospace;font-size:.85rem;line-height:1.5"
 _GONE: Final = "background:rgba(217,102,43,.28);text-decoration:line-through"
 _NEW: Final = "background:rgba(31,161,135,.30);text-decoration:underline"
 
 
+# A live page asks for the same again every other second.
+@lru_cache(maxsize=64)
 def diff_html(before: str, after: str) -> tuple[str, str]:
     """Both texts, with what is only in the first struck out and what is only in the second underlined."""
     old, new = _words(before), _words(after)

@@ -24,20 +24,31 @@ SCRIPTS: Final[Mapping[str, Sequence[str]]] = {
 """Of each page, by its path: names of Streamlit's scripts, as its manifest has them."""
 _ENTRY: Final = "index.html"
 _ICONS: Final = "static/media/MaterialSymbols-Rounded.*.woff2"
+_LETTERS: Final = "static/media/Source*VF-Upright.*.woff2"
 Manifest = Mapping[str, Mapping[str, Any]]
 
 
 def pages(static: Path) -> dict[str, bytes]:
     """The HTML of each page by its path, out of Streamlit's static files."""
     plain = (static / _ENTRY).read_text(encoding="utf-8")
-    manifest: Manifest = json.loads((static / "manifest.json").read_text(encoding="utf-8"))
+    manifest = _manifest(static)
     fonts = [str(path.relative_to(static)) for path in static.glob(_ICONS)]
     return {path: with_preloads(plain, scripts(manifest, names), fonts).encode() for path, names in SCRIPTS.items()}
 
 
+def files(static: Path) -> list[str]:
+    """All that the pages are going to ask for: scripts, styles and fonts."""
+    manifest = _manifest(static)
+    by_name = _by_name(manifest)
+    keys = _closure(manifest, [_ENTRY, *(by_name[name] for names in SCRIPTS.values() for name in names)])
+    styles = [style for key in keys for style in manifest[key].get("css", ())]
+    fonts = [str(path.relative_to(static)) for pattern in (_ICONS, _LETTERS) for path in static.glob(pattern)]
+    return [*(manifest[key]["file"] for key in keys), *styles, *fonts]
+
+
 def scripts(manifest: Manifest, names: Iterable[str]) -> list[str]:
     """The files of these scripts and of all that they import, but for those that every page loads anyway."""
-    by_name = {entry["name"]: key for key, entry in manifest.items() if entry.get("name")}
+    by_name = _by_name(manifest)
     wanted = _closure(manifest, [by_name[name] for name in names if name in by_name])
     loaded = set(_closure(manifest, [_ENTRY] if _ENTRY in manifest else []))
     return [manifest[key]["file"] for key in wanted if key not in loaded]
@@ -48,6 +59,15 @@ def with_preloads(html: str, files: Iterable[str], fonts: Iterable[str] = ()) ->
     links = "".join(f'<link rel="modulepreload" crossorigin href="./{file}">' for file in files)
     links += "".join(f'<link rel="preload" as="font" crossorigin href="./{font}">' for font in fonts)
     return html.replace("</head>", f"{links}</head>", 1)
+
+
+def _manifest(static: Path) -> Manifest:
+    manifest: Manifest = json.loads((static / "manifest.json").read_text(encoding="utf-8"))
+    return manifest
+
+
+def _by_name(manifest: Manifest) -> dict[str, str]:
+    return {entry["name"]: key for key, entry in manifest.items() if entry.get("name")}
 
 
 def _closure(manifest: Manifest, keys: Iterable[str]) -> list[str]:

@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Final
 
 import streamlit as st
+from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dapo_dashboard import preload
+from dapo_dashboard import assets, preload
 
 _SCRIPT: Final = Path(__file__).with_name("app.py")
 # What pages use, loaded before the first viewer comes and not while that one waits.
@@ -29,22 +30,27 @@ _USED: Final = (
 
 
 class Preloading:
-    """Answers for the pages' own HTML; everything else is the server's."""
+    """Answers for the pages' own HTML and the files that they need; everything else is the server's."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._pages = preload.pages(Path(st.__file__).parent / "static")
+        static = Path(st.__file__).parent / "static"
+        self._pages = preload.pages(static)
+        self._assets = assets.read(static, preload.files(static))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        html = self._pages.get(scope["path"].strip("/")) if _is_get(scope) else None
-        if html is None:
-            await self._app(scope, receive, send)
-        else:
-            await Response(html, media_type="text/html", headers={"Cache-Control": "no-cache"})(scope, receive, send)
+        await (self._answer(scope) or self._app)(scope, receive, send)
 
-
-def _is_get(scope: Scope) -> bool:
-    return bool(scope["type"] == "http" and scope["method"] == "GET")
+    def _answer(self, scope: Scope) -> Response | None:
+        if scope["type"] != "http" or scope["method"] != "GET":
+            return None
+        path = scope["path"].strip("/")
+        if html := self._pages.get(path):
+            return Response(html, media_type="text/html", headers={"Cache-Control": "no-cache"})
+        if asset := self._assets.get(path):
+            accepted = Headers(scope=scope).get("accept-encoding", "")
+            return Response(asset.body(accepted), headers=asset.headers(accepted))
+        return None
 
 
 for _name in _USED:

@@ -183,6 +183,7 @@ def test_a_timeline_names_how_each_attempt_ended() -> None:
 def test_an_ablation_is_a_bar_a_group_with_the_spread_of_its_runs() -> None:
     option = ablation_chart.option({"grpo": [30.0, 34.0], "dapo": [50.0]}, "%")
     bars, points = option["series"]
+    assert option["yAxis"]["data"] == ["grpo\n32 %", "dapo\n50 %"]
     assert bars["data"] == [32.0, 50.0] and len(points["data"]) == 3
     assert bars["markLine"]["data"] == [[{"coord": [30.0, 0]}, {"coord": [34.0, 0]}]]
 

@@ -59,7 +59,7 @@ def _rows() -> Reading[list[RunTableRow]]:
 
 
 def _filters(rows: Sequence[RunTableRow]) -> tuple[Filters, str]:
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="filters"):
         search = st.text_input(
             "Search", key="search", bind="query-params", placeholder="run, job, owner, tag", width=230
         )

@@ -10,7 +10,7 @@ from dapo_dashboard.view import FROM, TO, View, axis_of, window_of
 
 def show(names: Sequence[str], axes: Sequence[Axis] = AXES) -> tuple[View, list[str]]:
     """The view, and the metrics to draw besides the usual ones."""
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium", key="toolbar"):
         axis = "step"
         if len(axes) > 1:
             axis = st.segmented_control("Over", axes, default="step", required=True, key="x", bind="query-params")
