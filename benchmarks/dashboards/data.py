@@ -9,7 +9,7 @@ import psycopg
 from dashboard_data import SHAPES, START
 from servers.postgres import plain
 
-from dapo_core.db import AttemptRow, Point, RunRow, open_writer
+from dapo_core.db import AttemptRow, Point, RunRow, open_reader, open_writer
 
 LONG: Final = "long"
 GROWING: Final = "growing"
@@ -63,6 +63,11 @@ def grow(url: str, run_id: str, steps: range) -> None:
         run_id, [Point.of(name, step, 1, START + step, value(step)) for step in steps for name, value in CURVES.items()]
     )
     writer.close()
+
+
+def newest(url: str) -> int:
+    """The last step of the growing run: a store may be measured more than once."""
+    return max(point.step for point in open_reader(url).latest(GROWING).values())
 
 
 def _start(url: str, run_id: str, state: str) -> None:

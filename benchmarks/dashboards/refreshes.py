@@ -38,7 +38,8 @@ def live(chromium: Browser, address: str, url: str) -> dict[str, float]:
     page.goto(f"{address}/run?run={data.GROWING}")
     wait_for_charts(page, 11)
     after_commit, after_question = [], []
-    for step in range(51, 51 + 2 * REPEATS):
+    first = data.newest(url) + 1
+    for step in range(first, first + 2 * REPEATS):
         page.wait_for_timeout(500)
         data.grow(url, data.GROWING, range(step, step + 1))
         began = time.perf_counter()
@@ -79,7 +80,7 @@ def memory(chromium: Browser, address: str, url: str, refreshes: int) -> dict[st
     for turn in range(11):
         # A new step in each fiftieth of them, as in a run of a step every seventy seconds.
         for part in range(5 if turn else 0):
-            step = 1000 + turn * 5 + part
+            step = data.newest(url) + 1
             data.grow(url, data.GROWING, range(step, step + 1))
             _wait(page, counted, (5 * (turn - 1) + part + 1) * refreshes // 50)
         session.send("HeapProfiler.collectGarbage")
