@@ -20,7 +20,7 @@ from dashboard_pages import (
     wait_for_other_pictures,
     wait_for_tooltips,
 )
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Response, expect
 from servers.dashboard import dashboard
 
 from dapo_core.db import open_reader
@@ -68,6 +68,16 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def test_a_store_without_runs(page: Page, empty: str, path: str, text: str) -> None:
     open_page(page, empty + path)
     says(page, text)
+
+
+def test_a_pages_scripts_travel_compressed_and_once(page: Page, empty: str) -> None:
+    answers: list[Response] = []
+    page.on("response", lambda answer: answers.append(answer) if answer.url.endswith(".js") else None)
+    open_page(page, f"{empty}/run")
+    assert len(answers) > 50
+    for answer in answers[:50]:
+        assert answer.header_value("content-encoding") == "gzip", answer.url
+        assert "immutable" in (answer.header_value("cache-control") or "")
 
 
 @pytest.mark.parametrize(
