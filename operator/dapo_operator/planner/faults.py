@@ -103,4 +103,19 @@ def trouble_of(pods: Sequence[Pod]) -> tuple[str, str] | None:
     worst = min(troubled, key=lambda pod: (pod.trouble_reason == Reason.UNSCHEDULABLE, pod.name))
     more = f" (and {len(troubled) - 1} more pods)" if len(troubled) > 1 else ""
     reason = Reason.UNSCHEDULABLE if worst.trouble_reason == Reason.UNSCHEDULABLE else Reason.CONTAINER_WAITING
-    return reason, f"{worst.name}{more}: {worst.trouble}"
+    said = (worst.trouble or "").rstrip(". ")
+    remedy = next((remedy for text, remedy in _REMEDIES if text in said), None)
+    if remedy is None:
+        remedy = "Free or add nodes, or ask for less." if reason == Reason.UNSCHEDULABLE else ""
+    return reason, f"{worst.name}{more}: {said}. {remedy or f'`kubectl describe pod {worst.name}` says more.'}"
+
+
+# The next step, by a part of what the kubelet or the scheduler says.
+_REMEDIES: Final = (
+    ("persistentvolumeclaim", "Make the claim, or correct its name."),
+    ("unbound immediate PersistentVolumeClaims", "The claim has no volume: see `kubectl describe pvc`."),
+    ("node affinity/selector", "Correct the node selector, or label nodes."),
+    ("ImagePull", "Correct the image or its pull secret; a changed spec is tried at once."),
+    ("InvalidImageName", "Correct the image; a changed spec is tried at once."),
+    ("CreateContainerConfigError", "Make what it names; it is tried again by itself."),
+)

@@ -190,7 +190,8 @@ def _gather(draft: Draft, attempt: Attempt) -> None:
         reason = _REFUSALS.get(refusal.kind, Reason.API_REFUSED)
         _tell_trouble(draft, reason, f"{refusal.what} was refused and is tried again: {refusal.message}")
     elif trouble is not None:
-        _tell_trouble(draft, trouble[0], f"{_count(pods, wanted)} {trouble[1]}")
+        homeless = _homeless(pods, wanted) if trouble[0] == Reason.UNSCHEDULABLE else ""
+        _tell_trouble(draft, trouble[0], f"{homeless}{trouble[1]}")
     elif any(pod.gated for pod in pods):
         draft.say("PodsReady", False, Reason.WAITING_FOR_QUOTA, "The pods wait to be admitted.")
     else:
@@ -211,8 +212,9 @@ def _tell_trouble(draft: Draft, reason: str, message: str) -> None:
     draft.say("PodsReady", False, reason, message)
 
 
-def _count(pods: list[Pod], wanted: int) -> str:
-    return f"{sum(not pod.scheduled for pod in pods)} of {wanted} pods have no node;" if pods else ""
+def _homeless(pods: list[Pod], wanted: int) -> str:
+    count = sum(not pod.scheduled for pod in pods)
+    return f"{count} of {wanted} pods {'has' if count == 1 else 'have'} no node; " if count else ""
 
 
 def _all_ready(draft: Draft, attempt: Attempt, count: int) -> None:
