@@ -252,7 +252,7 @@ class Run:
             "delete_to_whole_s": percentiles(whole),
             "churn_requests_per_delete": len(requests) / len(keys),
             "churn_requests": dict(by_verb(requests).most_common()),
-            "churn_cpu_s": spent(before, self.meter.all_cpu())[self.subject.name],
+            "churn_cpu_s": spent(before, self.meter.all_cpu()),
         }
 
     def delete_a_pod(self, key: tuple[str, str]) -> Moment:
