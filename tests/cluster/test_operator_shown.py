@@ -74,7 +74,8 @@ def test_a_condition_names_the_next_step(told: JobOn) -> None:
     wait(told.kubernetes.api, told.pod("trainer"), "ImagePullBackOff", 'Back-off pulling image "trainer:test"')
     told.wait_reason("PodsReady", "ContainerWaiting")
     assert columns(told)["STATUS"] == "Starting"
-    assert 'Back-off pulling image "trainer:test". Correct the image or its pull secret' in kubectl(told, "describe", "dj")
+    text = kubectl(told, "describe", "dj")
+    assert 'ImagePullBackOff: Back-off pulling image "trainer:test". Correct the image or its pull secret' in text
     told.edit(suspend=True)
     told.wait_phase("Suspended")
     assert columns(told)["STATUS"] == "Suspended"
