@@ -1,0 +1,101 @@
+"""Every CEL rule of the CRD, as the API server itself understands it: refused at `kubectl apply`, with its sentence."""
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+from builders import MINIMAL, VALIDATION
+from servers.kubernetes_api import Refused
+from servers.kubernetes_objects import Kubernetes
+
+from dapo_core.errors import SpecError
+from dapo_core.spec import parse_job
+from dapo_core.spec.cel import ROOT_RULES, RULES
+from dapo_core.spec.presets import merged
+
+JOBS = "/apis/dapo.io/v1alpha1/namespaces/{}/dapojobs"
+GUARD = {"rule": "EntropyCollapse", "action": "Warn"}
+
+# What breaks each rule that holds for a job by itself; `name` is the job's.
+BROKEN: dict[str, dict[str, Any]] = {
+    "metadata.name must have": {"name": "a" * 45},
+    "spec.algorithm.overlong.penalty": {
+        "algorithm": {"overlong": {"penalty": {"expectedTokens": 20_000, "cacheTokens": 4096}}}
+    },
+    "spec.batch.responsesPerPrompt is 1": {"batch": {"responsesPerPrompt": 1}},
+    "spec.batch.miniBatchResponses must be a multiple of the FSDP ranks": {"topology": {"trainer": {"replicas": 3}}}
+    | {"batch": {"miniBatchResponses": 512}},
+    "spec.guards has two guards": {"guards": [GUARD, GUARD | {"action": "Fail"}]},
+    "spec.checkpoints.keepBest needs": {"checkpoints": {"keepBest": 1}},
+    "spec.model.revision is set": {"model": {"source": "s3://bucket/model", "revision": "main"}},
+    "spec.data.validation has two sets": {"data": {"validation": [*VALIDATION, *VALIDATION]}},
+    "spec.data.validation: temperature 0": {
+        "data": {"validation": [VALIDATION[0] | {"temperature": 0, "samplesPerPrompt": 32}]}
+    },
+    "spec.reward.module": {"reward": {"type": "custom"}},
+    "spec.algorithm.clipLow is more": {"algorithm": {"clipLow": 0.5}},
+    "spec.batch.miniBatchResponses must be a multiple of spec.batch": {"batch": {"miniBatchResponses": 24}},
+    "spec.batch.miniBatchResponses must divide": {"batch": {"miniBatchResponses": 48}},
+    "spec.schedule.steps and": {"schedule": {"steps": 1, "epochs": 1}},
+    "spec.topology.rollout.tensorParallel": {"topology": {"rollout": {"tensorParallel": 3}}},
+    "spec.runPolicy.backoffMaxSeconds": {"runPolicy": {"backoffSeconds": 700}},
+    "spec.runPolicy.gang.queue": {"runPolicy": {"gang": {"scheduler": "kueue"}}},
+    "spec.runPolicy.failureRules": {
+        "runPolicy": {"failureRules": [{"action": "Fail", "exitCodes": [1], "counted": False}]}
+    },
+}
+# Changes of a job that is there, by the field that may not change.
+FROZEN: dict[str, dict[str, Any]] = {
+    "managedBy": {"managedBy": "example.com/queue"},
+    "model": {"model": {"source": "hf://c/d"}},
+    "data": {"data": {"train": [{"source": "s3://bucket/other.parquet"}]}},
+    "reward": {"reward": {"type": "math"}},
+    "algorithm": {"algorithm": {"clipHigh": 0.3}},
+    "optimizer": {"optimizer": {"learningRate": 1e-5}},
+    "batch": {"batch": {"prompts": 256}},
+    "verlOverrides": {"verlOverrides": {"trainer": {"nnodes": 2}}},
+}
+
+
+def job(groups: dict[str, Any]) -> dict[str, Any]:
+    spec = {key: value for key, value in groups.items() if key != "name"}
+    raw: dict[str, Any] = merged(deepcopy(MINIMAL), {"spec": spec})
+    raw["metadata"]["name"] = groups.get("name", "first")
+    return raw
+
+
+def test_no_rule_is_left_out() -> None:
+    sentences = [rule.message for rule in (*ROOT_RULES, *(rule for rules in RULES.values() for rule in rules))]
+    starts = (*BROKEN, *(f"spec.{field} can't be changed" for field in FROZEN))
+    assert [sum(sentence.startswith(start) for start in starts) for sentence in sentences] == [1] * len(sentences)
+
+
+@pytest.mark.parametrize("sentence", BROKEN)
+def test_a_broken_rule_is_refused_by_both(sentence: str, kubernetes: Kubernetes) -> None:
+    raw = job(BROKEN[sentence])
+    with pytest.raises(Refused) as refused:
+        kubernetes.api.create(JOBS.format("default"), raw, dryRun="All")
+    assert refused.value.code == 422 and sentence in str(refused.value)
+    with pytest.raises(SpecError):
+        parse_job(raw)
+
+
+def test_what_was_trained_with_is_not_changed(kubernetes: Kubernetes, namespace: str) -> None:
+    kubernetes.api.create(JOBS.format(namespace), job({}))
+    for field, change in FROZEN.items():
+        with pytest.raises(Refused, match=f"spec.{field} can't be changed") as refused:
+            kubernetes.api.patch(f"{JOBS.format(namespace)}/first", {"spec": change}, dryRun="All")
+        assert refused.value.code == 422
+    changed = {"schedule": {"steps": 300}, "topology": {"rollout": {"replicas": 4}}, "suspend": True, "guards": [GUARD]}
+    kubernetes.api.patch(f"{JOBS.format(namespace)}/first", {"spec": changed}, dryRun="All")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Upper", "under_score", "größe", "1first", "a.b", ""],
+    ids=["upper", "_", "unicode", "digit", "dot", "none"],
+)
+def test_a_name_that_no_pod_could_have(name: str, kubernetes: Kubernetes) -> None:
+    with pytest.raises(Refused) as refused:
+        kubernetes.api.create(JOBS.format("default"), job({"name": name}), dryRun="All")
+    assert refused.value.code == 422 and "name" in str(refused.value)
