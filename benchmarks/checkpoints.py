@@ -1,18 +1,22 @@
 """Checkpoints to S3: how fast they go up and down, and what training feels of it.
 
     python benchmarks/checkpoints.py [--megabytes 512] [--files 4] [--rounds 5] [--json FILE]
-    python benchmarks/checkpoints.py --run [--job examples/arithmetic.yaml] [--steps 60]
+    python benchmarks/checkpoints.py --run [--job examples/arithmetic.yaml] [--steps 40] [--ballast 1000]
 
 Without --run: the same files, of one random checkpoint, to the same MinIO on this machine, in turns, by
  - ours: `CheckpointStore.commit`, which also takes the SHA-256 of every file and writes the manifest last;
  - boto3: the transfer manager with its defaults (8 MiB parts, ten requests at a time), all files at once;
  - mc: MinIO's own client, `mc cp --recursive` with its defaults;
-and back by ours (every file verified) and boto3. Prints medians and ratios. Needs `scripts/bench-setup.sh` and Go, or
-mc in the tools' cache; both are made on the first call. Then the seconds of a step that keeps every core busy, with and
-without an upload beside it.
+and back by ours (every file verified) and boto3, which compares nothing. Prints medians and ratios. Needs
+`scripts/bench-setup.sh` and Go, or mc in the tools' cache; both are made on the first call. Then the seconds of a step
+that keeps every core busy, with and without an upload beside it, and which share of the processors the upload and the
+server had meanwhile.
 
-With --run: a real `dapo run` with checkpoints to MinIO, and how much longer than its neighbours' median the step after
-a checkpoint takes. (The local save is a part of the step before it.)
+With --run: a real `dapo run` with checkpoints to MinIO, each with a file of --ballast megabytes beside the model's, so
+that its upload lasts longer than a step; how much longer than steps without an upload the one after a checkpoint takes,
+and all that had an upload beside them. (The local save is a part of the step before.)
+
+The server has a machine of its own in truth; on this one it gives way to whatever trains, as far as the system lets it.
 """
 
 import argparse
@@ -25,7 +29,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +40,7 @@ from servers.minio import ROOT as KEYS  # noqa: E402
 from servers.minio import MinioServer  # noqa: E402
 from servers.tools import tool  # noqa: E402
 
-from dapo_core.db import open_reader  # noqa: E402
+from dapo_core.db import CurvePoint, open_reader  # noqa: E402
 from dapo_core.objectstore.s3 import open_s3  # noqa: E402
 from dapo_core.retention import Retention  # noqa: E402
 from dapo_trainer.checkpoints import CheckpointStore  # noqa: E402
@@ -157,12 +161,21 @@ def burn(begin: Any, ended: Any, seconds: float) -> None:
         ended.wait()
 
 
+def stand_aside(server: MinioServer) -> None:
+    """The server gets what nobody else wants."""
+    for thread in os.listdir(f"/proc/{server.process.pid}/task"):
+        os.sched_setscheduler(int(thread), os.SCHED_IDLE, os.sched_param(0))
+
+
+def processor_seconds(process: int) -> float:
+    """What the process has had of the processors."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def beside(bench: Bench, steps: int, seconds: float) -> dict[str, float]:
-    """Steps that keep every core busy; after every sixth a checkpoint is handed over. The server has a machine of its
-    own in truth, so it gives way to the steps here."""
-    os.setpriority(os.PRIO_PROCESS, bench.server.process.pid, 19)
-    for thread in os.listdir(f"/proc/{bench.server.process.pid}/task"):
-        os.setpriority(os.PRIO_PROCESS, int(thread), 19)
+    """Steps that keep every core busy; after every sixth a checkpoint is handed over."""
+    stand_aside(bench.server)
     cores = os.cpu_count() or 1
     context = multiprocessing.get_context("spawn")
     begin, ended = context.Barrier(cores + 1), context.Barrier(cores + 1)
@@ -170,55 +183,102 @@ def beside(bench: Bench, steps: int, seconds: float) -> dict[str, float]:
     for worker in workers:
         worker.start()
     uploader = CheckpointUploader(bench.checkpoints("beside"), Retention(keep_last=1))
-    taken: list[tuple[bool, float]] = []
+    taken: list[tuple[bool, float, float, float]] = []
     for step in range(steps):
         busy = bool(uploader.busy)
-        began = time.perf_counter()
+        began, ours, servers = time.perf_counter(), time.process_time(), processor_seconds(bench.server.process.pid)
         begin.wait()
         ended.wait()
-        if step > 2:
-            taken.append((busy, time.perf_counter() - began))
+        took = time.perf_counter() - began
+        had = time.process_time() - ours, processor_seconds(bench.server.process.pid) - servers
+        # A step at whose end the upload is done had it beside only in part.
+        if step > 2 and busy == bool(uploader.busy):
+            taken.append((busy, took, *(part / took / cores for part in had)))
         if step % 6 == 5:
+            uploader.wait(120)
             folder = bench.folder / f"global_step_{step}"
             shutil.copytree(bench.local, folder)
             uploader.upload(step, folder, attempt=1, spec_digest="d")
     uploader.close(120)
     for worker in workers:
         worker.kill()
-    idle = statistics.median(seconds for busy, seconds in taken if not busy)
-    loaded = statistics.median(seconds for busy, seconds in taken if busy)
-    return {"step": idle, "step beside an upload": loaded, "ratio": loaded / idle, "failures": uploader.failures}
+    idle = statistics.median(took for busy, took, *_ in taken if not busy)
+    loaded, ours, servers = (
+        statistics.median(column) for column in zip(*(rest for busy, *rest in taken if busy), strict=True)
+    )
+    return {
+        "step": idle,
+        "step beside an upload": loaded,
+        "ratio": loaded / idle,
+        "share of the processors: the upload": ours,
+        "share of the processors: the server": servers,
+        "steps wholly beside an upload": sum(busy for busy, *_ in taken),
+        "failures": uploader.failures,
+    }
 
 
-def run(job: Path, steps: int, every: int) -> dict[str, float]:
-    """A real run with checkpoints to MinIO: the step after each against the median of its neighbours."""
+# In the trainer's process, by a module that Python imports when it starts.
+BALLAST = """
+import os, sys
+if any("dapo_trainer" in word for word in sys.orig_argv):
+    from dapo_trainer.uploads import CheckpointUploader
+    upload = CheckpointUploader.upload
+
+    def with_ballast(self, step, folder, **rest):
+        block = os.urandom(1 << 20)
+        for number in range(4):
+            with open(folder / f"ballast-{number}.bin", "wb") as file:
+                for turn in range(int(os.environ["BALLAST_MB"]) // 4):
+                    file.write(turn.to_bytes(8, "big") + block[8:])
+        upload(self, step, folder, **rest)
+
+    CheckpointUploader.upload = with_ballast
+"""
+
+
+def run(job: Path, steps: int, every: int, ballast: int) -> dict[str, float]:
+    """A real run with checkpoints to MinIO: steps with an upload beside them against those without."""
     server = MinioServer()
+    stand_aside(server)
     folder = Path(tempfile.mkdtemp(prefix="dapo-bench-"))
     try:
+        (folder / "sitecustomize.py").write_text(BALLAST)
         url = server.url(server.new_bucket())
         settings = [f"schedule.steps={steps}", f"schedule.checkpointEvery={every}", "schedule.validateEvery=100000"]
         settings += ["schedule.validateBefore=false", "schedule.logSamplesEvery=100000", f"checkpoints.uri={url}"]
         command = [str(Path(sys.executable).with_name("dapo")), "run", str(job), "--plain", "--home", str(folder)]
         for setting in settings:
             command += ["--set", setting]
-        subprocess.run(command, env=os.environ | server.environment, check=True)
+        environment = os.environ | server.environment | {"PYTHONPATH": str(folder), "BALLAST_MB": str(ballast)}
+        subprocess.run(command, env=environment, check=True)
         reader = open_reader(f"sqlite:///{folder / 'dapo.db'}")
-        curve = reader.curve(reader.runs()[0].run_id, "timing_s/step")
-        took = {point.step: point.value for point in curve if point.value is not None}
-        return after_checkpoints(took, every)
+        run_id = reader.runs()[0].run_id
+        curve = reader.curve(run_id, "timing_s/step")
+        committed = {event.step: event.ts for event in reader.events(run_id) if event.reason == "CheckpointCommitted"}
+        return after_checkpoints(curve, {step: ts for step, ts in committed.items() if step is not None}, every)
     finally:
         server.close()
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def after_checkpoints(took: dict[int, float], every: int) -> dict[str, float]:
-    """`took`: seconds by step. The step of a checkpoint has the local save in it and is no neighbour."""
-    ratios = []
-    for step in range(every, max(took), every):
-        near = [took[at] for at in range(step + 2, step + every) if at in took]
-        if step + 1 in took and near:
-            ratios.append(took[step + 1] / statistics.median(near))
-    return {"step after a checkpoint / its neighbours, median": statistics.median(ratios), "checkpoints": len(ratios)}
+def after_checkpoints(curve: Sequence[CurvePoint], committed: Mapping[int, float], every: int) -> dict[str, float]:
+    """`committed`: when, by step. The step of a checkpoint has the local save in it and counts for neither side, as
+    does the first of all."""
+    ended = {point.step: point.ts for point in curve}
+    took = {point.step: point.number for point in curve if point.step % every and point.step > 2}
+    until = {step: committed.get(step - step % every, 0.0) for step in took}  # the end of the last upload before it
+    alone = statistics.median(took[step] for step in took if until[step] < ended[step] - took[step])
+    covered = [step for step in took if until[step] >= ended[step]]
+    after = [step + 1 for step in committed if step + 1 in took]
+    return {
+        "step without an upload, median (s)": alone,
+        "step after a checkpoint / that, median": statistics.median(took[step] for step in after) / alone,
+        "the same, longest": max(took[step] for step in after) / alone,
+        "checkpoints": len(after),
+        "upload, median (s)": statistics.median(committed[step] - ended[step] for step in committed if step in ended),
+        "steps wholly beside an upload": len(covered),
+        "such a step / that, median": statistics.median(took[step] for step in covered) / alone if covered else 0.0,
+    }
 
 
 def main() -> None:
@@ -231,11 +291,12 @@ def main() -> None:
     parser.add_argument("--job", type=Path, default=ROOT / "examples" / "arithmetic.yaml")
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--every", type=int, default=8)
+    parser.add_argument("--ballast", type=int, default=1000, help="with --run: megabytes beside the model's files")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     figures: dict[str, float]
     if given.run:
-        figures = run(given.job, given.steps, given.every)
+        figures = run(given.job, given.steps, given.every, given.ballast)
     else:
         with tempfile.TemporaryDirectory(prefix="dapo-bench-") as folder:
             bench = Bench(Path(folder), given.megabytes, given.files)

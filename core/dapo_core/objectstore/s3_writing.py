@@ -11,8 +11,8 @@ from dapo_core.errors import StoreError
 from dapo_core.objectstore.contract import CHUNK, Content, of_parts
 from dapo_core.parallel import parallel
 
-# So many parts are in memory for each file.
-PARALLEL_PARTS: Final = 4
+# So many parts are in memory for each file. More make nothing faster, and take more of the processors from training.
+PARALLEL_PARTS: Final = 2
 _SUM: Final = "x-amz-content-sha256"
 
 
