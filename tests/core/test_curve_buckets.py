@@ -3,12 +3,17 @@
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 
 import pytest
 from metadata_store import reader, writer
+from servers.postgres import PostgresServer
+from sqlalchemy import NullPool, create_engine, text
 
-from dapo_core.db import AttemptRow, Bucket, MetadataReader, MetadataWriter, Point, RunRow
+from dapo_core.db import AttemptRow, Bucket, MetadataReader, MetadataWriter, Point, RunRow, open_writer
 from dapo_core.db.curves import bucket_width
+from dapo_core.db.rollups import of_points, seen
+from dapo_core.db.schema import points
 
 __all__ = ["reader", "writer"]
 
@@ -89,6 +94,24 @@ def test_buckets_are_what_the_points_say(
     for most in (1, 3, 20, 50, 400, 10_000):
         width = bucket_width(begin, end, most)
         assert reader.buckets(["r"], ["m"], buckets=most) == {("r", "m"): expected(points, width)}, width
+
+
+def test_processors_share_a_long_curve(postgres: PostgresServer) -> None:
+    """A plan for one processor takes twice as long, and a small change of the query's words makes it one."""
+    url = postgres.new_database(upgraded=True)
+    with closing(open_writer(url)) as writer:
+        writer.write_points("r", curve("m", 1, 1, 2000))
+    old = points.alias("old")
+    mine = (old.c.run_id == "r", old.c.metric_id == 1)
+    query = of_points(seen(256, old, mine), is_one=True)
+    with create_engine(url, poolclass=NullPool).connect() as connection:
+        connection.execute(text("ANALYZE points"))
+        # As of a table that is large.
+        for setting in ("parallel_setup_cost", "min_parallel_table_scan_size", "enable_indexscan", "enable_bitmapscan"):
+            connection.execute(text(f"SET {setting} = 0"))
+        planned = query.params(run_id="r", metric_id=1).compile(connection, compile_kwargs={"literal_binds": True})
+        plan = "\n".join(connection.execute(text(f"EXPLAIN {planned}")).scalars())
+    assert "Partial" in plan and "Parallel" in plan, plan
 
 
 def test_curves_of_several_runs_share_their_steps(writer: MetadataWriter, reader: MetadataReader) -> None:
