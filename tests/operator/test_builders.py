@@ -53,6 +53,18 @@ def test_what_a_pod_program_finds(role: Role) -> None:
     }
 
 
+@pytest.mark.parametrize("role", ROLES)
+def test_shared_memory_readiness_and_the_time_to_save(role: Role) -> None:
+    sizes = {each: {"resources": {"shm": f"{number}Gi"}} for number, each in enumerate(ROLES, 1)}
+    made = built(role, topology=merged(SEPARATED, sizes), runPolicy={"gracePeriodSeconds": 300})
+    volumes = {each["name"]: each for each in made["spec"]["volumes"]}
+    size = f"{ROLES.index(role) + 1}Gi"
+    assert volumes["dapo-shm"]["emptyDir"] == {"medium": "Memory", "sizeLimit": size}
+    assert container(made)["readinessProbe"]["exec"]["command"] == ["test", "-f", "/var/lib/dapo/ready"]
+    assert made["spec"]["terminationGracePeriodSeconds"] == 330
+    assert made["spec"]["restartPolicy"] == "Never"
+
+
 def test_gpus_are_asked_for_by_their_name() -> None:
     topology = {"gpuResource": "amd.com/gpu", "trainer": {"gpusPerPod": 8}}
     assert container(built(topology=topology))["resources"]["limits"]["amd.com/gpu"] == "8"
