@@ -1,6 +1,7 @@
 """Reads that outlive the store."""
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from dapo_core.errors import StoreError
 from dapo_dashboard.curve_feed import read_curves
+from dapo_dashboard.latest import Latest
 from dapo_dashboard.source import PAUSE_SECONDS, NothingYetError, Source
 
 
@@ -122,3 +124,22 @@ def test_page_reads(tmp_path: Path) -> None:
     assert [step for step, _ in moments] == [3, 7, 9]
     assert moments[-1] == (9, dashboard_data.START + 9 * dashboard_data.SECONDS_PER_STEP)
     assert one.read("gpus", lambda reader, _: reader.accelerators(["r"])).value["r"] >= 1
+
+
+def test_of_what_is_looked_at_only_the_newest_is_kept() -> None:
+    made: list[str] = []
+
+    def make(name: str) -> Callable[[], str]:
+        return lambda: made.append(name) or name
+
+    latest = Latest[str](2)
+    assert [latest.get("a", 1, make("a1")), latest.get("a", 1, make("again")), latest.get("a", 2, make("a2"))] == [
+        "a1",
+        "a1",
+        "a2",
+    ]
+    latest.get("b", 1, make("b1"))
+    latest.get("a", 2, make("still there"))
+    latest.get("c", 1, make("c1"))
+    assert latest.get("b", 1, make("b1, once more")) == "b1, once more", "the one not asked for longest has gone"
+    assert made == ["a1", "a2", "b1", "c1", "b1, once more"]

@@ -1,6 +1,7 @@
 """The curves of a run: the paper's three first, then what explains them."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
+from typing import Final
 
 import streamlit as st
 
@@ -8,6 +9,7 @@ from dapo_core.db import RunRow
 from dapo_dashboard import charts, marks, panels, session
 from dapo_dashboard.clock import Clock
 from dapo_dashboard.curve_feed import RunCurves, read_clock, read_curves
+from dapo_dashboard.latest import Latest
 from dapo_dashboard.marks import Mark
 from dapo_dashboard.panels import Panel
 from dapo_dashboard.parts import toolbar
@@ -15,8 +17,11 @@ from dapo_dashboard.parts.chart_card import Card, card, draw, link
 from dapo_dashboard.parts.empty import no_curves
 from dapo_dashboard.view import View
 
+Drawn = tuple[list[Card], tuple[float, float] | None]
 COLUMNS = 3
 _STEPS = Clock()
+# Half a megabyte each.
+_MADE: Final[Latest[Drawn]] = Latest(64)
 SIGNS = {
     "restart": "▼ ┆ :orange[restart]",
     "suspend": "▪ ┊ :violet[stopped]",
@@ -33,13 +38,10 @@ def show(run: RunRow) -> None:
     reading = read_curves(session.source(), run.run_id, panels.wanted(shown, names), view.window)
     clock = _STEPS if view.axis == "step" else read_clock(session.source(), run.run_id)
     happened = _marks(run)
-    cards, steps = _cards(
-        (run.run_id, reading.value.serial, view, tuple(more), tuple(happened), clock.serial),
-        shown,
-        reading.value,
-        view,
-        clock,
-        happened,
+    cards, steps = _MADE.get(
+        (run.run_id, view, tuple(more)),
+        (reading.value.serial, tuple(happened), clock.serial),
+        lambda: _cards(shown, reading.value, view, clock, happened),
     )
     if not cards:
         no_curves(run)
@@ -49,19 +51,10 @@ def show(run: RunRow) -> None:
     link([made.chart for made in cards], view, clock, steps)
 
 
-# Made once for all who look at the run in the same way.
-@st.cache_resource(max_entries=64, ttl=900, show_spinner=False)
-def _cards(
-    key: Hashable,
-    _panels: Sequence[Panel],
-    _read: RunCurves,
-    _view: View,
-    _clock: Clock,
-    _happened: Sequence[Mark],
-) -> tuple[list[Card], tuple[float, float] | None]:
-    found = panels.build(_panels, _read.curves)
-    steps = charts.extent(found, _view)
-    return [card(chart, _view, _clock, _happened, steps) for chart in found], steps
+def _cards(shown: Sequence[Panel], read: RunCurves, view: View, clock: Clock, happened: Sequence[Mark]) -> Drawn:
+    found = panels.build(shown, read.curves)
+    steps = charts.extent(found, view)
+    return [card(chart, view, clock, happened, steps) for chart in found], steps
 
 
 def _marks(run: RunRow) -> list[Mark]:
