@@ -26,8 +26,7 @@ def test_from_apply_to_deletion(job: JobOn) -> None:
     job.submit(topology={"mode": "Separated", "rollout": {"replicas": 2}}).wait_phase("Training")
     names = {pod["metadata"]["name"].removeprefix(f"{job.name}-") for pod in job.pods()}
     assert names == {"head-1-0", "trainer-1-0", "rollout-1-0", "rollout-1-1"}
-    # Pods, Service, ConfigMap, Secret, NetworkPolicy, and last the PodDisruptionBudget.
-    job.wait(lambda: len(job.left_behind()) == 4 + 5, "all that belongs to it")
+    assert len(job.left_behind()) == 4 + 5, "pods, Service, ConfigMap, Secret, NetworkPolicy, PodDisruptionBudget"
     status = job.status()
     assert status["observedGeneration"] == job.get()["metadata"]["generation"]
     assert status["attempts"][0]["number"] == 1

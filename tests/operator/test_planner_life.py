@@ -113,13 +113,6 @@ def test_support_that_somebody_removed_is_put_back() -> None:
     assert bench.status.phase == "Training"
 
 
-def test_the_disruption_budget_comes_once_all_pods_are_ready() -> None:
-    bench = Bench().settle()
-    assert {kind for kind, _ in bench.seen.support} == {"Service", "ConfigMap", "NetworkPolicy"}
-    bench.training()
-    assert ("PodDisruptionBudget", "first") in bench.seen.support
-
-
 def test_support_that_is_refused_while_training_is_not_asked_for_all_the_time() -> None:
     bench = Bench().training()
     bench.seen = replace(bench.seen, support={})

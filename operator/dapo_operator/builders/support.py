@@ -62,9 +62,7 @@ def network_policy(job: str, namespace: str, uid: str) -> Object:
 
 def disruption_budget(job: DAPOJob, uid: str) -> Object:
     """No pod is evicted by choice: one that goes takes the whole attempt with it. A drain waits until the job is
-    suspended. A number, not maxUnavailable: that would be counted by the job's scale, which is its rollouts'.
-
-    Made once all pods are ready: for each news of a pod Kubernetes looks at all budgets of its namespace."""
+    suspended. A number, not maxUnavailable: that would be counted by the job's scale, which is its rollouts'."""
     name, namespace = job.metadata.name, job.metadata.namespace
     content = {"minAvailable": size(job.spec), "selector": {"matchLabels": {LABEL_JOB: name}}}
     content["unhealthyPodEvictionPolicy"] = "AlwaysAllow"

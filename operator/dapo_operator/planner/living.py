@@ -182,7 +182,6 @@ def _gather(draft: Draft, attempt: Attempt) -> None:
     ready = sum(pod.ready for pod in pods)
     if ready == wanted and len(pods) == wanted:
         _all_ready(draft, attempt, wanted)
-        draft.act(*missing_support(draft, job, attempt.number))
         return
     create_missing(draft, job)
     refusal, trouble = _refusal(draft), trouble_of(pods)

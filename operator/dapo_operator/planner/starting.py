@@ -1,7 +1,7 @@
 """Between attempts: whether and when the next one starts."""
 
 import hashlib
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from dapo_core.naming import MAX_ATTEMPT, Role, child_name
@@ -21,8 +21,6 @@ HELD_REASONS: Final = (Reason.SUSPENDED_BY_GUARD, Reason.SUSPENDED_BY_SAMPLING)
 RETRY_SECONDS: Final = 5.0
 RETRY_MAX_SECONDS: Final = 300.0
 TRY_AGAIN_SECONDS: Final = 60.0
-# What only an attempt needs that is at work.
-_PROTECTION: Final = ("PodDisruptionBudget",)
 
 
 def between(draft: Draft) -> None:
@@ -152,7 +150,7 @@ def create_missing(draft: Draft, job: DAPOJob) -> None:
     attempt = draft.attempt
     if attempt is None or was_refused_lately(draft, attempt.number):
         return
-    draft.act(*missing_support(draft, job, attempt.number, but=_PROTECTION))
+    draft.act(*missing_support(draft, job, attempt.number))
     there = {pod.name for pod in draft.seen.pods}
     if not _has_token(draft, attempt):
         draft.act(CreateToken(token_secret(job.metadata.name, job.metadata.namespace, draft.job.uid)))
@@ -183,15 +181,13 @@ def _has_token(draft: Draft, attempt: Attempt) -> bool:
     return bool(draft.pods) or (before is not None and before.ready_at is not None)
 
 
-def missing_support(
-    draft: Draft, job: DAPOJob, number: int, changed: bool = True, but: Container[str] = ()
-) -> Iterator[ApplySupport]:
-    """Support objects, `but` of these kinds, that are not there, or (with `changed`) not as the spec wants them."""
+def missing_support(draft: Draft, job: DAPOJob, number: int, changed: bool = True) -> Iterator[ApplySupport]:
+    """Support objects that are not there, or (with `changed`) not as the spec wants them."""
     there = draft.seen.support
     lacking = {
         key
         for key, digest in draft.job.support_digests(number).items()
-        if key[0] not in but and (key not in there or (changed and there[key] != digest))
+        if key not in there or (changed and there[key] != digest)
     }
     if lacking:
         for body in support_objects(job, draft.job.uid, number):
