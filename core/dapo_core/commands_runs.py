@@ -4,7 +4,7 @@ import difflib
 import json
 import os
 import time
-from dataclasses import asdict
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -49,7 +49,7 @@ def runs(
 
     summaries = _reader(home, metadata).summaries(SUMMARY_METRICS, namespace, limit)
     if as_json:
-        _print_json([asdict(summary) for summary in summaries])
+        _print_json(summaries)
     elif summaries:
         Console().print(runs_table(summaries, time.time()))
     else:
@@ -73,13 +73,13 @@ def show(
     if reader.run(run) is None and (found := reader.evaluations(subject=_subject(run))):
         # No run, but a model that was evaluated.
         if as_json:
-            _print_json([asdict(row) for row in found])
+            _print_json(found)
         else:
             console.print(evaluations_list(found))
         return
     record = load(reader, find_run(reader, run), events)
     if as_json:
-        _print_json(asdict(record))
+        _print_json(record)
     else:
         console.print(*page(record, time.time(), console.width), sep="\n")
 
@@ -118,4 +118,15 @@ def _reader(home: Path | None, metadata: str | None) -> MetadataReader:
 
 
 def _print_json(value: Any) -> None:
-    typer.echo(json.dumps(value, indent=2))
+    typer.echo(json.dumps(_named(value), indent=2))
+
+
+def _named(value: Any) -> Any:
+    """Rows with the names of their fields, be they dataclasses or named tuples, which JSON takes for lists."""
+    if is_dataclass(value):
+        return {field.name: _named(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return _named(value._asdict())
+    if isinstance(value, dict):
+        return {key: _named(each) for key, each in value.items()}
+    return [_named(each) for each in value] if isinstance(value, list | tuple) else value
