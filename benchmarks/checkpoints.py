@@ -12,9 +12,10 @@ and back by ours (every file verified) and boto3, which compares nothing. Prints
 that keeps every core busy, with and without an upload beside it, and which share of the processors the upload and the
 server had meanwhile.
 
-With --run: a real `dapo run` with checkpoints to MinIO, each with a file of --ballast megabytes beside the model's, so
+With --run: a real `dapo run` with checkpoints to MinIO, each with files of --ballast megabytes beside the model's, so
 that its upload lasts longer than a step; how much longer than steps without an upload the one after a checkpoint takes,
-and all that had an upload beside them. (The local save is a part of the step before.)
+and all that had an upload beside them. The same once more with the ballast saved and not uploaded: a save is not over
+with its step, the system writes to the disk beside the next ones. (The save itself is a part of the step before.)
 
 The server has a machine of its own in truth; on this one it gives way to whatever trains, as far as the system lets it.
 """
@@ -224,14 +225,16 @@ def beside(bench: Bench, steps: int, seconds: float) -> dict[str, float]:
 # In the trainer's process, by a module that Python imports when it starts.
 BALLAST = """
 import os, sys
+from pathlib import Path
 if any("dapo_trainer" in word for word in sys.orig_argv):
     from dapo_trainer.uploads import CheckpointUploader
     upload = CheckpointUploader.upload
 
     def with_ballast(self, step, folder, **rest):
         block = os.urandom(1 << 20)
+        stays = Path(os.environ["BALLAST_STAYS"]) if "BALLAST_STAYS" in os.environ else folder
         for number in range(4):
-            with open(folder / f"ballast-{number}.bin", "wb") as file:
+            with open(stays / f"ballast-{number}.bin", "wb") as file:
                 for turn in range(int(os.environ["BALLAST_MB"]) // 4):
                     file.write(turn.to_bytes(8, "big") + block[8:])
         upload(self, step, folder, **rest)
@@ -240,8 +243,9 @@ if any("dapo_trainer" in word for word in sys.orig_argv):
 """
 
 
-def run(job: Path, steps: int, every: int, ballast: int) -> dict[str, float]:
-    """A real run with checkpoints to MinIO: steps with an upload beside them against those without."""
+def run(job: Path, steps: int, every: int, ballast: int, *, uploaded: bool) -> dict[str, float]:
+    """A real run with checkpoints to MinIO: the steps after them against those without an upload. Not `uploaded`, the
+    ballast is saved and stays where it is."""
     server = MinioServer()
     stand_aside(server)
     folder = Path(tempfile.mkdtemp(prefix="dapo-bench-"))
@@ -254,6 +258,8 @@ def run(job: Path, steps: int, every: int, ballast: int) -> dict[str, float]:
         for setting in settings:
             command += ["--set", setting]
         environment = os.environ | server.environment | {"PYTHONPATH": str(folder), "BALLAST_MB": str(ballast)}
+        if not uploaded:
+            environment["BALLAST_STAYS"] = tempfile.mkdtemp(dir=folder)
         subprocess.run(command, env=environment, check=True)
         reader = open_reader(f"sqlite:///{folder / 'dapo.db'}")
         run_id = reader.runs()[0].run_id
@@ -300,7 +306,12 @@ def main() -> None:
     given = parser.parse_args()
     figures: dict[str, float]
     if given.run:
-        figures = run(given.job, given.steps, given.every, given.ballast)
+        settings = given.job, given.steps, given.every, given.ballast
+        saved, stored = run(*settings, uploaded=False), run(*settings, uploaded=True)
+        figures = {f"saved: {name}": figure for name, figure in saved.items()}
+        figures |= {f"stored: {name}": figure for name, figure in stored.items()}
+        after = "step after a checkpoint / that, median"
+        figures["step after a checkpoint: stored / saved"] = stored[after] / saved[after]
     else:
         with tempfile.TemporaryDirectory(prefix="dapo-bench-") as folder:
             bench = Bench(Path(folder), given.megabytes, given.files)
