@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import psycopg
@@ -76,14 +76,16 @@ def test_its_connections_are_cut_at_any_moment(server: PostgresServer, training:
 def test_no_connection_is_left(server: PostgresServer, training: Training) -> None:
     with ExitStack() as held:
         admin = held.enter_context(psycopg.connect(plain(server.url("postgres")), autocommit=True))
-        full = False
-        while not full or "StoreUnreachable" not in training.told:
-            try:
-                held.enter_context(psycopg.connect(plain(server.url("postgres"))))
-            except psycopg.OperationalError:
-                full = True
+
+        def squeezed() -> bool:
+            """Every free connection is taken, and what the training got meanwhile is free the next time."""
+            with suppress(psycopg.OperationalError):
+                while True:
+                    held.enter_context(psycopg.connect(plain(server.url("postgres"))))
             admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'dapo-%'")
-        wait_until(lambda: training.sender.lag.records > 100, "the spool fills")
+            return "StoreUnreachable" in training.told and training.sender.lag.records > 100
+
+        wait_until(squeezed, "the spool fills")
     training.until_delivered(50)
     assert training.close()
     assert_each_point_once(training.url, training.folder)
