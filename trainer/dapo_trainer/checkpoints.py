@@ -6,6 +6,7 @@ one checkpoint to the next (tokenizer, configuration) lie once, under their cont
 """
 
 import logging
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,8 +29,9 @@ from dapo_trainer.checkpoint_leftovers import Leftover, Listing, leftovers
 
 log = logging.getLogger(__name__)
 
-# Files at a time: the ends of some are hidden behind the middle of others. They give way to training by priority.
-UPLOAD_WORKERS: Final = 4
+# Files at a time: the ends of some are hidden behind the middle of others. They give way to training by priority; more
+# than there are processors only take longer out of the same ones.
+UPLOAD_WORKERS: Final = min(4, len(os.sched_getaffinity(0)))
 # Nothing trains while a checkpoint is restored.
 RESTORE_WORKERS: Final = 4
 SYNC_SECONDS: Final = 10.0
