@@ -39,8 +39,8 @@ def pages(static: Path) -> dict[str, bytes]:
 def files(static: Path) -> list[str]:
     """All that the pages are going to ask for: scripts, styles and fonts."""
     manifest = _manifest(static)
-    by_name = _by_name(manifest)
-    keys = _closure(manifest, [_ENTRY, *(by_name[name] for names in SCRIPTS.values() for name in names)])
+    wanted = [name for names in SCRIPTS.values() for name in names]
+    keys = _closure(manifest, [_ENTRY, *_keys(manifest, wanted)])
     styles = [style for key in keys for style in manifest[key].get("css", ())]
     fonts = [str(path.relative_to(static)) for pattern in (_ICONS, _LETTERS) for path in static.glob(pattern)]
     return [*(manifest[key]["file"] for key in keys), *styles, *fonts]
@@ -48,8 +48,7 @@ def files(static: Path) -> list[str]:
 
 def scripts(manifest: Manifest, names: Iterable[str]) -> list[str]:
     """The files of these scripts and of all that they import, but for those that every page loads anyway."""
-    by_name = _by_name(manifest)
-    wanted = _closure(manifest, [by_name[name] for name in names if name in by_name])
+    wanted = _closure(manifest, _keys(manifest, names))
     loaded = set(_closure(manifest, [_ENTRY] if _ENTRY in manifest else []))
     return [manifest[key]["file"] for key in wanted if key not in loaded]
 
@@ -66,8 +65,10 @@ def _manifest(static: Path) -> Manifest:
     return manifest
 
 
-def _by_name(manifest: Manifest) -> dict[str, str]:
-    return {entry["name"]: key for key, entry in manifest.items() if entry.get("name")}
+def _keys(manifest: Manifest, names: Iterable[str]) -> list[str]:
+    """Of those that this Streamlit has; a page without its preloads is slower and works."""
+    by_name = {entry["name"]: key for key, entry in manifest.items() if entry.get("name")}
+    return [by_name[name] for name in names if name in by_name]
 
 
 def _closure(manifest: Manifest, keys: Iterable[str]) -> list[str]:

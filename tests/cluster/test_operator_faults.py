@@ -33,8 +33,8 @@ RULES: dict[str, Rule] = {
 }
 
 
-def among_faulty_answers(at: Stage, rule: Rule) -> None:
-    at.proxy.rule = rule
+def lives_quietly(at: Stage) -> None:
+    """From creation over a restart to deletion, with no more writes than a life needs."""
     at.life.create()
     at.life.trains(1)
     at.life.kill_trainer()
@@ -43,6 +43,11 @@ def among_faulty_answers(at: Stage, rule: Rule) -> None:
     at.life.delete()
     falls_silent(at.proxy)
     assert sum(seen.writes for seen in at.proxy.log) <= QUIET_WRITES
+
+
+def among_faulty_answers(at: Stage, rule: Rule) -> None:
+    at.proxy.rule = rule
+    lives_quietly(at)
     assert at.operator.get("/healthz") == (200, "ok\n")
     assert 'dapo_operator_restarts_total{reason="Killed"} 1.0' in at.operator.get("/metrics")[1]
 
@@ -108,14 +113,7 @@ def told_twice_and_backwards(at: Stage) -> None:
     """Every watch does so from the job's first moment to its last."""
     at.proxy.stutters = True
     at.proxy.expire_watches()
-    at.life.create()
-    at.life.trains(1)
-    at.life.kill_trainer()
-    at.life.trains(2)
-    falls_silent(at.proxy)
-    at.life.delete()
-    falls_silent(at.proxy)
-    assert sum(seen.writes for seen in at.proxy.log) <= QUIET_WRITES
+    lives_quietly(at)
 
 
 def deleted_while_nobody_looks(at: Stage) -> None:
