@@ -1,7 +1,10 @@
 """Both placements of the paper's algorithm and its baseline, on real verl and vLLM."""
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from real_run import DapoRun
 
@@ -47,10 +50,24 @@ def test_grpo_with_kl_on_two_ranks_reports_every_curve(dapo: Callable[..., DapoR
     assert share(last, "all_wrong", "mixed", "all_right", "lost") == pytest.approx(1.0)
 
 
-def test_separate_pools_train_on_what_the_cap_leaves(dapo: Callable[..., DapoRun]) -> None:
-    """Two ranks, two engines, half of the groups worth training on, and as many prompts a step as a batch has: the
-    first step is filled by the batch that runs ahead, later ones train on a part."""
+@pytest.fixture
+def half_out_of_reach(small_model: Path, tmp_path: Path) -> Path:
+    """The training data, every other label one that no sum of the prompts has: those groups are wrong throughout."""
+    rows = pq.read_table(small_model / "train.parquet")
+    labels = rows["reward_model"].to_pylist()
+    for label in labels[::2]:
+        label["ground_truth"] = "1000"
+    path = tmp_path / "half.parquet"
+    column = pa.array(labels, rows.schema.field("reward_model").type)
+    pq.write_table(rows.set_column(rows.schema.get_field_index("reward_model"), "reward_model", column), path)
+    return path
+
+
+def test_separate_pools_train_on_what_the_cap_leaves(dapo: Callable[..., DapoRun], half_out_of_reach: Path) -> None:
+    """Two ranks, two engines, at most half of the groups worth training on, and as many prompts a step as a batch has:
+    the first step gets those of the batch that runs ahead too, later ones train on a part."""
     run = dapo(
+        data__train=[{"source": str(half_out_of_reach)}],
         schedule__steps=STEPS,
         topology__mode="Separated",
         topology__trainer__gpusPerPod=2,
