@@ -5,12 +5,15 @@ validation by groups, phases for whoever watches, and a stop that loses nothing.
 """
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import ray
 import torch
 import transfer_queue as tq
+from omegaconf import DictConfig, open_dict
 from transfer_queue import KVBatchMeta
 from verl.single_controller.ray import ResourcePoolManager
 from verl.trainer.ppo.v1 import PPOTrainerSeparateAsync, PPOTrainerSync, register_trainer
@@ -91,6 +94,12 @@ class _Hooks:
         batch = super()._compute_old_log_prob(batch, metrics)  # type: ignore[misc]
         _describe_policy(batch, metrics)
         return batch
+
+    def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        if _kept(batch, "response_mask").numel():
+            return super()._compute_advantage(batch, metrics)  # type: ignore[misc]
+        with _uncorrected(self.config.algorithm):
+            return super()._compute_advantage(batch, metrics)  # type: ignore[misc]
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         self._phase("update")
@@ -193,15 +202,33 @@ def _describe_policy(batch: KVBatchMeta, values: dict[str, Any]) -> None:
     A batch that the overlong filter masks whole has no tokens to speak of: verl's not-a-numbers would look like a
     policy that broke, and end the run.
     """
-    data = tq.kv_batch_get(
-        keys=batch.keys, partition_id=batch.partition_id, select_fields=["old_log_probs", "response_mask"]
-    )
-    kept = data["response_mask"].values().bool()
-    if kept.any():
-        values[metrics.MEAN_PROBABILITY] = torch.exp(data["old_log_probs"].values()[kept]).mean().item()
+    kept = _kept(batch, "old_log_probs")
+    if kept.numel():
+        values[metrics.MEAN_PROBABILITY] = torch.exp(kept).mean().item()
         return
     for name in [name for name, value in values.items() if value != value]:
         del values[name]
+
+
+def _kept(batch: KVBatchMeta, field: str) -> torch.Tensor:
+    """What a field has for the tokens that count, [tokens]; none where the overlong filter masks the batch whole."""
+    data = tq.kv_batch_get(
+        keys=batch.keys, partition_id=batch.partition_id, select_fields=list({field, "response_mask"})
+    )
+    kept: torch.Tensor = data[field].values()[data["response_mask"].values().bool()]
+    return kept
+
+
+@contextmanager
+def _uncorrected(algorithm: DictConfig) -> Iterator[None]:
+    """Without weights between rollout and trainer: verl refuses to reckon them over no tokens at all."""
+    correction = algorithm.rollout_correction
+    with open_dict(algorithm):
+        algorithm.rollout_correction = None
+        try:
+            yield
+        finally:
+            algorithm.rollout_correction = correction
 
 
 def _worth_reading(logged: list[tuple[str, Sample]]) -> list[Sample]:

@@ -1,0 +1,77 @@
+"""verl's own advantages of a batch, where the overlong filter leaves some of its tokens and where it leaves none."""
+
+from types import ModuleType
+from typing import Any
+
+import engines
+import pytest
+import torch
+from omegaconf import OmegaConf
+
+LENGTHS = (3, 2)
+CONFIG = {
+    "algorithm": {
+        "use_kl_in_reward": False,
+        "rollout_correction": {"rollout_is": "token", "rollout_is_threshold": 2.0, "rollout_rs": None},
+        "adv_estimator": "grpo",
+        "gamma": 1.0,
+        "lam": 1.0,
+        "norm_adv_by_std_in_grpo": True,
+    },
+    "actor_rollout_ref": {"rollout": {"n": len(LENGTHS)}},
+}
+
+
+class Queue:
+    """The data queue's two calls, over one batch held here."""
+
+    def __init__(self, rows: Any) -> None:
+        self.rows, self.put = rows, dict[str, torch.Tensor]()
+
+    def kv_batch_get(self, keys: list[str], partition_id: str, select_fields: list[str]) -> Any:
+        return self.rows.select(*select_fields, strict=False)
+
+    def kv_batch_put(self, keys: list[str], partition_id: str, fields: Any) -> None:
+        self.put = {name: fields[name].values() for name in fields.keys()}
+
+
+def nested(*rows: list[float]) -> torch.Tensor:
+    return torch.nested.nested_tensor([torch.tensor(row) for row in rows], layout=torch.jagged)
+
+
+@pytest.fixture
+def trainers() -> ModuleType:
+    return engines.load("dapo_trainer.verl_adapter.trainers")
+
+
+@pytest.mark.parametrize(
+    ("mask", "weighed"),
+    [
+        pytest.param(([1.0, 1.0, 1.0], [1.0, 1.0]), True, id="all count"),
+        pytest.param(([0.0, 0.0, 0.0], [1.0, 1.0]), True, id="one response is masked"),
+        pytest.param(([0.0, 0.0, 0.0], [0.0, 0.0]), False, id="none counts"),
+    ],
+)
+def test_advantages(
+    trainers: ModuleType, monkeypatch: pytest.MonkeyPatch, mask: tuple[list[float], list[float]], weighed: bool
+) -> None:
+    from tensordict import NonTensorStack, TensorDict
+
+    rows = {
+        "response_mask": nested(*mask),
+        "rm_scores": nested([0.0, 0.0, 1.0], [0.0, -1.0]),
+        "rollout_log_probs": nested([-0.5, -0.5, -0.5], [-1.0, -1.0]),
+        "old_log_probs": nested([-0.4, -0.6, -0.5], [-1.1, -0.9]),
+        "uid": NonTensorStack("p0", "p0"),
+    }
+    queue = Queue(TensorDict(rows, batch_size=len(LENGTHS)))
+    for module in (trainers, engines.load("verl.trainer.ppo.v1.trainer_base")):
+        monkeypatch.setattr(module, "tq", queue)
+    trainer = object.__new__(trainers.Colocated)
+    trainer.config = OmegaConf.create(CONFIG)
+    batch = trainers.KVBatchMeta(partition_id="train", keys=["p0_0_0", "p0_1_0"], tags=[{}, {}])
+    metrics: dict[str, Any] = {}
+    trainer._compute_advantage(batch, metrics)
+    assert torch.isfinite(queue.put["advantages"]).all()
+    assert ("rollout_is_weights" in queue.put) == weighed == any(name.startswith("rollout_corr/") for name in metrics)
+    assert trainer.config == CONFIG, "the next batch is weighed again"
