@@ -25,7 +25,7 @@ flock 9
 find_builder
 find_base
 write_secrets
-trap 'rm -rf "$HOME_FOLDER/secrets"' EXIT
+trap 'rm -rf "$HOME_FOLDER/secrets"; remove_stages' EXIT
 for image in "$@"; do
     build "$image"
     [ -z "$LOAD" ] || load "$image"

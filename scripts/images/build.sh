@@ -21,6 +21,9 @@ find_builder() {
     BUILDER=(buildah --root "$HOME_FOLDER/storage" --runroot "/run/dapo-images" --storage-driver overlay)
 }
 
+# buildah keeps the container of a stage that another one copies from, and its mount with it.
+remove_stages() { [ "$KIND_OF_BUILDER" = docker ] || "${BUILDER[@]}" rm --all >/dev/null; }
+
 have_image() { "${BUILDER[@]}" inspect --type image "$1" >/dev/null 2>&1; }
 
 write_secrets() {
