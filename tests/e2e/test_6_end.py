@@ -1,0 +1,38 @@
+"""The job that went through all of it ends with a whole record; then it goes, and the platform after it."""
+
+from e2e_installation import JOB, NAMESPACE, RELEASE, STEPS, TEAM, Installation
+
+from dapo_core.db import open_reader
+
+
+def test_it_ends_with_a_whole_record(platform: Installation) -> None:
+    def ended() -> str | None:
+        held = [each for each in platform.status()["conditions"] if each["status"] == "True"]
+        return next((each["type"] for each in held if each["type"] in ("Succeeded", "Failed")), None)
+
+    assert platform.wait("the end", ended, 1800) == "Succeeded", platform.status()
+    run = platform.status()["runId"]
+    with platform.stores() as secret:
+        reader = open_reader(secret["DAPO_METADATA_URL"])
+        for metric in ("critic/score/mean", "response_length/mean", "actor/entropy"):
+            assert [point.step for point in reader.curve(run, metric)] == list(range(1, STEPS + 1)), metric
+        accuracy = [point.value for point in reader.curve(run, "val-core/arithmetic/acc/mean@8")]
+        attempts = reader.attempts(run)
+    assert accuracy[-1] is not None and accuracy[0] is not None and accuracy[-1] > accuracy[0] + 0.2, accuracy
+    assert [each.attempt for each in attempts] == list(range(1, len(attempts) + 1))
+
+
+def test_a_deleted_job_leaves_data_only(platform: Installation) -> None:
+    platform.kubectl("--namespace", TEAM, "delete", "dapojob", JOB, "--timeout=300s", seconds=320)
+    for kind in ("pods", "services", "configmaps", "secrets", "networkpolicies", "poddisruptionbudgets"):
+        left = platform.get(kind, namespace=TEAM, labels=f"dapo.io/job={JOB}")["items"]
+        assert left == [], kind
+
+
+def test_uninstall_leaves_data(platform: Installation) -> None:
+    platform.helm("uninstall", RELEASE, "--wait", "--timeout=300s")
+    assert platform.get("pods", namespace=NAMESPACE)["items"] == []
+    claims = platform.get("persistentvolumeclaims", namespace=NAMESPACE)["items"]
+    assert {each["metadata"]["name"] for each in claims} == {"data-dapo-postgres-0", "data-dapo-minio-0"}
+    assert platform.secret("dapo-credentials", NAMESPACE)
+    assert "dapojobs.dapo.io" in platform.kubectl("get", "customresourcedefinitions", "--output=name")
