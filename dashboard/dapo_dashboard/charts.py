@@ -59,7 +59,7 @@ def option(
     scale, x_unit = _x_unit(view, clock, steps)
     place = Placing(view, clock, scale)
     series = [part for index, line in enumerate(drawn) for part in series_of(line, index, view, place)]
-    series.append(layer(drawn, marks, place, steps))
+    series += layer(drawn, marks, place, steps)
     left, right = grid_sides(chart)
     return {
         "animation": False,
@@ -120,7 +120,8 @@ def _x_axis(view: View, place: Placing, steps: tuple[float, float] | None, unit:
     axis: Option = {
         "type": "time" if view.axis == "time" else "value",
         "splitLine": {"show": False},
-        "axisLabel": {"fontSize": 11, "hideOverlap": True},
+        # The last label ends where the plot does: half of a long one would be cut off.
+        "axisLabel": {"fontSize": 11, "hideOverlap": True, "alignMaxLabel": "right"},
         "axisTick": {"show": True, "length": 3},
         "axisLine": {"onZero": False},
     }

@@ -24,36 +24,39 @@ _MARK_SIGNS: Final[Mapping[Kind, Option]] = {
 }
 
 
-def layer(lines: Sequence[Line], marks: Sequence[Mark], place: Placing, steps: tuple[float, float] | None) -> Option:
-    """A curve without points that carries the marks and the ranges in which values were not finite."""
+def layer(
+    lines: Sequence[Line], marks: Sequence[Mark], place: Placing, steps: tuple[float, float] | None
+) -> list[Option]:
+    """A curve without points that carries marks and the ranges of values that were not finite; none without any."""
     shown = [mark for mark in marks if steps is None or steps[0] <= mark.step <= steps[1]]
+    broken = flagged_ranges(line.curve for line in lines)
+    carried = (_at_steps(shown, place) if shown else {}) | (_over_ranges(broken, place) if broken else {})
+    plain = {"type": "line", "name": "marks", "data": [], "silent": True, "tooltip": {"show": False}}
+    return [plain | carried] if carried else []
+
+
+def _at_steps(marks: Sequence[Mark], place: Placing) -> Option:
+    common = {"silent": True, "animation": False, "label": {"show": False}}
     return {
-        "type": "line",
-        "name": "marks",
-        "data": [],
-        "silent": True,
-        "tooltip": {"show": False},
-        "markLine": {
-            "silent": True,
-            "animation": False,
+        "markLine": common
+        | {
             "symbol": ["none", "none"],
-            "label": {"show": False},
-            "data": [{"xAxis": place(mark.step), **_MARK_STYLES[mark.kind]} for mark in shown],
+            "data": [{"xAxis": place(mark.step), **_MARK_STYLES[mark.kind]} for mark in marks],
         },
-        "markPoint": {
-            "silent": True,
-            "animation": False,
-            "symbolSize": 7,
-            "label": {"show": False},
-            "data": [{"coord": [place(mark.step), 0], **_MARK_SIGNS[mark.kind]} for mark in shown],
-        },
+        "markPoint": common
+        | {"symbolSize": 7, "data": [{"coord": [place(mark.step), 0], **_MARK_SIGNS[mark.kind]} for mark in marks]},
+    }
+
+
+def _over_ranges(ranges: Sequence[tuple[float, float]], place: Placing) -> Option:
+    return {
         "markArea": {
             "silent": True,
             "itemStyle": {"color": palette.NOT_FINITE},
             "label": {"show": True, "position": "insideTop", "color": palette.ALERT, "fontSize": 10},
             "data": [
                 [{"name": "not finite", "xAxis": place(start - 0.5)}, {"xAxis": place(end + 0.5)}]
-                for start, end in flagged_ranges(line.curve for line in lines)
+                for start, end in ranges
             ],
-        },
+        }
     }

@@ -25,6 +25,8 @@ SCRIPTS: Final[Mapping[str, Sequence[str]]] = {
 _ENTRY: Final = "index.html"
 _ICONS: Final = "static/media/MaterialSymbols-Rounded.*.woff2"
 _LETTERS: Final = "static/media/Source*VF-Upright.*.woff2"
+# Streamlit's page takes the last part of its own address for a folder of the server, asks there in vain, and waits.
+_SERVER: Final = '<script>window.__streamlit = {BACKEND_BASE_URL: new URL("./", location.href).href};</script>'
 Manifest = Mapping[str, Mapping[str, Any]]
 
 
@@ -57,7 +59,7 @@ def with_preloads(html: str, files: Iterable[str], fonts: Iterable[str] = ()) ->
     """The page with a link for each script and font, at the end of its head."""
     links = "".join(f'<link rel="modulepreload" crossorigin href="./{file}">' for file in files)
     links += "".join(f'<link rel="preload" as="font" crossorigin href="./{font}">' for font in fonts)
-    return html.replace("</head>", f"{links}</head>", 1)
+    return html.replace("</head>", f"{_SERVER}{links}</head>", 1)
 
 
 def _manifest(static: Path) -> Manifest:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any, Final
 
 from dapo_dashboard.clock import Clock
@@ -10,6 +10,7 @@ from dapo_dashboard.curves import Curve, smoothed
 from dapo_dashboard.view import View
 
 Option = dict[str, Any]
+Point = list[float | None]
 DOTS_UP_TO: Final = 40
 
 
@@ -85,30 +86,41 @@ def _style(line: Line, index: int) -> Option:
 
 
 def _band(line: Line, index: int, view: View, place: Placing, gap: float) -> list[Option]:
-    """From least to most, where a bucket holds several steps or a value has an interval."""
+    """From least to most, where a bucket holds several steps or a value has an interval: a line around it, filled.
+
+    One series and no stack: each takes a browser as long as a curve does."""
     if not any(is_wide(cell.min, cell.max) for cell in line.curve):
         return []
-    lows = _loggable([cell.min for cell in line.curve], view.log)
-    highs = [cell.max for cell in line.curve]
-    spans = [None if low is None or high is None else high - low for low, high in zip(lows, highs, strict=True)]
-    hidden = _style(line, index) | {
-        "stack": f"band{index}",
-        "stackStrategy": "all",
+    lows = _points(line.curve, _loggable([cell.min for cell in line.curve], view.log), place, gap)
+    highs = _points(line.curve, _loggable([cell.max for cell in line.curve], view.log), place, gap)
+    around = {
+        "data": _around(lows, highs),
         "lineStyle": {"width": 0, "opacity": 0},
+        "areaStyle": {"opacity": 0.2},
         "showSymbol": False,
         "silent": True,
         "tooltip": {"show": False},
         "z": 2,
     }
-    return [
-        hidden | {"data": _points(line.curve, lows, place, gap)},
-        hidden | {"data": _points(line.curve, spans, place, gap), "areaStyle": {"opacity": 0.2}},
-    ]
+    return [_style(line, index) | around]
 
 
-def _points(curve: Curve, values: Sequence[float | None], place: Placing, gap: float) -> list[list[float | None]]:
+def _around(lows: list[Point], highs: list[Point]) -> list[Point]:
+    """There along the highest and back along the lowest, for each stretch without a hole."""
+    outline: list[Point] = []
+    whole = [low[1] is not None and high[1] is not None for low, high in zip(lows, highs, strict=True)]
+    for is_whole, stretch in groupby(range(len(whole)), key=whole.__getitem__):
+        cells = list(stretch)
+        if is_whole:
+            outline += [*(highs[cell] for cell in cells), *(lows[cell] for cell in reversed(cells))]
+        else:
+            outline.append([highs[cells[0]][0], None])
+    return outline
+
+
+def _points(curve: Curve, values: Sequence[float | None], place: Placing, gap: float) -> list[Point]:
     """[x, y] of each cell; a hole in the steps, and a value that is not finite, breaks the line."""
-    points: list[list[float | None]] = []
+    points: list[Point] = []
     before: int | None = None
     for cell, value in zip(curve, values, strict=True):
         if before is not None and cell.step_from - before > gap:

@@ -1,5 +1,6 @@
 """The dashboard's server: Streamlit's own, whose pages name the scripts that they need. `streamlit run` starts it."""
 
+import gc
 from importlib import import_module
 from pathlib import Path
 from typing import Final
@@ -55,4 +56,7 @@ class Preloading:
 
 for _name in _USED:
     import_module(_name)
+# Streamlit collects garbage after each run of a page, and answers nobody meanwhile: a tenth of a second for all that is
+# loaded by now and will never be garbage.
+gc.freeze()
 app = st.App(_SCRIPT, middleware=[Middleware(Preloading)])

@@ -48,11 +48,19 @@ def test_a_curve_is_a_line_of_its_points() -> None:
 
 def test_a_bucket_of_several_steps_shows_its_extremes() -> None:
     option = charts.option(chart(Line("a", curve(1.0, 2.0, width=10))), View())
-    mean, low, span = drawn(option)
-    assert [point[1] for point in low["data"]] == [0.5, 1.5]
-    assert [point[1] for point in span["data"]] == [1.0, 1.0], "from least to most, stacked upon the least"
-    assert mean["name"] == low["name"] == span["name"], "one colour and one entry of the legend"
-    assert low["tooltip"] == {"show": False}
+    mean, band = drawn(option)
+    assert band["data"] == [[10, 1.5], [20, 2.5], [20, 1.5], [10, 0.5]], "there along the most, back along the least"
+    assert mean["name"] == band["name"], "one colour and one entry of the legend"
+    assert band["tooltip"] == {"show": False} and band["areaStyle"]
+
+
+def test_a_band_ends_at_a_value_that_is_not_finite_and_begins_again() -> None:
+    _, band = drawn(charts.option(chart(Line("a", curve(1.0, 2.0, None, 4.0, 5.0, width=10))), View()))
+    assert [point[1] for point in band["data"]] == [1.5, 2.5, 1.5, 0.5, None, 4.5, 5.5, 4.5, 3.5]
+
+
+def test_a_chart_without_marks_carries_none() -> None:
+    assert [series["name"] for series in charts.option(chart(Line("a", curve(1.0, 2.0))), View())["series"]] == ["a"]
 
 
 def test_smoothing_keeps_the_raw_curve_faint() -> None:

@@ -34,7 +34,7 @@ def test_a_page_is_streamlits_with_links_to_files_that_are_there() -> None:
         text = html.decode()
         assert text.startswith(head) and text.endswith(f"</head>{tail}"), path
         links = re.findall(r'href="\./([^"]+)"', text[len(head) : -len(tail)])
-        assert len(links) > 20 and all((STATIC / link).is_file() for link in links), path
+        assert "BACKEND_BASE_URL" in text and len(links) > 20 and all((STATIC / link).is_file() for link in links), path
 
 
 def test_what_a_page_names_is_kept_and_sent_as_the_browser_takes_it() -> None:
