@@ -71,6 +71,8 @@ def test_advantages(
     trainer.config = OmegaConf.create(CONFIG)
     batch = trainers.KVBatchMeta(partition_id="train", keys=["p0_0_0", "p0_1_0"], tags=[{}, {}])
     metrics: dict[str, Any] = {}
+    trainer._masked_whole = not trainers._describe_policy(batch, metrics)
+    assert ("dapo/mean_probability" in metrics) == weighed
     trainer._compute_advantage(batch, metrics)
     assert torch.isfinite(queue.put["advantages"]).all()
     assert ("rollout_is_weights" in queue.put) == weighed == any(name.startswith("rollout_corr/") for name in metrics)

@@ -6,7 +6,7 @@ validation by groups, phases for whoever watches, and a stop that loses nothing.
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -56,6 +56,7 @@ class _Hooks:
     timing_raw: dict[str, float]
     config: Any
     resource_pool_manager: ResourcePoolManager
+    _masked_whole: bool
 
     def _phase(self, phase: str, detail: str = "") -> None:
         current().report.phase(phase, self.global_steps, self.total_training_steps, detail)
@@ -92,13 +93,11 @@ class _Hooks:
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         self._phase("score")
         batch = super()._compute_old_log_prob(batch, metrics)  # type: ignore[misc]
-        _describe_policy(batch, metrics)
+        self._masked_whole = not _describe_policy(batch, metrics)
         return batch
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        if _kept(batch, "response_mask").numel():
-            return super()._compute_advantage(batch, metrics)  # type: ignore[misc]
-        with _uncorrected(self.config.algorithm):
+        with _uncorrected(self.config.algorithm) if self._masked_whole else nullcontext():
             return super()._compute_advantage(batch, metrics)  # type: ignore[misc]
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
@@ -196,27 +195,23 @@ class Separated(_Hooks, PPOTrainerSeparateAsync):
             return KVBatchMeta(partition_id=TRAIN, keys=[], tags=[])
 
 
-def _describe_policy(batch: KVBatchMeta, values: dict[str, Any]) -> None:
-    """Mean probability of the sampled tokens under the policy before its update (the paper's figure 7b).
+def _describe_policy(batch: KVBatchMeta, values: dict[str, Any]) -> bool:
+    """Mean probability of the sampled tokens under the policy before its update (the paper's figure 7b); whether there
+    are such tokens.
 
-    A batch that the overlong filter masks whole has no tokens to speak of: verl's not-a-numbers would look like a
-    policy that broke, and end the run.
+    A batch that the overlong filter masks whole has none: verl's not-a-numbers would look like a policy that broke, and
+    end the run.
     """
-    kept = _kept(batch, "old_log_probs")
-    if kept.numel():
-        values[metrics.MEAN_PROBABILITY] = torch.exp(kept).mean().item()
-        return
+    data = tq.kv_batch_get(
+        keys=batch.keys, partition_id=batch.partition_id, select_fields=["old_log_probs", "response_mask"]
+    )
+    kept = data["response_mask"].values().bool()
+    if kept.any():
+        values[metrics.MEAN_PROBABILITY] = torch.exp(data["old_log_probs"].values()[kept]).mean().item()
+        return True
     for name in [name for name, value in values.items() if value != value]:
         del values[name]
-
-
-def _kept(batch: KVBatchMeta, field: str) -> torch.Tensor:
-    """What a field has for the tokens that count, [tokens]; none where the overlong filter masks the batch whole."""
-    data = tq.kv_batch_get(
-        keys=batch.keys, partition_id=batch.partition_id, select_fields=list({field, "response_mask"})
-    )
-    kept: torch.Tensor = data[field].values()[data["response_mask"].values().bool()]
-    return kept
+    return False
 
 
 @contextmanager
