@@ -31,7 +31,7 @@ def test_a_deleted_job_leaves_data_only(platform: Installation) -> None:
 
 def test_uninstall_leaves_data(platform: Installation) -> None:
     platform.helm("uninstall", RELEASE, "--wait", "--timeout=300s")
-    assert platform.get("pods", namespace=NAMESPACE)["items"] == []
+    platform.wait("no pods", lambda: not platform.get("pods", namespace=NAMESPACE)["items"], 120)
     claims = platform.get("persistentvolumeclaims", namespace=NAMESPACE)["items"]
     assert {each["metadata"]["name"] for each in claims} == {"data-dapo-postgres-0", "data-dapo-minio-0"}
     assert platform.secret("dapo-credentials", NAMESPACE)
