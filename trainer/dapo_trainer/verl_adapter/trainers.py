@@ -13,7 +13,7 @@ import numpy as np
 import ray
 import torch
 import transfer_queue as tq
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig
 from transfer_queue import KVBatchMeta
 from verl.single_controller.ray import ResourcePoolManager
 from verl.trainer.ppo.v1 import PPOTrainerSeparateAsync, PPOTrainerSync, register_trainer
@@ -218,12 +218,11 @@ def _describe_policy(batch: KVBatchMeta, values: dict[str, Any]) -> bool:
 def _uncorrected(algorithm: DictConfig) -> Iterator[None]:
     """Without weights between rollout and trainer: verl refuses to reckon them over no tokens at all."""
     correction = algorithm.rollout_correction
-    with open_dict(algorithm):
-        algorithm.rollout_correction = None
-        try:
-            yield
-        finally:
-            algorithm.rollout_correction = correction
+    algorithm.rollout_correction = None
+    try:
+        yield
+    finally:
+        algorithm.rollout_correction = correction
 
 
 def _worth_reading(logged: list[tuple[str, Sample]]) -> list[Sample]:
