@@ -32,7 +32,7 @@ Object = dict[str, Any]
 
 
 class Installation:
-    """`kubectl` and `helm` raise CalledProcessError with what the program said."""
+    """`kubectl` and `helm` raise AssertionError with what the program said."""
 
     def __init__(self, kubeconfig: Path, pictures: Path) -> None:
         self.kubeconfig, self.pictures = kubeconfig, pictures
@@ -149,7 +149,7 @@ class Installation:
             command, env=self.environment, input=given, capture_output=True, text=True, timeout=seconds
         )
         if answer.returncode:
-            raise AssertionError(f"{' '.join(command[:8])}: {answer.stderr or answer.stdout}\n{self.story()}")
+            raise AssertionError(f"{' '.join(command[:8])}: {answer.stdout}{answer.stderr}\n{self.story()}")
         return answer.stdout
 
 

@@ -7,13 +7,15 @@
 #   a sandbox that may not lower oom_score_adj               containerd's restrict_oom_score_adj
 #   conntrack's sysctls are read-only                        kube-proxy's conntrack.maxPerCore 0
 #   no registry                                              images are imported; the pause image is made here
-#   no storage provisioner                                   local volumes, made beforehand (volumes.yaml)
-# NetworkPolicies are accepted and not enforced: the bridge plug-in has no notion of them.
+#   no storage provisioner                                   local volumes, made beforehand
+#   a bridge plug-in with no notion of NetworkPolicies       network_policies.py enforces them with nftables
 
 readonly RUN=/run/dapo-cluster # sockets: a path under $STATE may be longer than a socket's path can be
 readonly NODE_ADDRESS=10.123.0.1 NODE_BRIDGE=dapo-host POD_BRIDGE=dapo-pods NETWORK=dapo-cluster
 readonly PODS=10.244.0.0/16 SERVICES=10.96.0.0/16
-readonly PROCESSES="etcd kube-apiserver kube-controller-manager kube-scheduler containerd coredns kube-proxy kubelet"
+readonly PROCESSES="etcd kube-apiserver kube-controller-manager kube-scheduler containerd coredns kube-proxy \
+network-policies kubelet"
+readonly BRIDGED=/proc/sys/net/bridge/bridge-nf-call-iptables
 readonly VOLUMES=12
 
 source scripts/cluster/configuration.sh
@@ -26,7 +28,7 @@ process_up() {
     [ "$(uname -s)" = Linux ] || fail "without Docker the cluster's processes need Linux; install Docker and kind"
     [ "$(id -u)" = 0 ] || fail "without Docker the cluster's processes need root; install Docker and kind, or use sudo"
     debian ip=iproute2 openssl=openssl containerd=containerd runc=runc iptables=iptables conntrack=conntrack \
-        buildah=buildah busybox=busybox-static mount=mount
+        nft=nftables python3=python3 buildah=buildah busybox=busybox-static mount=mount
     [ -x /usr/lib/cni/bridge ] || debian no-such-command=containernetworking-plugins
     tools
     local name
@@ -62,6 +64,10 @@ node_device() {
     ip link set $NODE_BRIDGE up
     [ -f "$STATE/ip_forward" ] || cat /proc/sys/net/ipv4/ip_forward >"$STATE/ip_forward"
     echo 1 >/proc/sys/net/ipv4/ip_forward
+    # Without it what pods of one bridge say to each other passes no rule.
+    [ -e $BRIDGED ] || modprobe br_netfilter || fail "this kernel lacks br_netfilter, which NetworkPolicies need"
+    [ -f "$STATE/bridged" ] || cat $BRIDGED >"$STATE/bridged"
+    echo 1 >$BRIDGED
 }
 
 running() { # NAME: its process lives, and is the one that was started
@@ -105,6 +111,9 @@ start_node() {
     images images ls -q | grep -qx localhost/pause:1 || make_pause
     start coredns "$COREDNS" -conf "$STATE/Corefile"
     start kube-proxy "$KUBE/kube-proxy" --config="$STATE/kube-proxy.yaml"
+    start network-policies python3 scripts/cluster/network_policies.py "https://$NODE_ADDRESS:6443" \
+        "$STATE/pki/ca.crt" "$STATE/pki/tokens.csv"
+    wait_for 30 "the network policies" nft list table inet dapo_policies
     start kubelet "$KUBE/kubelet" --config="$STATE/kubelet.yaml" --kubeconfig="$STATE/node.conf" \
         --hostname-override=node1 --node-ip=$NODE_ADDRESS --root-dir="$STATE/kubelet" --cert-dir="$STATE/kubelet/pki"
     wait_for 120 "the node to be ready" kc wait --for=condition=Ready node/node1 --timeout=1s

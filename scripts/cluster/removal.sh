@@ -65,10 +65,12 @@ remove_network() {
         # Every chain of kube-proxy, kubelet and the CNI plug-ins bears one of these prefixes.
         $table-save | grep -vE '(KUBE|CNI)-' | $table-restore 2>/dev/null || true
     done
+    nft delete table inet dapo_policies 2>/dev/null || true
     ip link delete $POD_BRIDGE 2>/dev/null || true
     ip link delete $NODE_BRIDGE 2>/dev/null || true
     rm -rf /var/lib/cni/results/"$NETWORK"-*
     [ ! -f "$STATE/ip_forward" ] || cat "$STATE/ip_forward" >/proc/sys/net/ipv4/ip_forward
+    [ ! -f "$STATE/bridged" ] || cat "$STATE/bridged" >$BRIDGED
 }
 
 remove_cgroups() {

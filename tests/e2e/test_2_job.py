@@ -6,7 +6,7 @@ import re
 import pytest
 from dashboard_pages import open_page, says, wait_for_charts
 from e2e_installation import JOB, PATIENCE, TEAM, Installation
-from playwright.sync_api import sync_playwright
+from servers.chromium import browser
 
 from dapo_core.db import open_reader
 from dapo_core.objectstore import open_store
@@ -48,12 +48,10 @@ def test_points_and_checkpoints_are_in_the_stores(training: Installation, monkey
 
 
 def test_the_dashboard_shows_its_curves(training: Installation) -> None:
-    with training.forwarded("service/dapo-dashboard", 80) as port, sync_playwright() as browsers:
-        browser = browsers.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1400, "height": 1600})
+    with training.forwarded("service/dapo-dashboard", 80) as port, browser() as chromium:
+        page = chromium.new_page(viewport={"width": 1400, "height": 1600})
         page.set_default_timeout(60_000 * PATIENCE)
         open_page(page, f"http://127.0.0.1:{port}/run?run={training.status()['runId']}")
         wait_for_charts(page, 11)
         page.screenshot(path=str(training.pictures / "dashboard.png"), full_page=True)
         says(page, "Response length", "Reward", "Entropy")
-        browser.close()
