@@ -1,4 +1,3 @@
-# syntax=docker/dockerfile:1
 # Images of the platform: --target operator, trainer (--build-arg ACCELERATOR=gpu or cpu) or dashboard.
 # `make images` builds them; docs/install.md says how to build them elsewhere.
 #

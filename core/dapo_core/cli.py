@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable
 from importlib.metadata import EntryPoint, distribution
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
@@ -85,8 +85,19 @@ app = typer.Typer(
 )
 
 
+def _version(wanted: bool) -> None:
+    """As everywhere: `--version` is `dapo version`."""
+    if wanted:
+        entry_points()["version"].load()()
+        raise typer.Exit
+
+
 @app.callback()
-def root() -> None:
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="The same as `dapo version`.")
+    ] = False,
+) -> None:
     """Reinforcement learning of language models with DAPO, on one machine or on Kubernetes."""
 
 

@@ -43,6 +43,7 @@ def test_crd_and_version() -> None:
     assert "kind: CustomResourceDefinition" in RUNNER.invoke(cli.app, ["crd"]).output
     assert RUNNER.invoke(cli.app, ["version", "--short"]).output.strip().count(".") == 2
     assert "python" in RUNNER.invoke(cli.app, ["version"]).output
+    assert RUNNER.invoke(cli.app, ["--version"]).output == RUNNER.invoke(cli.app, ["version"]).output
 
 
 @pytest.mark.parametrize(

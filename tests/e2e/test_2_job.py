@@ -2,10 +2,11 @@
 
 import os
 import re
+from importlib.metadata import version
 
 import pytest
 from dashboard_pages import open_page, says, wait_for_charts
-from e2e_installation import JOB, PATIENCE, TEAM, Installation
+from e2e_installation import JOB, NAMESPACE, PATIENCE, TEAM, Installation
 from servers.chromium import browser
 
 from dapo_core.db import open_reader
@@ -25,6 +26,13 @@ def test_the_pods_are_one_ray_cluster(training: Installation) -> None:
     roles = sorted(pod["metadata"]["labels"]["dapo.io/role"] for pod in training.pods().values())
     assert roles == ["head", "rollout", "rollout", "trainer"]
     assert all(pod["status"]["phase"] == "Running" for pod in training.pods().values())
+
+
+def test_each_image_tells_its_versions(training: Installation) -> None:
+    head = next(name for name in training.pods() if "-head-" in name)
+    for namespace, pod in ((NAMESPACE, "deploy/dapo-operator"), (NAMESPACE, "deploy/dapo-dashboard"), (TEAM, head)):
+        said = training.kubectl("--namespace", namespace, "exec", pod, "--", "dapo", "--version")
+        assert f"dapo          {version('dapo-platform')}" in said, pod
 
 
 def test_a_person_sees_it_move(training: Installation) -> None:
