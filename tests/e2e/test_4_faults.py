@@ -1,5 +1,6 @@
 """Everything is killed once while the job trains, and it goes on."""
 
+import json
 import time
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from dapo_core.db import open_reader
 
 GONE = ["delete", "pod", "--grace-period=0", "--force", "--wait=false"]
 OUTAGE_SECONDS = 60
+# For the tests that come after these: an upgrade, and the end.
+STEPS_TO_THE_END = 60
 
 
 def goes_on(platform: Installation, what: str, seconds: float = 600) -> None:
@@ -89,13 +92,17 @@ def test_every_point_of_the_spool_is_stored_once(platform: Installation, tmp_pat
 
 
 def test_suspend_and_resume(platform: Installation) -> None:
+    """A change of the steps counts from the next attempt on."""
     platform.kubectl("--namespace", TEAM, "patch", "dapojob", JOB, "--type=merge", "-p", '{"spec":{"suspend":true}}')
     platform.wait("no pods", lambda: not platform.pods(), 300)
     run = platform.status()["runId"]
     with platform.stores() as secret:
         saved = open_reader(secret["DAPO_METADATA_URL"]).checkpoints(run)
-    platform.kubectl("--namespace", TEAM, "patch", "dapojob", JOB, "--type=merge", "-p", '{"spec":{"suspend":false}}')
-    platform.wait("pods again", lambda: len(platform.pods()) == 4, 120)
     newest = max(each.step for each in saved if each.state == "committed")
+    change = {"suspend": False, "schedule": {"steps": newest + STEPS_TO_THE_END}}
+    platform.kubectl(
+        "--namespace", TEAM, "patch", "dapojob", JOB, "--type=merge", "--patch", json.dumps({"spec": change})
+    )
+    platform.wait("pods again", lambda: len(platform.pods()) == 4, 120)
     assert platform.status()["attempts"][-1]["fromStep"] == newest
     goes_on(platform, "the job was resumed")

@@ -1,6 +1,6 @@
 """The job that went through all of it ends with a whole record; then it goes, and the platform after it."""
 
-from e2e_installation import JOB, NAMESPACE, RELEASE, STEPS, TEAM, Installation
+from e2e_installation import JOB, NAMESPACE, RELEASE, TEAM, Installation
 
 from dapo_core.db import open_reader
 
@@ -11,11 +11,11 @@ def test_it_ends_with_a_whole_record(platform: Installation) -> None:
         return next((each["type"] for each in held if each["type"] in ("Succeeded", "Failed")), None)
 
     assert platform.wait("the end", ended, 1800) == "Succeeded", platform.status()
-    run = platform.status()["runId"]
+    run, steps = platform.status()["runId"], platform.get("dapojob", JOB)["spec"]["schedule"]["steps"]
     with platform.stores() as secret:
         reader = open_reader(secret["DAPO_METADATA_URL"])
         for metric in ("critic/score/mean", "response_length/mean", "actor/entropy"):
-            assert [point.step for point in reader.curve(run, metric)] == list(range(1, STEPS + 1)), metric
+            assert [point.step for point in reader.curve(run, metric)] == list(range(1, steps + 1)), metric
         accuracy = [point.value for point in reader.curve(run, "val-core/arithmetic/acc/mean@8")]
         attempts = reader.attempts(run)
     assert accuracy[-1] is not None and accuracy[0] is not None and accuracy[-1] > accuracy[0] + 0.2, accuracy
