@@ -15,7 +15,7 @@ from dapo_core.db import open_reader
 GONE = ["delete", "pod", "--grace-period=0", "--force", "--wait=false"]
 OUTAGE_SECONDS = 60
 # For the tests that come after these: an upgrade, and the end.
-STEPS_TO_THE_END = 60
+STEPS_TO_THE_END = 45
 
 
 def goes_on(platform: Installation, what: str, seconds: float = 600) -> None:
