@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Final
 from urllib.request import Request, urlopen
@@ -169,7 +170,7 @@ class Watch:
         while True:
             try:
                 self.list_and_watch()
-            except (OSError, ValueError) as error:
+            except (OSError, HTTPException, ValueError) as error:  # a server that ends cuts its answers off
                 print(f"{self.address}: {error}", file=sys.stderr)
             time.sleep(1)
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import yaml
 from builders import MINIMAL
@@ -87,10 +88,10 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 def end_orphans(bench: Bench) -> None:
     """One whose parents were killed before anybody saw it is nobody's; they are fakes/fake_trainer.py's."""
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):
-            if f"orphan of {bench.run.path}".encode() in path.read_bytes():
-                os.kill(int(path.parent.name), signal.SIGKILL)
+    for process in psutil.process_iter(["cmdline"]):
+        if f"orphan of {bench.run.path}" in " ".join(process.info["cmdline"] or []):
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 def until(done: Callable[[], bool], seconds: float = 20.0) -> None:
