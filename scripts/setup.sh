@@ -3,7 +3,6 @@
 # before everything it does; once all is there it only compares a checksum. What it lacks it installs, and says so.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-export DEBIAN_FRONTEND=noninteractive
 
 readonly HOME_FOLDER=.dapo VENV=.dapo/venv LOCK=requirements/dev.txt STAMP=.dapo/venv/dapo-stamp
 readonly UV_VERSION=0.13.8
@@ -11,17 +10,6 @@ readonly RANGE='(3, 11) <= sys.version_info < (3, 13)'
 
 say() { printf 'set-up: %s\n' "$*" >&2; }
 fail() { say "$@"; exit 1; }
-
-# debian PACKAGE WHY: install a Debian package as root, else say how.
-debian() {
-    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-        say "installing the Debian package $1 ($2)"
-        apt-get install -y -qq --no-install-recommends "$1" >/dev/null 2>&1 ||
-            { apt-get update -qq && apt-get install -y -qq --no-install-recommends "$1"; } >/dev/null
-    else
-        fail "$2 is missing: ask the machine's administrator for \`apt-get install $1\`, or your system's package of it"
-    fi
-}
 
 checksum() { cat "$LOCK" pyproject.toml scripts/setup.sh | sha256sum | cut -d' ' -f1; }
 
@@ -33,8 +21,8 @@ find_uv() {
     if [ -n "$UV" ] && "$UV" --version >/dev/null 2>&1; then return; fi
     UV=$HOME_FOLDER/uv/bin/uv
     if [ -x "$UV" ]; then return; fi
-    command -v python3 >/dev/null || debian python3 "Python 3"
-    python3 -m pip --version >/dev/null 2>&1 || debian python3-pip "pip"
+    command -v python3 >/dev/null || scripts/debian.sh python3
+    python3 -m pip --version >/dev/null 2>&1 || scripts/debian.sh python3-pip
     say "uv is not there: installing uv $UV_VERSION with pip into $HOME_FOLDER/uv"
     python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore \
         --target "$HOME_FOLDER/uv" "uv==$UV_VERSION"
@@ -61,7 +49,7 @@ make_venv() {
 
 libraries() {
     "$VENV/bin/python" -c 'import ctypes; ctypes.CDLL("libnuma.so.1")' 2>/dev/null ||
-        debian libnuma1 "libnuma, which vLLM loads,"
+        scripts/debian.sh libnuma1 # vLLM loads it
 }
 
 install() {

@@ -44,11 +44,7 @@ in_cache() {
 }
 
 unpack() { # PROGRAM FILE
-    if ! command -v xz >/dev/null; then
-        [ "$(id -u)" = 0 ] || fail "xz is missing: install the Debian package xz-utils, or your system's package of it"
-        say "installing the Debian package xz-utils"
-        { apt-get install -y -qq xz-utils || { apt-get update -qq && apt-get install -y -qq xz-utils; }; } >/dev/null 2>&1
-    fi
+    command -v xz >/dev/null || scripts/debian.sh xz-utils
     xz -dc "$CACHE/$1.xz" >"$2"
     chmod +x "$2"
 }

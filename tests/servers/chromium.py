@@ -1,6 +1,5 @@
 """A real browser: Debian's Chromium, installed when it is not there, driven by playwright."""
 
-import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -10,22 +9,17 @@ from pathlib import Path
 from playwright.sync_api import Browser, sync_playwright
 
 BINARIES = ("chromium", "chromium-headless-shell", "google-chrome")
-# Another installation may be going on: Debian's tools wait for each other this long.
-INSTALL = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=300"]
+DEBIAN = Path(__file__).parents[2] / "scripts" / "debian.sh"
 
 
 def chromium_binary() -> Path:
-    """The browser's path; as root it is installed where there is none."""
+    """The browser's path. Installed where there is none; CalledProcessError where it may not be."""
     found = _found()
-    if found is None and os.geteuid() == 0:
-        print("installing the Debian package chromium (the pages are looked at in a real browser)")
-        environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-        if subprocess.run([*INSTALL, "chromium", "fonts-dejavu-core"], env=environment, check=False).returncode != 0:
-            subprocess.run(["apt-get", "update", "-qq"], env=environment, check=True)
-            subprocess.run([*INSTALL, "chromium", "fonts-dejavu-core"], env=environment, check=True)
+    if found is None:
+        subprocess.run([DEBIAN, "chromium", "fonts-dejavu-core"], check=True)
         found = _found()
     if found is None:
-        raise RuntimeError("There is no Chromium here: ask the machine's administrator for `apt-get install chromium`.")
+        raise FileNotFoundError(f"none of {', '.join(BINARIES)} was found after installing Debian's package chromium")
     return Path(found)
 
 
