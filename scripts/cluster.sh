@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# cluster.sh up | down | load ARCHIVE... | kubeconfig: a Kubernetes cluster to try the platform on; `make cluster`.
+# cluster.sh up | down | load IMAGE ID | has IMAGE ID | kubeconfig: a Kubernetes cluster to try the platform on; `make cluster`.
 #
 # Three kinds, told by DAPO_CLUSTER or found out:
 #   existing   the cluster of $KUBECONFIG; only when asked, since the tests install and remove things in it
@@ -41,9 +41,11 @@ case ${1:-} in
         rm -rf "$STATE" "$STATE.lock"
         ;;
     load)
-        shift
-        for archive in "$@"; do "${KIND}_load" "$archive"; done
+        say "loading ${2:?name the image whose archive standard input is}"
+        "${KIND}_load" "$2"
+        echo "$2 ${3:-}" >>"$STATE/loaded"
         ;;
+    has) [ -s "$STATE/loaded" ] && [ "$(grep "^$2 " "$STATE/loaded" | tail -1)" = "$2 $3" ] ;;
     kubeconfig) echo "$STATE/kubeconfig" ;;
-    *) fail "say: cluster.sh up | down | load ARCHIVE... | kubeconfig" ;;
+    *) fail "say: cluster.sh up | down | load IMAGE ID <ARCHIVE | has IMAGE ID | kubeconfig" ;;
 esac

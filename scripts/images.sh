@@ -26,7 +26,16 @@ find_builder
 find_base
 write_secrets
 trap 'rm -rf "$HOME_FOLDER/secrets"; remove_stages' EXIT
+build_and_load() {
+    build "$1"
+    [ -z "$LOAD" ] || load "$1"
+}
+build_and_load "$1" # alone: it makes the stages that the others share
+shift
+builds=() failed=
 for image in "$@"; do
-    build "$image"
-    [ -z "$LOAD" ] || load "$image"
+    build_and_load "$image" &
+    builds+=($!)
 done
+for pid in ${builds[@]+"${builds[@]}"}; do wait "$pid" || failed=1; done
+[ -z "$failed" ] || exit 1

@@ -19,11 +19,18 @@ readonly KIND_NAME=dapo
 
 kind_up() {
     docker info >/dev/null 2>&1 || fail "kind needs a Docker that answers: \`docker info\` does not"
-    kind get clusters 2>/dev/null | grep -qx $KIND_NAME || kind create cluster --name $KIND_NAME --wait 300s
+    kind get clusters 2>/dev/null | grep -qx $KIND_NAME || {
+        rm -f "$STATE/loaded"
+        kind create cluster --name $KIND_NAME --wait 300s
+    }
     kind get kubeconfig --name $KIND_NAME >"$STATE/kubeconfig"
     chmod 600 "$STATE/kubeconfig"
 }
 
 kind_down() { kind delete cluster --name $KIND_NAME; }
 
-kind_load() { kind load image-archive --name $KIND_NAME "$1"; }
+kind_load() { # it reads the archive once for each node
+    cat >"$STATE/image.tar"
+    kind load image-archive --name $KIND_NAME "$STATE/image.tar"
+    rm -f "$STATE/image.tar"
+}

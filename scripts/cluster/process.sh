@@ -140,7 +140,4 @@ cluster_objects() {
     wait_for 60 "the default service account" kc get serviceaccount default
 }
 
-process_load() {
-    say "importing $1"
-    images images import --all-platforms "$1" >/dev/null
-}
+process_load() { images images import --all-platforms - >/dev/null; }

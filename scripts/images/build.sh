@@ -7,7 +7,7 @@ TAG=${DAPO_TAG:-$VERSION}
 
 find_builder() {
     if docker info >/dev/null 2>&1; then
-        KIND_OF_BUILDER=docker TRANSPORT='' BUILDER=(docker)
+        KIND_OF_BUILDER=docker TRANSPORT='' BUILDER=(docker) ID='{{.Id}}'
         return
     fi
     [ "$(id -u)" = 0 ] || fail "no Docker daemon answers, and buildah needs root: start Docker, or use sudo"
@@ -17,7 +17,7 @@ find_builder() {
     # Its caches too: nothing of a build is left when .dapo is removed.
     export TMPDIR=$HOME_FOLDER/tmp
     mkdir -p "$TMPDIR"
-    KIND_OF_BUILDER=buildah TRANSPORT=docker://
+    KIND_OF_BUILDER=buildah TRANSPORT=docker:// ID='{{.FromImageID}}'
     BUILDER=(buildah --root "$HOME_FOLDER/storage" --runroot "/run/dapo-images" --storage-driver overlay)
 }
 
@@ -66,14 +66,13 @@ size_of() {
     fi
 }
 
-load() { # NAME: through an uncompressed archive, which is quicker made and read than a compressed one
-    local archive=$HOME_FOLDER/$1.tar reference=$PREFIX$1:$TAG
-    rm -f "$archive"
+load() { # NAME: as a stream, so that gigabytes are not written to a file in between; not again if it is there
+    local reference=$PREFIX$1:$TAG id
+    id=$("${BUILDER[@]}" inspect --type image --format "$ID" "$reference")
+    ! scripts/cluster.sh has "$reference" "$id" || return 0
     if [ "$KIND_OF_BUILDER" = docker ]; then
-        docker save "$reference" -o "$archive"
+        docker save "$reference"
     else
-        "${BUILDER[@]}" push -q "$reference" "docker-archive:$archive:$reference" >/dev/null
-    fi
-    scripts/cluster.sh load "$archive"
-    rm -f "$archive"
+        "${BUILDER[@]}" push -q "$reference" "docker-archive:/dev/stdout:$reference"
+    fi | scripts/cluster.sh load "$reference" "$id"
 }

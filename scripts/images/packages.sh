@@ -1,0 +1,17 @@
+#!/bin/sh
+# packages.sh REQUIREMENTS: inside an image, makes the virtual environment /opt/dapo of locked packages.
+#
+# uv itself stays in the builder's cache, which is no part of the image; two builds may want it at once.
+set -eu
+here=$(dirname "$0") tool=/var/cache/uv/tool-0.13.8
+export UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy UV_PYTHON_DOWNLOADS=never UV_CACHE_DIR=/var/cache/uv
+(
+    flock 9
+    [ -x $tool/bin/uv ] || {
+        python3 -m venv $tool
+        "$here/with-indexes" $tool/bin/pip install --quiet --no-cache-dir uv==0.13.8
+    }
+) 9>/var/cache/uv/tool.lock
+$tool/bin/uv venv --quiet --python "$(command -v python3)" /opt/dapo
+"$here/with-indexes" $tool/bin/uv pip sync --quiet --python /opt/dapo/bin/python --require-hashes "$1"
+echo /opt/code >"$(/opt/dapo/bin/python -c 'import site; print(site.getsitepackages()[0])')/dapo-code.pth"
