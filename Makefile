@@ -15,10 +15,13 @@ COMPILE = "$$(scripts/setup.sh uv)" pip compile pyproject.toml --quiet --univers
 	--generate-hashes --no-emit-index-url --custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade)
 CPU := --override requirements/cpu-overrides.txt
 
+# tests/side_by_side.py says which tests share a worker, and in which order they go.
+SIDE_BY_SIDE := -n logical --maxprocesses 4 --dist loadscope --no-loadscope-reorder
+
 export RUFF_CACHE_DIR := $(CURDIR)/.dapo/ruff
 export HYPOTHESIS_STORAGE_DIRECTORY := $(CURDIR)/.dapo/hypothesis
 
-.PHONY: all help setup demo test lint format verify generate lock clean cluster cluster-down images e2e
+.PHONY: all help setup demo test lint format verify generate lock clean cluster cluster-down images images-loaded e2e
 .DEFAULT_GOAL := all
 
 all: lint test ## lint and test; what bare `make` does
@@ -33,8 +36,8 @@ demo: setup ## train a small model on arithmetic with DAPO and watch it learn; S
 	$(BIN)/python -m dapo_trainer.demo.prepare $(DEMO) --seed $(SEED)
 	$(BIN)/dapo run examples/arithmetic.yaml $(SEEDED)
 
-test: setup ## all tests; ARGS="-k spec" passes arguments to pytest
-	$(BIN)/python -m pytest $(ARGS)
+test: setup ## all tests but those of e2e, two at a time; ARGS="-k spec -n0" passes arguments to pytest
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
 lint: setup ## ruff, mypy --strict and the import rules
 	$(BIN)/ruff check
@@ -73,8 +76,10 @@ images: ## the platform's images, by docker or buildah
 cluster-down: ## end that cluster and remove all of it
 	@scripts/cluster.sh down
 
-e2e: setup cluster ## the whole story on that cluster: install, train, break, upgrade; DAPO_E2E_PATIENCE=3 on a busy machine
+images-loaded: ## the images, handed to that cluster
 	@scripts/images.sh --load
+
+e2e: setup cluster images-loaded ## the whole story on that cluster: install, train, break, upgrade; ARGS="-m main_story" for CI's part
 	$(BIN)/python -m pytest tests/e2e --durations=0 -x $(ARGS)
 
 clean: ## remove what was installed and made; runs/ stays

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+from patience import patient
 from servers.tools import tool
 
 CHART: Final = Path(__file__).parents[1] / "charts" / "dapo"
@@ -68,7 +69,7 @@ INSTALLATIONS: Final[dict[str, Object]] = {
 
 def helm(*arguments: str) -> "subprocess.CompletedProcess[str]":
     """Helm's answer, whatever it is."""
-    return subprocess.run([str(tool("helm")), *arguments], capture_output=True, text=True, timeout=120)
+    return subprocess.run([str(tool("helm")), *arguments], capture_output=True, text=True, timeout=patient(120))
 
 
 def _template(values: Object) -> "subprocess.CompletedProcess[str]":
@@ -87,7 +88,7 @@ def _template(values: Object) -> "subprocess.CompletedProcess[str]":
         input=json.dumps(values),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=patient(120),
     )
 
 

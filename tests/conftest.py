@@ -1,10 +1,14 @@
 """Settings of all tests."""
 
+import os
+
 import pytest
 from hypothesis import settings
 from metadata_store import metadata_url
+from patience import patient
 from servers.minio import minio, s3, tls_minio
 from servers.postgres import postgres
+from side_by_side import SideBySide, rank
 
 __all__ = ["metadata_url", "minio", "postgres", "s3", "tls_minio"]
 
@@ -12,11 +16,20 @@ __all__ = ["metadata_url", "minio", "postgres", "s3", "tls_minio"]
 settings.register_profile("dapo", deadline=None, max_examples=60)
 settings.load_profile("dapo")
 
-# A control plane lives until the last test has run, and is never idle.
-_LAST = ("chart", "cluster")
+# Several workers of pytest-xdist share the processors: threads that wait for each other would take most of them.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ["OMP_NUM_THREADS"] = "1"
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whoever needs a control plane comes last, so that none idles beside all the others."""
-    items.sort(key=lambda item: item.path.parent.name in _LAST)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Order the tests, and scale their time limits to the machine."""
+    items.sort(key=rank)
+    default = float(config.getini("timeout"))
+    for item in items:
+        limit = item.get_closest_marker("timeout")
+        item.add_marker(pytest.mark.timeout(patient(limit.args[0] if limit else default)), append=False)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> SideBySide:
+    return SideBySide(config, log)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import streamlit as st
 from dashboard_data import Store
+from patience import patient
 from servers.dashboard import SCRIPT
 from streamlit.testing.v1 import AppTest
 
@@ -28,7 +29,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
 
 def shown(page: str, **query: str | list[str]) -> AppTest:
     """The page after its script has run."""
-    test = AppTest.from_file(str(SCRIPT), default_timeout=60)
+    test = AppTest.from_file(str(SCRIPT), default_timeout=patient(60))
     for name, value in query.items():
         test.query_params[name] = value
     test.run()

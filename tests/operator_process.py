@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import urllib3
+from patience import patient
 from servers.ports import free_port
 
 # The namespace of the operator that tests share.
@@ -66,12 +67,12 @@ class OperatorProcess:
             self.process.send_signal(signal.SIGCONT)
             self.process.terminate()
         try:
-            return self.process.wait(seconds)
+            return self.process.wait(patient(seconds))
         except subprocess.TimeoutExpired:
             self.kill()
             raise
 
     def get(self, path: str) -> tuple[int, str]:
         """Code and text of /metrics or /healthz."""
-        answer = urllib3.request("GET", f"http://127.0.0.1:{self.port}{path}", timeout=10)
+        answer = urllib3.request("GET", f"http://127.0.0.1:{self.port}{path}", timeout=patient(10))
         return answer.status, answer.data.decode()

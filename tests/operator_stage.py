@@ -11,6 +11,7 @@ import urllib3
 from builders import MINIMAL
 from chronicle import JOBS, Chronicle, leftovers
 from operator_process import OperatorProcess
+from patience import patient
 from servers.fault_proxy import FaultProxy
 from servers.kubernetes import Cluster
 from servers.kubernetes_api import Object
@@ -113,7 +114,7 @@ class Stage:
         with other tests, did not give to this one either."""
         begun, lost = time.monotonic(), 0.0
         while self.holder() != holder:
-            assert time.monotonic() - begun < PATIENCE, f"{self.holder()} has the lease"
+            assert time.monotonic() - begun < patient(PATIENCE), f"{self.holder()} has the lease"
             asked = time.monotonic()
             time.sleep(0.1)
             lost += time.monotonic() - asked - 0.1
@@ -167,7 +168,7 @@ def answers(operator: OperatorProcess) -> bool:
 
 def falls_silent(*proxies: FaultProxy) -> None:
     """No write for two seconds, within ten: a status that does not converge never lets this pass."""
-    deadline = time.time() + 10
+    deadline = time.time() + patient(10)
     while any(proxy.writes_since(time.time() - 2) for proxy in proxies):
         assert time.time() < deadline, [proxy.writes_since(time.time() - 2) for proxy in proxies]
         time.sleep(0.1)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import psycopg
+from patience import patient
 from servers.postgres import plain
 
 from dapo_core.db import MetadataWriter, open_reader, open_writer
@@ -15,7 +16,7 @@ from dapo_trainer.sender import Sender
 from dapo_trainer.spool import Spool, read_records
 
 QUICK = Backoff(0.02, 0.2)  # minutes become seconds
-PATIENCE: Final = 60.0
+PATIENCE: Final = patient(60.0)
 RUN: Final = "r"
 
 

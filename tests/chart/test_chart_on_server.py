@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from chart_rendering import CHART, INSTALLATIONS, NAMESPACE, Object, helm, pod_templates, rendered
+from patience import patient
 from servers.kubernetes import Cluster
 from servers.tools import tool
 
@@ -26,7 +27,7 @@ def namespaces(audited: Cluster) -> Cluster:
 
 def kubectl(cluster: Cluster, *arguments: str, given: str = "") -> "subprocess.CompletedProcess[str]":
     command = [str(tool("kubectl")), "--kubeconfig", str(cluster.kubeconfig), *arguments]
-    return subprocess.run(command, input=given, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, input=given, capture_output=True, text=True, timeout=patient(120))
 
 
 def dry_run(cluster: Cluster, objects: list[Object]) -> "subprocess.CompletedProcess[str]":

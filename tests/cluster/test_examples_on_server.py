@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from patience import patient
 from servers.kubernetes_objects import Kubernetes, kubernetes_tool
 
 from dapo_core.spec import parse_job
@@ -39,7 +40,7 @@ def test_an_example_is_taken_whole(restricted: Kubernetes, path: Path) -> None:
     command = [str(kubernetes_tool("kubectl")), "--kubeconfig", str(restricted.kubeconfig), "create"]
     command += ["--dry-run=server", "--validate=strict", "--filename=-", "--output=name"]
     listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
-    answer = subprocess.run(command, input=listed, capture_output=True, text=True, timeout=120)
+    answer = subprocess.run(command, input=listed, capture_output=True, text=True, timeout=patient(120))
     assert answer.returncode == 0 and answer.stderr == "", answer.stderr
     assert len(answer.stdout.splitlines()) == len(objects)
 

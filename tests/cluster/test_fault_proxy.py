@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 import urllib3
+from patience import patient
 from servers.fault_proxy import Fault, FaultProxy, every
 from servers.kubernetes import Cluster
 from servers.kubernetes_api import KubernetesApi, Refused
@@ -61,7 +62,7 @@ def test_a_partition_holds_requests_and_breaks_them_when_it_heals(proxy: FaultPr
         pool.request("GET", proxy.url + PODS, headers=headers, timeout=0.3, retries=False)
     proxy.heal()
     with pool:
-        assert pool.request("GET", proxy.url + PODS, headers=headers, timeout=30).status == 200
+        assert pool.request("GET", proxy.url + PODS, headers=headers, timeout=patient(30)).status == 200
 
 
 def test_a_watch_is_silent_and_then_told_410(

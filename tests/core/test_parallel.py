@@ -7,6 +7,7 @@ import threading
 import time
 
 import pytest
+from patience import patient
 
 from dapo_core.parallel import give_way, parallel
 
@@ -56,7 +57,7 @@ def test_a_thread_that_hangs_does_not_keep_the_process() -> None:
         "threading.Thread(target=lambda: parallel(time.sleep, [600], 1), daemon=True).start()\n"
         "time.sleep(0.2)"
     )
-    subprocess.run([sys.executable, "-c", program], timeout=20, check=True)
+    subprocess.run([sys.executable, "-c", program], timeout=patient(20), check=True)
 
 
 def test_a_thread_that_gives_way_takes_those_it_starts_with_it_and_nobody_else() -> None:

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from patience import patient
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "tools.sh"
 CACHED = b"#!/bin/sh\necho from the cache\n"
@@ -43,7 +44,7 @@ class Repository:
         others = [each for each in os.environ["PATH"].split(":") if each and not (Path(each) / "go").exists()]
         environment = {"PATH": ":".join([str(self.path), *others]), "HOME": str(self.root)}
         command = [str(self.root / "scripts" / "tools.sh"), *names]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=patient(60))
 
     def says(self, name: str) -> str:
         found = self.tool(name)

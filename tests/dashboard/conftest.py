@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from patience import patient
 from playwright.sync_api import Browser, Page, expect
 from servers.chromium import browser
 
 PICTURES = Path(os.environ.get("DAPO_PICTURES", Path(__file__).parents[2] / ".dapo" / "pictures"))
 # Long, for a machine that does other things as well; nothing waits for longer than it takes.
-PATIENCE_MS = 60_000
+PATIENCE_MS = patient(60_000)
 _BEGAN = time.time()
 
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from patience import patient
 
 from dapo_operator import informer
 from dapo_operator.informer import Informer
@@ -62,7 +63,7 @@ def heard(script: Script) -> Heard:
     async def listen() -> Heard:
         sink = Heard()
         task = asyncio.create_task(Informer(script, PODS, None, "", sink).run())  # type: ignore[arg-type]
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(patient(10)):
             await script.done.wait()
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import aiohttp
 import pytest
 from aiohttp import web
+from patience import patient
 
 from dapo_operator.telemetry import Telemetry
 from dapo_operator.telemetry.logs import bound, set_up
@@ -186,7 +187,7 @@ def served() -> Iterator[tuple[str, list[str], list[str]]]:
 
 def _get(url: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=patient(10)) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:

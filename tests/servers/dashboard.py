@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from patience import patient
+
 from servers.ports import free_port
 
 _PACKAGE = Path(__file__).parents[2] / "dashboard" / "dapo_dashboard"
@@ -50,7 +52,7 @@ def dashboard(
 
 
 def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    end = time.monotonic() + START_SECONDS
+    end = time.monotonic() + patient(START_SECONDS)
     while time.monotonic() < end:
         if process.poll() is not None:
             break

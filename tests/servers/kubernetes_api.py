@@ -8,6 +8,7 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 import urllib3
+from patience import patient
 
 Object = dict[str, Any]
 
@@ -98,14 +99,14 @@ class KubernetesApi:
         stream: bool = False,
         accept: str = "application/json",
     ) -> urllib3.BaseHTTPResponse:
-        deadline = time.monotonic() + _BUSY_SECONDS
+        deadline = time.monotonic() + patient(_BUSY_SECONDS)
         while True:
             answer = self._pool.request(
                 method,
                 self.server + path + ("?" + urlencode(query) if query else ""),
                 body=None if content is None else json.dumps(content),
                 headers=self._headers | {"Accept": accept, "Content-Type": kind or "application/json"},
-                timeout=urllib3.Timeout(connect=5, read=None if stream else 30),
+                timeout=urllib3.Timeout(connect=patient(5), read=None if stream else patient(30)),
                 preload_content=not stream,
             )
             if answer.status < 400:

@@ -8,6 +8,7 @@ from typing import Final
 
 import urllib3
 import yaml
+from patience import patient
 
 from servers.kubernetes_api import KubernetesApi, Object, Refused
 from servers.process import Process
@@ -67,7 +68,7 @@ class Kubernetes:
 
     def wait_until(self, holds: Callable[[], object], what: str, seconds: float = 60) -> None:
         """Poll until it holds; TimeoutError that says what did not come about."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + patient(seconds)
         while not holds():
             if time.monotonic() > deadline:
                 raise TimeoutError(f"not within {seconds:g} s: {what}")

@@ -22,6 +22,7 @@ from typing import Final
 import psutil
 import psycopg
 import pytest
+from patience import patient
 from psycopg import sql
 from sqlalchemy.engine import make_url
 
@@ -31,6 +32,7 @@ from servers.ports import free_port
 OWNER: Final = "dapo"
 PASSWORD: Final = "not-a-secret"
 _READY_SECONDS: Final = 60
+_DEBIAN: Final = Path(__file__).parents[2] / "scripts" / "debian.sh"
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG = 1
 
@@ -77,13 +79,13 @@ class PostgresServer:
         """A shutdown that ends connections at once and leaves the data whole."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
-            self._process.wait(60)
+            self._process.wait(patient(60))
 
     def kill(self) -> None:
         """SIGKILL to all its processes at once, as when its machine dies."""
         if self._process is not None and self._process.poll() is None:
             gone = self._signal(signal.SIGKILL)
-            self._process.wait(60)
+            self._process.wait(patient(60))
             psutil.wait_procs(gone, 60)
 
     def revive(self) -> None:
@@ -159,7 +161,7 @@ class PostgresServer:
 
     def _wait_until_ready(self) -> None:
         assert self._process is not None
-        deadline = time.monotonic() + _READY_SECONDS
+        deadline = time.monotonic() + patient(_READY_SECONDS)
         while True:
             try:
                 psycopg.connect(plain(self.url("postgres")), connect_timeout=5).close()
@@ -226,14 +228,8 @@ def _find(name: str) -> str | None:
 
 
 def _install() -> None:
-    if os.geteuid() != 0:
-        raise PermissionError(
-            "These tests need Postgres 15 or later: install Debian's package postgresql, or set DAPO_TEST_POSTGRES_URL."
-        )
-    print("Installing Debian's package postgresql for the tests.", flush=True)
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    subprocess.run(["apt-get", "update", "-qq"], check=True, env=environment)
-    subprocess.run(["apt-get", "install", "-qq", "--no-install-recommends", "postgresql"], check=True, env=environment)
+    """Raises CalledProcessError with what is missing, where it may not be installed."""
+    subprocess.run([_DEBIAN, "postgresql"], check=True)
 
 
 def _user() -> int | None:

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from patience import patient
+
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -71,7 +73,7 @@ class Process:
 
     def wait_until(self, ready: Callable[[], bool], seconds: float) -> None:
         """Poll until it is ready; RuntimeError with the end of its log when it ends before or the time is over."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + patient(seconds)
         while not ready():
             if self.exit_code is not None:
                 raise RuntimeError(f"{self.name} ended with {self.exit_code}:\n{self.last_lines()}")

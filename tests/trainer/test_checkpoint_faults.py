@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from patience import patient
 from servers.minio import MinioServer
 from servers.s3_proxy import Fault, S3Proxy, proxied
 from store_fakes import Notebook
@@ -53,7 +54,7 @@ class Bench:
             assert self.uploader.wait(30)
 
     def until(self, holds: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + patient(30)
         while not holds():
             assert time.monotonic() < deadline, self.notes.events
             time.sleep(0.02)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import patient
 from published_data import row, saved
 from pyarrow import parquet
 from typer.testing import CliRunner
@@ -118,7 +119,7 @@ def test_a_data_set_of_the_hub(tmp_path: Path) -> None:
 
         def run(*arguments: str) -> subprocess.CompletedProcess[str]:
             whole = [dapo, "data", "prepare", "dapo-math-17k", "--out", str(tmp_path / "a.parquet"), *arguments]
-            return subprocess.run(whole, env=environment, capture_output=True, text=True, timeout=120)
+            return subprocess.run(whole, env=environment, capture_output=True, text=True, timeout=patient(120))
 
         found = run()
         assert found.returncode == 0, found.stderr

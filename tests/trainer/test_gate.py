@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 
 import pytest
+from patience import patient
 
 from dapo_trainer.pod.gate import Gate, Line
 
@@ -29,7 +30,7 @@ def gate(left: list[str]) -> Iterator[Gate]:
 
 
 def wait_for(holds: object, seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + patient(seconds)
     while not holds():  # type: ignore[operator]
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -7,12 +7,15 @@ from pathlib import Path
 import pytest
 import yaml
 from builders import MINIMAL
+from patience import patient
 
 DAPO = Path(sys.executable).with_name("dapo")
 
 
 def dapo(folder: Path, *words: str) -> tuple[int, str]:
-    done = subprocess.run([str(DAPO), *words], cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [str(DAPO), *words], cwd=folder, capture_output=True, text=True, timeout=patient(60), check=False
+    )
     return done.returncode, done.stdout + done.stderr
 
 

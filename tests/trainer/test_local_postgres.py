@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 from builders import MINIMAL
+from patience import patient
 from servers.postgres import PostgresServer
 from typer.testing import CliRunner
 
@@ -49,11 +50,11 @@ class Machine:
         )
 
     def end(self, process: "subprocess.Popen[str]") -> tuple[int, str]:
-        out, _ = process.communicate(timeout=120)
+        out, _ = process.communicate(timeout=patient(120))
         return process.returncode, out
 
     def wait_for_step(self, step: int) -> None:
-        checkpoint, deadline = self.home / RUN_ID / "fake-checkpoint", time.monotonic() + 60
+        checkpoint, deadline = self.home / RUN_ID / "fake-checkpoint", time.monotonic() + patient(60)
         while not checkpoint.exists() or int(checkpoint.read_text() or 0) < step:
             assert time.monotonic() < deadline, f"step {step} is not reached"
             time.sleep(0.02)

@@ -20,6 +20,7 @@ import psutil
 import pytest
 import yaml
 from builders import MINIMAL
+from patience import patient
 
 from dapo_core.db import open_reader
 from dapo_core.spec.presets import merged
@@ -57,7 +58,7 @@ class Bench:
         )
 
     def finish(self, process: "subprocess.Popen[str]") -> tuple[int, str]:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=patient(60))
         return process.returncode, out + err
 
     def all_of(self, plan: Plan | None = None, mode: str = "plain") -> tuple[int, str]:
@@ -95,9 +96,9 @@ def end_orphans(bench: Bench) -> None:
 
 
 def until(done: Callable[[], bool], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + patient(seconds)
     while not done():
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, "not in time"
         time.sleep(0.05)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from builders import dumped, job
+from patience import patient
 from rich.console import Console
 from servers.minio import MinioServer
 
@@ -58,7 +59,11 @@ def test_a_trainer_ends_with_31(minio: MinioServer, tmp_path: Path) -> None:
         "DAPO_TERMINATION_LOG": str(tmp_path / "words"),
     }
     ended = subprocess.run(
-        [sys.executable, "-m", "dapo_trainer.main"], env=environment, capture_output=True, text=True, timeout=120
+        [sys.executable, "-m", "dapo_trainer.main"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=patient(120),
     )
     assert ended.returncode == ExitCode.STORES, ended.stderr
     words = json.loads((tmp_path / "words").read_text())

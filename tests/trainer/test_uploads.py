@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
+from patience import patient
 from store_fakes import MemoryStore, Notebook
 
 from dapo_core.errors import StoreError
@@ -51,7 +52,7 @@ class Bench:
             self.uploader.upload(step, self.local(step), attempt=1, spec_digest="d")
 
     def until_putting(self, step: int) -> None:
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + patient(5)
         while ("put", f"{checkpoint_prefix('r', step)}model.pt") not in self.store.log:
             assert time.monotonic() < deadline
             time.sleep(0.005)
