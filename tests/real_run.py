@@ -4,14 +4,16 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from patience import patient
 from spooled import STORED, Point, spooled_points
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError
@@ -59,7 +61,7 @@ class DapoRun:
         return [p for p in self.trainer().children(recursive=True) if title in " ".join(p.cmdline())]
 
     def wait_until(self, holds: Callable[[], bool], seconds: float, what: str) -> None:
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + patient(seconds)
         while not holds():
             assert self.process.poll() is None, f"ended with {self.process.returncode} before {what}:\n{self.tail()}"
             assert time.monotonic() < deadline, f"no {what} within {seconds:g} s:\n{self.tail()}"
@@ -75,9 +77,47 @@ class DapoRun:
 
     def end(self, seconds: float) -> int:
         try:
-            return self.process.wait(seconds)
+            return self.process.wait(patient(seconds))
         except subprocess.TimeoutExpired:
             pytest.fail(f"still running after {seconds:g} s:\n{self.tail()}")
+
+
+class Starter:
+    """`starter(command, run, environment, **fields)`: `dapo` as a user calls it, on a home folder of its own.
+
+    `environment` names its stores where they are not those of the home folder; `fields` change the small job.
+    """
+
+    def __init__(self, folder: Path, job: Callable[..., Path]) -> None:
+        self.folder, self.home, self._job = folder, folder / "home", job
+        self._started: list[DapoRun] = []
+
+    def __call__(
+        self, command: str = "run", run: str | None = None, environment: Mapping[str, str] | None = None, **fields: Any
+    ) -> DapoRun:
+        arguments = [command, run or str(self._job(**fields))]
+        output = self.folder / f"output-{len(self._started)}.txt"
+        with output.open("w") as sink:
+            process = subprocess.Popen(
+                [str(Path(sys.executable).parent / "dapo"), *arguments, "--plain"],
+                env={**os.environ, "DAPO_HOME": str(self.home), **(environment or {})},
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                text=True,
+                cwd=self.folder,
+            )
+        recorded = (environment or {}).get("DAPO_METADATA_URL", f"sqlite:///file:{self.home}/dapo.db?mode=ro&uri=true")
+        self._started.append(DapoRun(self.home, process, output, recorded))
+        return self._started[-1]
+
+    def close(self) -> None:
+        """End what still runs."""
+        for each in self._started:
+            if each.process.poll() is None:
+                each.process.send_signal(signal.SIGTERM)
+                time.sleep(0.2)
+                each.process.send_signal(signal.SIGINT)
+                each.process.wait(patient(60))
 
 
 def assert_curves_are_whole(run: DapoRun, steps: int) -> None:

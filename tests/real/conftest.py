@@ -1,17 +1,12 @@
 """Real verl and vLLM on this machine's processors: a small model made once, and `dapo` as a user calls it."""
 
-import os
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from real_run import DapoRun, leftovers
+from real_run import Starter, leftovers
 
 from dapo_trainer.demo.prepare import DONE, prepare
 
@@ -31,48 +26,22 @@ def small_model() -> Path:
 
 
 @pytest.fixture
-def job_file(tmp_path: Path, small_model: Path) -> Callable[..., Path]:
-    """The small job as a file; `fields` are dotted spec fields with `__` for dots."""
-
-    def write(**fields: Any) -> Path:
-        return _job(tmp_path, small_model, fields)
-
-    return write
+def dapo(tmp_path: Path, small_model: Path) -> Iterator[Starter]:
+    """Starts `dapo` for one test; everything is ended after it."""
+    yield from _starter(tmp_path, small_model)
 
 
-@pytest.fixture
-def dapo(tmp_path: Path, job_file: Callable[..., Path]) -> Iterator[Callable[..., DapoRun]]:
-    """`dapo(command, **fields)`: start it on the small job with these fields; `environment` names its stores where they
-    are not those of its home folder."""
-    started: list[DapoRun] = []
-    home = tmp_path / "home"
+@pytest.fixture(scope="module")
+def starter(tmp_path_factory: pytest.TempPathFactory, small_model: Path) -> Iterator[Starter]:
+    """Starts `dapo` for all tests of a module, on one home folder."""
+    yield from _starter(tmp_path_factory.mktemp("real"), small_model)
 
-    def start(
-        command: str = "run", run: str | None = None, environment: Mapping[str, str] | None = None, **fields: Any
-    ) -> DapoRun:
-        arguments = [command, run or str(job_file(**fields))]
-        output = tmp_path / f"output-{len(started)}.txt"
-        with output.open("w") as sink:
-            process = subprocess.Popen(
-                [str(Path(sys.executable).parent / "dapo"), *arguments, "--plain"],
-                env={**os.environ, "DAPO_HOME": str(home), **(environment or {})},
-                stdout=sink,
-                stderr=subprocess.STDOUT,
-                text=True,
-                cwd=tmp_path,
-            )
-        recorded = (environment or {}).get("DAPO_METADATA_URL", f"sqlite:///file:{home}/dapo.db?mode=ro&uri=true")
-        started.append(DapoRun(home, process, output, recorded))
-        return started[-1]
 
-    yield start
-    for each in started:
-        if each.process.poll() is None:
-            each.process.send_signal(signal.SIGTERM)
-            time.sleep(0.2)
-            each.process.send_signal(signal.SIGINT)
-            each.process.wait(60)
-    assert leftovers(home) == []
+def _starter(folder: Path, model: Path) -> Iterator[Starter]:
+    starter = Starter(folder, lambda **fields: _job(folder, model, fields))
+    yield starter
+    starter.close()
+    assert leftovers(starter.home) == []
 
 
 def _job(folder: Path, model: Path, fields: dict[str, Any]) -> Path:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import engines
 import pytest
+from patience import patient
 from real_run import leftovers
 from shards import checkpoint
 from transformers import Qwen2ForCausalLM, Qwen2Tokenizer
@@ -43,7 +44,7 @@ def test_a_checkpoint_is_evaluated(uri: str, tmp_path: Path, small_model: Path) 
         str(home),
         "--json",
     ]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=500)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=patient(500))
     assert ended.returncode == 0, ended.stderr
     (row,) = json.loads(ended.stdout)
     assert (row["run_id"], row["step"], row["set_name"]) == ("small", 7, "sums")

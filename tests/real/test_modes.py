@@ -1,12 +1,12 @@
 """Both placements of the paper's algorithm and its baseline, on real verl and vLLM."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from real_run import DapoRun
+from real_run import DapoRun, Starter
 
 pytestmark = pytest.mark.timeout(900)
 STEPS, PROMPTS = 3, 16
@@ -41,7 +41,7 @@ def share(values: Mapping[str, float], *kinds: str) -> float:
     return sum(values[f"dapo/groups/{kind}"] for kind in kinds)
 
 
-def test_grpo_with_kl_on_two_ranks_reports_every_curve(dapo: Callable[..., DapoRun]) -> None:
+def test_grpo_with_kl_on_two_ranks_reports_every_curve(dapo: Starter) -> None:
     grpo = {"algorithm": {"preset": "grpo", "klCoefficient": 0.01}, "optimizer__warmupSteps": 0}
     run = dapo(schedule__steps=STEPS, topology__trainer__gpusPerPod=2, **grpo)
     assert run.end(400) == 0, run.tail()
@@ -63,7 +63,7 @@ def half_out_of_reach(small_model: Path, tmp_path: Path) -> Path:
     return path
 
 
-def test_separate_pools_train_on_what_the_cap_leaves(dapo: Callable[..., DapoRun], half_out_of_reach: Path) -> None:
+def test_separate_pools_train_on_what_the_cap_leaves(dapo: Starter, half_out_of_reach: Path) -> None:
     """Two ranks, two engines, at most half of the groups worth training on, and as many prompts a step as a batch has:
     the first step gets those of the batch that runs ahead too, later ones train on a part."""
     run = dapo(
