@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+from patience import factor
 from servers.ports import free_port
 from servers.tools import tool
 
@@ -22,8 +23,9 @@ TEAM, OTHER_TEAM = "dapo-demo", "team-b"
 JOB: Final = "arithmetic-cluster"
 # All the faults have to find the job training, however fast the machine is; after the last it is told where to end.
 ENDLESS: Final = 2000
+GONE: Final = ["delete", "pod", "--grace-period=0", "--force", "--wait=false"]
 # What the machine's load makes of seconds; nothing here measures speed.
-PATIENCE: Final = float(os.environ.get("DAPO_E2E_PATIENCE", "1"))
+PATIENCE: Final = factor()
 VALUES: Final[dict[str, Any]] = {
     "jobNamespaces": [{"name": TEAM, "create": True}, {"name": OTHER_TEAM, "create": True}],
     "demo": {"namespace": TEAM},
@@ -62,8 +64,14 @@ class Installation:
     def submit(self) -> None:
         """Apply the example."""
         job = yaml.safe_load((ROOT / "examples" / f"{JOB}.yaml").read_text())
-        job["spec"]["schedule"]["steps"] = ENDLESS
+        # Checkpoints more often than the example's: what a fault costs is not what is looked at.
+        job["spec"]["schedule"] |= {"steps": ENDLESS, "checkpointEvery": 5, "validateEvery": 10}
         self.kubectl("--namespace", TEAM, "apply", "--filename", "-", given=json.dumps(job))
+
+    def patch(self, spec: Object) -> None:
+        """Change fields of the job's spec."""
+        change = json.dumps({"spec": spec})
+        self.kubectl("--namespace", TEAM, "patch", "dapojob", JOB, "--type=merge", "--patch", change)
 
     def get(self, kind: str, name: str = "", namespace: str = TEAM, labels: str = "") -> Object:
         selector = [f"--selector={labels}"] if labels else []
@@ -76,6 +84,25 @@ class Installation:
         """Pods of a job by name."""
         items = self.get("pods", namespace=namespace, labels=f"dapo.io/job={job}")["items"]
         return {pod["metadata"]["name"]: pod for pod in items}
+
+    def pod_of(self, role: str) -> str:
+        """The name of a pod of the job."""
+        return next(name for name, pod in self.pods().items() if pod["metadata"]["labels"]["dapo.io/role"] == role)
+
+    def loses(self, role: str) -> None:
+        """Kill a pod of the job, and wait until the attempt after it trains; it begins at the newest checkpoint."""
+        attempt, checkpoint = self.attempt(), self.status()["checkpoint"]["step"]
+        self.kubectl("--namespace", TEAM, *GONE, self.pod_of(role))
+        self.wait("the next attempt", lambda: self.attempt() == attempt + 1, 120)
+        assert self.status()["attempts"][-1]["fromStep"] >= checkpoint
+        self.goes_on(f"the {role} pod was killed")
+
+    def goes_on(self, what: str, seconds: float = 600) -> None:
+        """Wait for a step after `what`, by a training attempt: points of a killed one may still arrive meanwhile."""
+        before = self.step()
+        self.wait(
+            f"a step after {what}", lambda: self.status()["phase"] == "Training" and self.step() > before, seconds
+        )
 
     def status(self, job: str = JOB, namespace: str = TEAM) -> Object:
         status: Object = self.get("dapojob", job, namespace).get("status", {})

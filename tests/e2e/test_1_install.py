@@ -8,13 +8,14 @@ from e2e_installation import CHART, NAMESPACE, PATIENCE, RELEASE, TEAM, Installa
 from servers.tools import tool
 
 
-@pytest.mark.parametrize("program", ["helm", "helm4"])
+@pytest.mark.parametrize("program", [pytest.param("helm", marks=pytest.mark.main_story), "helm4"])
 def test_lint(program: str) -> None:
     command = [str(tool(program)), "lint", "--strict", str(CHART)]
     answer = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert answer.returncode == 0, answer.stdout + answer.stderr
 
 
+@pytest.mark.main_story
 def test_everything_is_ready(platform: Installation) -> None:
     platform.install()
     pods = platform.get("pods", namespace=NAMESPACE)["items"]

@@ -12,6 +12,8 @@ from servers.chromium import browser
 from dapo_core.db import open_reader
 from dapo_core.objectstore import open_store
 
+pytestmark = pytest.mark.main_story
+
 
 @pytest.fixture(scope="module")
 def training(platform: Installation) -> Installation:

@@ -11,11 +11,13 @@ from dapo_core.errors import StoreError
 from dapo_core.objectstore import open_store
 
 
+@pytest.mark.main_story
 def test_rows(platform: Installation) -> None:
     with platform.stores(OTHER_TEAM) as secret:
         assert open_reader(secret["DAPO_METADATA_URL"]).runs() == []
 
 
+@pytest.mark.main_story
 def test_objects(platform: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
     with platform.stores(OTHER_TEAM) as secret:
         for name, value in secret.items():
@@ -37,7 +39,7 @@ import json, socket, sys
 def answer(door):
     host, port = door.rsplit(":", 1)
     try:
-        socket.create_connection((host, int(port)), timeout=10).close()
+        socket.create_connection((host, int(port)), timeout=5).close()
     except TimeoutError:
         return "silence"
     return "open"
@@ -69,6 +71,7 @@ def stranger(like: Object, command: list[str]) -> Object:
     }
 
 
+@pytest.mark.main_story
 def test_network(platform: Installation) -> None:
     """The same knock at the doors of the job and the stores: the job's own pod is let in, a stranger hears nothing."""
     name, rollout = a_rollout(platform)

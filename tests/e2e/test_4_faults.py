@@ -1,50 +1,32 @@
 """Everything is killed once while the job trains, and it goes on."""
 
-import json
 import time
 from pathlib import Path
 
 import pytest
-from e2e_installation import JOB, NAMESPACE, TEAM, Installation
+from e2e_installation import GONE, NAMESPACE, TEAM, Installation
 from spooled import STORED, Point, spooled_points
 from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
 
 from dapo_core.db import open_reader
 
-GONE = ["delete", "pod", "--grace-period=0", "--force", "--wait=false"]
 OUTAGE_SECONDS = 60
-# For the tests that come after these: an upgrade, and the end.
-STEPS_TO_THE_END = 45
 
 
-def goes_on(platform: Installation, what: str, seconds: float = 600) -> None:
-    """Points of the killed attempt may still arrive while the next one starts: those are no sign of life."""
-    before = platform.step()
-    platform.wait(
-        f"a step after {what}",
-        lambda: platform.status()["phase"] == "Training" and platform.step() > before,
-        seconds,
-    )
-
-
-@pytest.mark.parametrize("role", ["rollout", "trainer", "head"])
-def test_a_pod_of_the_job_is_killed(platform: Installation, role: str) -> None:
-    """One attempt more, which begins at the newest checkpoint."""
-    attempt, checkpoint = platform.attempt(), platform.status()["checkpoint"]["step"]
-    name = next(name for name, pod in platform.pods().items() if pod["metadata"]["labels"]["dapo.io/role"] == role)
-    platform.kubectl("--namespace", TEAM, *GONE, name)
-    platform.wait("the next attempt", lambda: platform.attempt() == attempt + 1, 120)
-    last = platform.status()["attempts"][-1]
-    assert last["fromStep"] >= checkpoint
-    goes_on(platform, f"the {role} pod was killed")
-
-
-@pytest.mark.parametrize("component", ["operator", "dashboard"])
+@pytest.mark.parametrize("component", [pytest.param("operator", marks=pytest.mark.main_story), "dashboard"])
 def test_a_part_without_state_is_killed(platform: Installation, component: str) -> None:
     attempt = platform.attempt()
     platform.kubectl("--namespace", NAMESPACE, *GONE, f"--selector=app.kubernetes.io/component={component}")
-    goes_on(platform, f"the {component} was killed", 240)
+    platform.goes_on(f"the {component} was killed", 240)
+    assert platform.attempt() == attempt
+
+
+@pytest.mark.main_story
+def test_postgres_is_killed(platform: Installation) -> None:
+    attempt = platform.attempt()
+    platform.kubectl("--namespace", NAMESPACE, *GONE, "dapo-postgres-0")
+    platform.goes_on("Postgres was killed")
     assert platform.attempt() == attempt
 
 
@@ -56,7 +38,7 @@ def test_a_store_is_away_for_a_minute(platform: Installation, store: str) -> Non
     time.sleep(OUTAGE_SECONDS)  # the outage itself
     platform.kubectl("--namespace", NAMESPACE, "scale", name, "--replicas=1")
     platform.kubectl("--namespace", NAMESPACE, "rollout", "status", name, "--timeout=180s", seconds=200)
-    goes_on(platform, f"{store} was away")
+    platform.goes_on(f"{store} was away")
     assert platform.attempt() == attempt, "an outage of a minute cost an attempt"
 
 
@@ -67,10 +49,10 @@ def store_pods(platform: Installation, store: str) -> list[object]:
     return found
 
 
+@pytest.mark.main_story
 def test_every_point_of_the_spool_is_stored_once(platform: Installation, tmp_path: Path) -> None:
     """The head's own disk is the oracle: what it noted through all this is in Postgres, and no attempt has more."""
-    head = next(name for name, pod in platform.pods().items() if pod["metadata"]["labels"]["dapo.io/role"] == "head")
-    attempt, run = platform.attempt(), platform.status()["runId"]
+    head, attempt, run = platform.pod_of("head"), platform.attempt(), platform.status()["runId"]
     noted = f"{head}:/var/lib/dapo/attempt-{attempt}/spool"
     platform.kubectl("--namespace", TEAM, "cp", noted, str(tmp_path / "spool"))
     spooled = spooled_points([tmp_path / "spool"])
@@ -91,18 +73,19 @@ def test_every_point_of_the_spool_is_stored_once(platform: Installation, tmp_pat
         assert stored() == set(spooled)
 
 
+@pytest.mark.parametrize("role", ["rollout", "trainer", "head"])
+def test_a_pod_of_the_job_is_killed(platform: Installation, role: str) -> None:
+    platform.loses(role)
+
+
 def test_suspend_and_resume(platform: Installation) -> None:
-    """A change of the steps counts from the next attempt on."""
-    platform.kubectl("--namespace", TEAM, "patch", "dapojob", JOB, "--type=merge", "-p", '{"spec":{"suspend":true}}')
+    platform.patch({"suspend": True})
     platform.wait("no pods", lambda: not platform.pods(), 300)
     run = platform.status()["runId"]
     with platform.stores() as secret:
         saved = open_reader(secret["DAPO_METADATA_URL"]).checkpoints(run)
     newest = max(each.step for each in saved if each.state == "committed")
-    change = {"suspend": False, "schedule": {"steps": newest + STEPS_TO_THE_END}}
-    platform.kubectl(
-        "--namespace", TEAM, "patch", "dapojob", JOB, "--type=merge", "--patch", json.dumps({"spec": change})
-    )
+    platform.patch({"suspend": False})
     platform.wait("pods again", lambda: len(platform.pods()) == 4, 120)
     assert platform.status()["attempts"][-1]["fromStep"] == newest
-    goes_on(platform, "the job was resumed")
+    platform.goes_on("the job was resumed")

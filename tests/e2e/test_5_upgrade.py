@@ -1,6 +1,9 @@
 """A changed image while the job runs, and back again."""
 
+import pytest
 from e2e_installation import NAMESPACE, RELEASE, Installation
+
+pytestmark = pytest.mark.main_story
 
 
 def test_upgrade_and_rollback_leave_a_running_job_alone(platform: Installation) -> None:

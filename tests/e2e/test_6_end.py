@@ -1,8 +1,27 @@
 """The job that went through all of it ends with a whole record; then it goes, and the platform after it."""
 
+import pytest
 from e2e_installation import JOB, NAMESPACE, RELEASE, TEAM, Installation
 
 from dapo_core.db import open_reader
+
+pytestmark = pytest.mark.main_story
+
+
+STEPS_TO_THE_END, FEWEST_STEPS = 15, 40  # after the newest checkpoint; in all, for the accuracy to show
+
+
+def test_a_pod_that_has_to_go_costs_no_step(platform: Installation) -> None:
+    """It is deleted with its time to end: the driver saves, and the next attempt begins where this one ended. A change
+    of the steps counts from that attempt on."""
+    attempt, checkpoint = platform.attempt(), platform.status()["checkpoint"]["step"]
+    platform.patch({"schedule": {"steps": max(checkpoint + STEPS_TO_THE_END, FEWEST_STEPS)}})
+    platform.kubectl("--namespace", TEAM, "delete", "pod", platform.pod_of("rollout"), "--wait=false")
+    platform.wait("the next attempt", lambda: platform.attempt() == attempt + 1, 120)
+    platform.goes_on("a rollout pod had to go")
+    with platform.stores() as secret:
+        ended, begun = open_reader(secret["DAPO_METADATA_URL"]).attempts(platform.status()["runId"])[-2:]
+    assert ended.step_to == begun.step_from and not ended.counted, (ended, begun)
 
 
 def test_it_ends_with_a_whole_record(platform: Installation) -> None:
@@ -11,6 +30,7 @@ def test_it_ends_with_a_whole_record(platform: Installation) -> None:
         return next((each["type"] for each in held if each["type"] in ("Succeeded", "Failed")), None)
 
     assert platform.wait("the end", ended, 1800) == "Succeeded", platform.status()
+    platform.wait("every pod ends with 0", lambda: exit_codes(platform) == [0] * 4, 60)
     run, steps = platform.status()["runId"], platform.get("dapojob", JOB)["spec"]["schedule"]["steps"]
     with platform.stores() as secret:
         reader = open_reader(secret["DAPO_METADATA_URL"])
@@ -20,6 +40,12 @@ def test_it_ends_with_a_whole_record(platform: Installation) -> None:
         attempts = reader.attempts(run)
     assert accuracy[-1] is not None and accuracy[0] is not None and accuracy[-1] > accuracy[0] + 0.2, accuracy
     assert [each.attempt for each in attempts] == list(range(1, len(attempts) + 1))
+
+
+def exit_codes(platform: Installation) -> list[int | None]:
+    """Of the job's pods, which are kept for their logs; None for one that still runs."""
+    states = [pod["status"]["containerStatuses"][0]["state"] for pod in platform.pods().values()]
+    return [state.get("terminated", {}).get("exitCode") for state in states]
 
 
 def test_a_deleted_job_leaves_data_only(platform: Installation) -> None:
