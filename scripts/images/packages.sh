@@ -3,13 +3,14 @@
 #
 # uv itself stays in the builder's cache, which is no part of the image; two builds may want it at once.
 set -eu
-here=$(dirname "$0") tool=/var/cache/uv/tool-0.13.8
+version=0.13.8
+here=$(dirname "$0") tool=/var/cache/uv/tool-$version
 export UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy UV_PYTHON_DOWNLOADS=never UV_CACHE_DIR=/var/cache/uv
 (
     flock 9
     [ -x $tool/bin/uv ] || {
         python3 -m venv $tool
-        "$here/with-indexes" $tool/bin/pip install --quiet --no-cache-dir uv==0.13.8
+        "$here/with-indexes" $tool/bin/pip install --quiet --no-cache-dir "uv==$version"
     }
 ) 9>/var/cache/uv/tool.lock
 $tool/bin/uv venv --quiet --python "$(command -v python3)" /opt/dapo
