@@ -15,7 +15,7 @@ COMPILE = "$$(scripts/setup.sh uv)" pip compile pyproject.toml --quiet --univers
 	--generate-hashes --no-emit-index-url --custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade)
 CPU := --override requirements/cpu-overrides.txt
 
-# tests/side_by_side.py says which tests share a worker, and in which order they go.
+# tests/support/side_by_side.py says which tests share a worker, and in which order they go.
 SIDE_BY_SIDE := -n logical --maxprocesses 4 --dist loadscope --no-loadscope-reorder
 
 export RUFF_CACHE_DIR := $(CURDIR)/.dapo/ruff

@@ -22,9 +22,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dapo_core import metrics
 from dapo_core.db import CurvePoint, MetadataReader, open_reader
 from dapo_core.errors import StoreError
+from dapo_core.run import metrics
 
 ROOT = Path(__file__).parents[1]
 JOB = ROOT / "examples" / "arithmetic.yaml"

@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 from servers.minio import ROOT as KEYS  # noqa: E402
 from servers.minio import MinioServer  # noqa: E402
@@ -43,9 +43,9 @@ from servers.tools import tool  # noqa: E402
 
 from dapo_core.db import CurvePoint, open_reader  # noqa: E402
 from dapo_core.objectstore.s3 import open_s3  # noqa: E402
-from dapo_core.retention import Retention  # noqa: E402
-from dapo_trainer.checkpoints import CheckpointStore  # noqa: E402
-from dapo_trainer.uploads import CheckpointUploader  # noqa: E402
+from dapo_core.run.retention import Retention  # noqa: E402
+from dapo_trainer.checkpoints.store import CheckpointStore  # noqa: E402
+from dapo_trainer.checkpoints.uploads import CheckpointUploader  # noqa: E402
 
 # Times itself: the start of Python and the import of boto3 are not counted.
 BOTO = """
@@ -227,7 +227,7 @@ BALLAST = """
 import os, sys
 from pathlib import Path
 if any("dapo_trainer" in word for word in sys.orig_argv):
-    from dapo_trainer.uploads import CheckpointUploader
+    from dapo_trainer.checkpoints.uploads import CheckpointUploader
     upload = CheckpointUploader.upload
 
     def with_ballast(self, step, folder, **rest):

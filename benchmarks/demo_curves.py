@@ -14,8 +14,8 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-from dapo_core import metrics
 from dapo_core.db import MetadataReader, open_reader
+from dapo_core.run import metrics
 
 VALIDATION = "val-core/arithmetic/acc/mean@8"
 PANELS = (

@@ -24,7 +24,7 @@ from pathlib import Path
 from statistics import median
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 from servers.postgres import PostgresServer  # noqa: E402
 from sqlalchemy import Integer, bindparam, create_engine, text  # noqa: E402
@@ -39,9 +39,9 @@ from dapo_core.db import (  # noqa: E402
     roles,
     upgrade,
 )
-from dapo_trainer.records import batch_of  # noqa: E402
-from dapo_trainer.sender import BATCH, Sender, drain  # noqa: E402
-from dapo_trainer.spool import Spool, read_records  # noqa: E402
+from dapo_trainer.spool.records import batch_of  # noqa: E402
+from dapo_trainer.spool.sender import BATCH, Sender, drain  # noqa: E402
+from dapo_trainer.spool.spool import Spool, read_records  # noqa: E402
 
 COMMITS = 500  # enough for a rate of single commits, which would take minutes for all points
 RUN_STEPS = 2000  # a run's steps where the table grows

@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from dapo_core.spec import DAPOJob, absolute_paths, parse_job, read_mapping
+from dapo_core.jobspec import DAPOJob, absolute_paths, parse_job, read_mapping
 
 ROOT = Path(__file__).parents[1]
 PHASES = ("step", "gen", "old_log_prob", "adv", "update_actor", "update_weights")

@@ -6,8 +6,9 @@ from statistics import median
 from typing import Any
 
 from dapo_core.db.pages import open_page_reader
-from dapo_dashboard import panels, run_rows
-from dapo_dashboard.curves import BUCKETS
+from dapo_dashboard.charts import panels
+from dapo_dashboard.charts.curves import BUCKETS
+from dapo_dashboard.reads import run_rows
 from dashboards import data
 
 REPEATS = 7

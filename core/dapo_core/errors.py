@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dapo_core.exit_codes import ExitCode
+from dapo_core.run.exit_codes import ExitCode
 
 
 class DapoError(Exception):

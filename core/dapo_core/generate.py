@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from dapo_core.crd import crd_yaml
+from dapo_core.jobspec.crd import crd_yaml
 from dapo_core.reference import reference
 
 ROOT: Final = Path(__file__).resolve().parents[2]

@@ -3,17 +3,17 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
+from dapo_core.jobspec.cel import RULES
+from dapo_core.jobspec.guards import GUARD_DEFAULTS
+from dapo_core.jobspec.job import FROZEN_GROUPS, DAPOJob, DAPOJobSpec
+from dapo_core.jobspec.openapi import Schema, default_text, resolved
+from dapo_core.jobspec.presets import PRESETS, leaves
 from dapo_core.naming import API_VERSION
-from dapo_core.schema import Schema, default_text, resolved
-from dapo_core.spec.cel import RULES
-from dapo_core.spec.guards import GUARD_DEFAULTS
-from dapo_core.spec.job import FROZEN_GROUPS, DAPOJob, DAPOJobSpec
-from dapo_core.spec.presets import PRESETS, leaves
-from dapo_core.status import DAPOJobStatus
+from dapo_core.run.status import DAPOJobStatus
 
 _INTRO: Final = f"""# Reference of the DAPOJob
 
-`{API_VERSION}`. Made by `python -m dapo_core.generate --write` from the models in `dapo_core.spec`; changes here are
+`{API_VERSION}`. Made by `python -m dapo_core.generate --write` from the models in `dapo_core.jobspec`; changes here are
 lost. The smallest job names a model and a training file; everything else has a default, most of them the paper's
 (arXiv 2503.14476). `dapo plan job.yaml` shows every value and where it comes from.
 

@@ -6,7 +6,7 @@ import streamlit as st
 
 from dapo_dashboard import session
 
-PAGES = Path(__file__).parent / "app_pages"
+PAGES = Path(__file__).parent / "pages"
 # Streamlit leaves a wide margin about a page; charts need the room, on a phone most of all. What `frames` writes has no
 # look of its own.
 STYLE = """<style>

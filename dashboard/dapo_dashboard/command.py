@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from dapo_core.cli import DISTRIBUTION
+from dapo_core.cli.main import DISTRIBUTION
 from dapo_core.db import upgrade
 from dapo_core.errors import NotInstalledError
 from dapo_dashboard import demo, settings

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dapo_core import metrics
+from dapo_core.run import metrics
 
 
 @dataclass(frozen=True)

@@ -19,14 +19,14 @@ _USED: Final = (
     "pandas",
     "pyarrow.parquet",
     "psycopg",
-    "dapo_dashboard.parts.checkpoints",
-    "dapo_dashboard.parts.compare_tables",
-    "dapo_dashboard.parts.configuration",
-    "dapo_dashboard.parts.curve_grid",
-    "dapo_dashboard.parts.evaluations",
-    "dapo_dashboard.parts.samples",
-    "dapo_dashboard.parts.status_strip",
-    "dapo_dashboard.parts.timeline",
+    "dapo_dashboard.pages.checkpoints",
+    "dapo_dashboard.pages.compare_tables",
+    "dapo_dashboard.pages.configuration",
+    "dapo_dashboard.pages.curve_grid",
+    "dapo_dashboard.pages.evaluations",
+    "dapo_dashboard.pages.samples",
+    "dapo_dashboard.pages.status_strip",
+    "dapo_dashboard.pages.timeline",
 )
 
 

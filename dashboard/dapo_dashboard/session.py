@@ -10,11 +10,11 @@ import streamlit as st
 
 from dapo_core.db import RunRow
 from dapo_core.db.pages import PageReader
-from dapo_core.run_words import ago, span
-from dapo_dashboard.access import read_access
+from dapo_core.run.formatting import ago, span
 from dapo_dashboard.plain import markdown
+from dapo_dashboard.reads.access import read_access
+from dapo_dashboard.reads.source import NothingYetError, Reading, Source
 from dapo_dashboard.settings import Settings
-from dapo_dashboard.source import NothingYetError, Reading, Source
 
 T = TypeVar("T")
 Load = Callable[[PageReader, T | None], T]

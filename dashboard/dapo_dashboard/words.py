@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Final
 
-from dapo_core import metrics
 from dapo_core.db import CurvePoint, RunState
-from dapo_core.run_words import span
+from dapo_core.run import metrics
+from dapo_core.run.formatting import span
 
 # A shape and a word besides the colour.
 STATE_ICONS: Final[Mapping[RunState, str]] = {

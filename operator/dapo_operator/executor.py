@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dapo_core.naming import LABEL_JOB
-from dapo_core.status import DAPOJobStatus
-from dapo_operator.actions import (
+from dapo_core.run.status import DAPOJobStatus
+from dapo_operator.jobs.actions import (
     Action,
     AddFinalizer,
     ApplySupport,
@@ -21,9 +21,11 @@ from dapo_operator.actions import (
     RemoveFinalizer,
     TryPod,
 )
-from dapo_operator.job import FINALIZER, Job
-from dapo_operator.kube import Kube, Object
-from dapo_operator.kube_errors import (
+from dapo_operator.jobs.job import FINALIZER, Job
+from dapo_operator.jobs.observed import Refusal, RefusalKind, owner_of
+from dapo_operator.kube.cache import JobKey, World
+from dapo_operator.kube.client import Kube, Object
+from dapo_operator.kube.errors import (
     ApiError,
     ConflictError,
     ExistsError,
@@ -31,9 +33,7 @@ from dapo_operator.kube_errors import (
     RefusedError,
     UnreachableError,
 )
-from dapo_operator.observed import Refusal, RefusalKind, owner_of
-from dapo_operator.resources import JOBS, PODS, SECRETS, resource_of
-from dapo_operator.world import JobKey, World
+from dapo_operator.kube.resources import JOBS, PODS, SECRETS, resource_of
 
 logger = logging.getLogger(__name__)
 

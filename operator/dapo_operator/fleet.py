@@ -7,16 +7,16 @@ from typing import Final
 
 from dapo_core.naming import LABEL_JOB
 from dapo_operator.executor import Executor
-from dapo_operator.informer import Informer
-from dapo_operator.kube import Kube, Object
-from dapo_operator.kube_errors import ApiError, NotFoundError
-from dapo_operator.resources import JOBS, PODS, WATCHED
+from dapo_operator.kube.cache import JobKey, World
+from dapo_operator.kube.client import Kube, Object
+from dapo_operator.kube.errors import ApiError, NotFoundError
+from dapo_operator.kube.events import Story
+from dapo_operator.kube.informer import Informer
+from dapo_operator.kube.resources import JOBS, PODS, WATCHED
 from dapo_operator.settings import Settings
 from dapo_operator.store import Store
-from dapo_operator.story import Story
 from dapo_operator.telemetry.recorder import Telemetry
 from dapo_operator.worker import Surroundings, Worker, version_of
-from dapo_operator.world import JobKey, World
 
 logger = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dapo_core.spec.guards import GUARD_DEFAULTS
-from dapo_core.status import ConditionType, Reason
+from dapo_core.jobspec.guards import GUARD_DEFAULTS
+from dapo_core.run.status import ConditionType, Reason
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "operator.md"
 BEGIN: Final = "<!-- made by python -m dapo_operator.handbook --write -->"

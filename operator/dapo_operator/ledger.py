@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dapo_core.db import AlertRow, AttemptRow, EventRow, RejectedError, RunProgress, RunRow, open_reader, open_writer
 from dapo_core.errors import StoreError
-from dapo_operator.records import (
+from dapo_operator.jobs.records import (
     AlertCleared,
     AlertRaised,
     AttemptEnded,

@@ -12,10 +12,10 @@ import kopf
 
 from dapo_core.naming import GROUP, PLURAL, VERSION
 from dapo_operator.fleet import Fleet
-from dapo_operator.kube import Connection, Kube
-from dapo_operator.leadership import Leadership, LeadershipLostError
-from dapo_operator.lease import Fence, KubeLease
-from dapo_operator.rate_limit import RateLimit
+from dapo_operator.kube.client import Connection, Kube
+from dapo_operator.kube.leadership import Leadership, LeadershipLostError
+from dapo_operator.kube.lease import Fence, KubeLease
+from dapo_operator.kube.rate_limit import RateLimit
 from dapo_operator.settings import Settings
 from dapo_operator.telemetry.logs import set_up
 from dapo_operator.telemetry.recorder import Telemetry

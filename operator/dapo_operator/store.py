@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from dapo_core.errors import StoreError
-from dapo_core.health import Alert, metrics_of
-from dapo_core.spec import DAPOJobSpec
-from dapo_core.status import CheckpointRef, Progress
-from dapo_operator.observed import StoreState
-from dapo_operator.progress import SHOWN, SPEED, alerts_of, progress_of
-from dapo_operator.records import AlertCleared, AlertRaised, AttemptStarted, Record
+from dapo_core.jobspec import DAPOJobSpec
+from dapo_core.run.guards import Alert, metrics_of
+from dapo_core.run.status import CheckpointRef, Progress
+from dapo_operator.jobs.observed import StoreState
+from dapo_operator.jobs.progress import SHOWN, SPEED, alerts_of, progress_of
+from dapo_operator.jobs.records import AlertCleared, AlertRaised, AttemptStarted, Record
 
 if TYPE_CHECKING:
     from dapo_core.db import RunProgress

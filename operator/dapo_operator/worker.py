@@ -8,21 +8,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
-from dapo_core.status import DAPOJobStatus, Progress
-from dapo_operator.actions import AddFinalizer, Event, Plan, RemoveFinalizer
-from dapo_operator.builders.site import Site
-from dapo_operator.clock import age
+from dapo_core.run.status import DAPOJobStatus, Progress
 from dapo_operator.executor import Executor, LeftoversError, Outcome, dumped
-from dapo_operator.job import FINALIZER, Job, job_of, status_of
-from dapo_operator.kube import Object
-from dapo_operator.kube_errors import ApiError, ConflictError, NotFoundError
-from dapo_operator.observed import Observed, Refusal
-from dapo_operator.planner import plan as make_plan
-from dapo_operator.records import changes
+from dapo_operator.jobs.actions import AddFinalizer, Event, Plan, RemoveFinalizer
+from dapo_operator.jobs.builders.site import Site
+from dapo_operator.jobs.job import FINALIZER, Job, job_of, status_of
+from dapo_operator.jobs.observed import Observed, Refusal
+from dapo_operator.jobs.planner import plan as make_plan
+from dapo_operator.jobs.records import changes
+from dapo_operator.kube.cache import JobKey, World
+from dapo_operator.kube.client import Object
+from dapo_operator.kube.clock import age
+from dapo_operator.kube.errors import ApiError, ConflictError, NotFoundError
 from dapo_operator.store import Store
 from dapo_operator.telemetry.logs import bound
 from dapo_operator.telemetry.recorder import Telemetry
-from dapo_operator.world import JobKey, World
 
 logger = logging.getLogger(__name__)
 

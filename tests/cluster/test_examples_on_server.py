@@ -10,12 +10,12 @@ import yaml
 from patience import patient
 from servers.kubernetes_objects import Kubernetes, kubernetes_tool
 
-from dapo_core.spec import parse_job
-from dapo_operator.builders.common import Object
-from dapo_operator.builders.gang import POD_GROUPS
-from dapo_operator.builders.pods import members, pod
-from dapo_operator.builders.site import Site
-from dapo_operator.builders.support import support_objects
+from dapo_core.jobspec import parse_job
+from dapo_operator.jobs.builders.common import Object
+from dapo_operator.jobs.builders.gang import POD_GROUPS
+from dapo_operator.jobs.builders.pods import members, pod
+from dapo_operator.jobs.builders.site import Site
+from dapo_operator.jobs.builders.support import support_objects
 
 FOLDER = Path(__file__).parents[2] / "examples"
 # They name files of the machine they run on, which a cluster's pods do not have.

@@ -9,9 +9,9 @@ from servers.kubernetes_api import Refused
 from servers.kubernetes_objects import Kubernetes
 
 from dapo_core.errors import SpecError
-from dapo_core.spec import parse_job
-from dapo_core.spec.cel import ROOT_RULES, RULES
-from dapo_core.spec.presets import merged
+from dapo_core.jobspec import parse_job
+from dapo_core.jobspec.cel import ROOT_RULES, RULES
+from dapo_core.jobspec.presets import merged
 
 JOBS = "/apis/dapo.io/v1alpha1/namespaces/{}/dapojobs"
 GUARD = {"rule": "EntropyCollapse", "action": "Warn"}

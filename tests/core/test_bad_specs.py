@@ -8,8 +8,8 @@ import yaml
 from builders import MINIMAL, VALIDATION
 
 from dapo_core.errors import SpecError
-from dapo_core.spec import find_problems, load_job, parse_job
-from dapo_core.spec.presets import merged
+from dapo_core.jobspec import find_problems, load_job, parse_job
+from dapo_core.jobspec.presets import merged
 
 TRAIN = [{"source": "s3://bucket/train.parquet"}]
 READABLE = "write hf://, s3://, file:/// or pvc://."

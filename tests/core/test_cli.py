@@ -7,7 +7,7 @@ from importlib.metadata import EntryPoint
 import pytest
 from typer.testing import CliRunner
 
-from dapo_core import cli
+from dapo_core.cli import main
 from dapo_core.errors import DapoError, NotInstalledError, Problem, RunBusyError, SpecError, StoreError
 
 RUNNER = CliRunner()
@@ -19,31 +19,31 @@ def test_help_lists_every_command_and_loads_none() -> None:
         "import sys; from typer.testing import CliRunner; from dapo_core import cli;"
         "print(CliRunner().invoke(cli.app, ['--help']).output);"
         "print(*[m for m in sys.modules if m.startswith('dapo_') and m not in "
-        "('dapo_core', 'dapo_core.cli', 'dapo_core.errors', 'dapo_core.exit_codes')], 'end')"
+        "('dapo_core', 'dapo_core.cli.main', 'dapo_core.errors', 'dapo_core.run.exit_codes')], 'end')"
     )
     output = subprocess.run([*PYTHON, code], capture_output=True, text=True, check=True).stdout
     assert output.splitlines()[-1] == "end"
-    for name, line in cli.HELP.items():
+    for name, line in main.HELP.items():
         assert name in output and line in output
 
 
-@pytest.mark.parametrize("name", sorted(cli.entry_points()))
+@pytest.mark.parametrize("name", sorted(main.entry_points()))
 def test_help_line_is_the_commands_own(name: str) -> None:
-    command = cli.command_of(name, cli.entry_points()[name])
-    assert (command.help or "").splitlines()[0] == cli.HELP[name]
+    command = main.command_of(name, main.entry_points()[name])
+    assert (command.help or "").splitlines()[0] == main.HELP[name]
 
 
 def test_misspelled_command_is_answered() -> None:
-    result = RUNNER.invoke(cli.app, ["shwo"])
+    result = RUNNER.invoke(main.app, ["shwo"])
     assert result.exit_code == 2
     assert "Did you mean 'show'" in result.stderr
 
 
 def test_crd_and_version() -> None:
-    assert "kind: CustomResourceDefinition" in RUNNER.invoke(cli.app, ["crd"]).output
-    assert RUNNER.invoke(cli.app, ["version", "--short"]).output.strip().count(".") == 2
-    assert "python" in RUNNER.invoke(cli.app, ["version"]).output
-    assert RUNNER.invoke(cli.app, ["--version"]).output == RUNNER.invoke(cli.app, ["version"]).output
+    assert "kind: CustomResourceDefinition" in RUNNER.invoke(main.app, ["crd"]).output
+    assert RUNNER.invoke(main.app, ["version", "--short"]).output.strip().count(".") == 2
+    assert "python" in RUNNER.invoke(main.app, ["version"]).output
+    assert RUNNER.invoke(main.app, ["--version"]).output == RUNNER.invoke(main.app, ["version"]).output
 
 
 @pytest.mark.parametrize(
@@ -66,12 +66,12 @@ def test_mistakes_are_sentences(
     def fail() -> None:
         raise error
 
-    monkeypatch.setattr(cli, "app", fail)
+    monkeypatch.setattr(main, "app", fail)
     with pytest.raises(SystemExit) as ended:
-        cli.main()
+        main.main()
     assert (ended.value.code, capsys.readouterr().err.splitlines()) == (code, lines)
 
 
 def test_missing_packages_are_named() -> None:
     with pytest.raises(NotInstalledError, match="`dapo x` needs not_there, which is not installed"):
-        cli.command_of("x", EntryPoint("x", "not_there:command", cli.ENTRY_POINTS))
+        main.command_of("x", EntryPoint("x", "not_there:command", main.ENTRY_POINTS))

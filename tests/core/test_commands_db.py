@@ -8,7 +8,7 @@ from servers.postgres import PostgresServer
 from sqlalchemy import create_engine, text
 from typer.testing import CliRunner, Result
 
-from dapo_core.commands_db import db
+from dapo_core.cli.db import db
 from dapo_core.db import Point, RunRow, open_reader, open_writer
 from dapo_core.db.roles import LoginError
 from dapo_core.errors import StoreError

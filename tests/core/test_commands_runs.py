@@ -8,11 +8,11 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from dapo_core import commands_runs
+from dapo_core.cli import runs
 from dapo_core.db import AttemptRow, Batch, CheckpointRow, EventRow, Point, RunRow, open_writer, upgrade
 from dapo_core.errors import DapoError
-from dapo_core.run_words import ago, number, size, span
-from dapo_core.sparkline import sparkline
+from dapo_core.run.formatting import ago, number, size, span
+from dapo_core.run.sparkline import sparkline
 
 RUN = "arith-20261121-0412-x7k2"
 
@@ -62,8 +62,8 @@ def checkpoints(now: float) -> list[CheckpointRow]:
 
 def call(*arguments: str) -> Result:
     app = typer.Typer()
-    app.command()(commands_runs.runs)
-    app.command()(commands_runs.show)
+    app.command()(runs.runs)
+    app.command()(runs.show)
     return CliRunner().invoke(app, arguments, env={"COLUMNS": "140", "DAPO_METADATA_URL": "", "DAPO_HOME": ""})
 
 

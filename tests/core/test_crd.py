@@ -12,11 +12,11 @@ import yaml
 from builders import MINIMAL, VALIDATION, dumped, job
 
 from dapo_core import generate
-from dapo_core.crd import MAX_BYTES, crd, crd_yaml
+from dapo_core.jobspec import load_job
+from dapo_core.jobspec.cel import RULES
+from dapo_core.jobspec.crd import MAX_BYTES, crd, crd_yaml
+from dapo_core.jobspec.presets import merged
 from dapo_core.naming import MAX_JOB_NAME
-from dapo_core.spec import load_job
-from dapo_core.spec.cel import RULES
-from dapo_core.spec.presets import merged
 
 ROOT = crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 # What apiextensions.k8s.io/v1 knows of a schema and this CRD uses.

@@ -8,8 +8,8 @@ import pytest
 from metadata_store import metadata_url, reader
 from typer.testing import CliRunner
 
-from dapo_core import commands_runs
-from dapo_core.cli import app
+from dapo_core.cli import runs
+from dapo_core.cli.main import app
 from dapo_core.db import MetadataReader, RunRow, open_writer, upgrade
 from dapo_core.db.evaluations import EvaluationRow, record
 from dapo_core.errors import StoreError
@@ -84,4 +84,4 @@ def test_show_as_json(home: Path) -> None:
 
 def test_what_is_neither_run_nor_model_is_refused_by_name(home: Path) -> None:
     result = CliRunner().invoke(app, ["show", "rum", "--home", str(home)])
-    assert isinstance(result.exception, commands_runs.UnknownRunError)
+    assert isinstance(result.exception, runs.UnknownRunError)

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from builders import MINIMAL
 
-from dapo_core.failure_policy import Decision, Failure, History, decide, failure_of
-from dapo_core.spec import RunPolicy, parse_job
-from dapo_core.spec.presets import merged
+from dapo_core.jobspec import RunPolicy, parse_job
+from dapo_core.jobspec.presets import merged
+from dapo_core.run.failure_policy import Decision, Failure, History, decide, failure_of
 
 POLICY = RunPolicy.model_validate({"maxRestarts": 3, "backoffSeconds": 10, "backoffMaxSeconds": 60})
 # Failure -> (action, counted, reason)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from dapo_core.db import split_value
-from dapo_core.health import Alert, evaluate, metrics_of
-from dapo_core.spec.guards import Guard
+from dapo_core.jobspec.guards import Guard
+from dapo_core.run.guards import Alert, evaluate, metrics_of
 
 ENTROPY, TRUNCATED, KEPT = "actor/entropy", "response_length/clip_ratio", "dapo/groups/mixed"
 MISMATCH = "training/rollout_probs_diff_mean"

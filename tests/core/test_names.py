@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dapo_core import errors, last_words, naming
-from dapo_core.exit_codes import ExitCode
-from dapo_core.last_words import LastWords
-from dapo_core.status import Condition, DAPOJobStatus, Progress
+from dapo_core import errors, naming
+from dapo_core.run import last_words
+from dapo_core.run.exit_codes import ExitCode
+from dapo_core.run.last_words import LastWords
+from dapo_core.run.status import Condition, DAPOJobStatus, Progress
 
 MOMENT = datetime(2026, 11, 21, 4, 12, tzinfo=UTC)
 

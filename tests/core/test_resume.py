@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from dapo_core.resume import pick
-from dapo_core.retention import Retention, judge
+from dapo_core.run.resume import pick
+from dapo_core.run.retention import Retention, judge
 
 
 @dataclass(frozen=True)

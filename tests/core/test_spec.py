@@ -7,8 +7,8 @@ import pytest
 import yaml
 from builders import MINIMAL, VALIDATION, dumped, job
 
-from dapo_core.spec import PRESETS, field_sources, load_job, parse_job
-from dapo_core.spec.presets import merged, mini_batch_prompts
+from dapo_core.jobspec import PRESETS, field_sources, load_job, parse_job
+from dapo_core.jobspec.presets import merged, mini_batch_prompts
 
 
 def test_preset_dapo_is_the_paper() -> None:

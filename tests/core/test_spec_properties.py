@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dapo_core.errors import SpecError
-from dapo_core.spec import DAPOJobSpec, field_sources, load_job, parse_job
-from dapo_core.spec.presets import merged
-from dapo_core.spec.problems import field_names
+from dapo_core.jobspec import DAPOJobSpec, field_sources, load_job, parse_job
+from dapo_core.jobspec.presets import merged
+from dapo_core.jobspec.problems import field_names
 
 SCALARS = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=20), st.sampled_from(["hf://a/b", "dapo"])

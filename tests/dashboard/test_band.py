@@ -3,7 +3,7 @@
 import pytest
 
 from dapo_core.db import Bucket
-from dapo_dashboard.comparison import Outcome, band, outcome
+from dapo_dashboard.reads.comparison import Outcome, band, outcome
 
 
 def curve(*values: float | None) -> list[Bucket]:

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from dapo_core.db import AttemptRow, Bucket, CheckpointRow, EventRow
-from dapo_dashboard import ablation_chart, charts, evaluation_chart, marks, palette, panels, timeline_chart
-from dapo_dashboard.charts import Chart
+from dapo_dashboard.charts import ablation_chart, marks, options, palette, panels
+from dapo_dashboard.charts.marks import Mark
+from dapo_dashboard.charts.options import Chart
+from dapo_dashboard.charts.series import Line
+from dapo_dashboard.charts.view import View, axis_of, window_of
 from dapo_dashboard.clock import Clock
-from dapo_dashboard.marks import Mark
-from dapo_dashboard.series import Line
-from dapo_dashboard.view import View, axis_of, window_of
 
 
 def curve(*values: float | None, width: int = 1, start: int = 1) -> list[Bucket]:
@@ -42,12 +42,12 @@ def drawn(option: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_a_curve_is_a_line_of_its_points() -> None:
-    (series,) = drawn(charts.option(chart(Line("a", curve(1.0, 2.0))), View()))
+    (series,) = drawn(options.option(chart(Line("a", curve(1.0, 2.0))), View()))
     assert series["data"] == [[1, 1.0], [2, 2.0]] and series["name"] == "a"
 
 
 def test_a_bucket_of_several_steps_shows_its_extremes() -> None:
-    option = charts.option(chart(Line("a", curve(1.0, 2.0, width=10))), View())
+    option = options.option(chart(Line("a", curve(1.0, 2.0, width=10))), View())
     mean, band = drawn(option)
     assert band["data"] == [[10, 1.5], [20, 2.5], [20, 1.5], [10, 0.5]], "there along the most, back along the least"
     assert mean["name"] == band["name"], "one colour and one entry of the legend"
@@ -55,16 +55,16 @@ def test_a_bucket_of_several_steps_shows_its_extremes() -> None:
 
 
 def test_a_band_ends_at_a_value_that_is_not_finite_and_begins_again() -> None:
-    _, band = drawn(charts.option(chart(Line("a", curve(1.0, 2.0, None, 4.0, 5.0, width=10))), View()))
+    _, band = drawn(options.option(chart(Line("a", curve(1.0, 2.0, None, 4.0, 5.0, width=10))), View()))
     assert [point[1] for point in band["data"]] == [1.5, 2.5, 1.5, 0.5, None, 4.5, 5.5, 4.5, 3.5]
 
 
 def test_a_chart_without_marks_carries_none() -> None:
-    assert [series["name"] for series in charts.option(chart(Line("a", curve(1.0, 2.0))), View())["series"]] == ["a"]
+    assert [series["name"] for series in options.option(chart(Line("a", curve(1.0, 2.0))), View())["series"]] == ["a"]
 
 
 def test_smoothing_keeps_the_raw_curve_faint() -> None:
-    option = charts.option(chart(Line("a", curve(0.0, 1.0, 0.0, 1.0))), View(smoothing=0.5))
+    option = options.option(chart(Line("a", curve(0.0, 1.0, 0.0, 1.0))), View(smoothing=0.5))
     smooth, raw = drawn(option)
     assert [point[1] for point in raw["data"]] == [0.0, 1.0, 0.0, 1.0]
     assert raw["lineStyle"]["opacity"] < 0.5 and smooth["data"][1][1] == pytest.approx(2 / 3)
@@ -72,18 +72,18 @@ def test_smoothing_keeps_the_raw_curve_faint() -> None:
 
 def test_what_comes_every_tenth_step_is_joined_and_not_averaged() -> None:
     sparse = [bucket for bucket in curve(*range(31)) if bucket.step_to % 10 == 0]
-    (series,) = drawn(charts.option(chart(Line("validation", sparse)), View(smoothing=0.9)))
+    (series,) = drawn(options.option(chart(Line("validation", sparse)), View(smoothing=0.9)))
     assert [point[1] for point in series["data"]] == [9, 19, 29]
 
 
 def test_a_hole_in_the_steps_breaks_the_line() -> None:
     holed = [bucket for bucket in curve(*range(20)) if not 6 <= bucket.step_to <= 12]
-    (series,) = drawn(charts.option(chart(Line("a", holed)), View()))
+    (series,) = drawn(options.option(chart(Line("a", holed)), View()))
     assert [6, None] in series["data"]
 
 
 def test_values_that_are_not_finite_are_a_gap_and_a_red_band() -> None:
-    option = charts.option(chart(Line("a", curve(1.0, None, None, 4.0))), View())
+    option = options.option(chart(Line("a", curve(1.0, None, None, 4.0))), View())
     assert [point[1] for point in drawn(option)[0]["data"]] == [1.0, None, None, 4.0]
     ((begin, end),) = option["series"][-1]["markArea"]["data"]
     assert (begin["xAxis"], end["xAxis"]) == (1.5, 3.5) and begin["name"] == "not finite"
@@ -92,7 +92,7 @@ def test_values_that_are_not_finite_are_a_gap_and_a_red_band() -> None:
 
 def test_marks_stand_at_their_steps_each_with_a_sign_of_its_own() -> None:
     happened = [Mark("restart", 2, ""), Mark("checkpoint", 3, ""), Mark("alert", 3, ""), Mark("suspend", 99, "")]
-    option = charts.option(chart(Line("a", curve(1.0, 2.0, 3.0))), View(), marks=happened, steps=(1, 3))
+    option = options.option(chart(Line("a", curve(1.0, 2.0, 3.0))), View(), marks=happened, steps=(1, 3))
     carrier = option["series"][-1]
     assert [line["xAxis"] for line in carrier["markLine"]["data"]] == [2, 3, 3], "none outside of what is shown"
     signs = [(sign["symbol"], sign.get("symbolRotate"), sign["y"]) for sign in carrier["markPoint"]["data"]]
@@ -109,7 +109,7 @@ def test_marks_stand_at_their_steps_each_with_a_sign_of_its_own() -> None:
 )
 def test_axes(view: View, axis_type: str, first_x: float) -> None:
     clock = Clock([1, 2], [1000.0, 2000.0], [2e6, 4e6])
-    option = charts.option(chart(Line("a", curve(1.0, 2.0))), view, clock=clock, steps=(1, 2))
+    option = options.option(chart(Line("a", curve(1.0, 2.0))), view, clock=clock, steps=(1, 2))
     assert option["xAxis"]["type"] == axis_type
     assert drawn(option)[0]["data"][0][0] == first_x
     if view.axis == "tokens":
@@ -117,26 +117,26 @@ def test_axes(view: View, axis_type: str, first_x: float) -> None:
 
 
 def test_a_log_scale_leaves_out_what_it_cannot_show() -> None:
-    option = charts.option(chart(Line("a", curve(0.0, -1.0, 10.0))), View(log=True))
+    option = options.option(chart(Line("a", curve(0.0, -1.0, 10.0))), View(log=True))
     assert option["yAxis"][0]["type"] == "log"
     assert [point[1] for point in drawn(option)[0]["data"]] == [None, None, 10.0]
 
 
 def test_all_charts_of_a_page_show_the_same_steps() -> None:
     two = [chart(Line("a", curve(1.0, 2.0))), chart(Line("b", curve(1.0, 2.0, 3.0, start=5)))]
-    assert charts.extent(two, View()) == (1, 7)
-    assert charts.extent(two, View(window=(2, 3))) == (2, 3)
-    assert charts.extent([], View()) is None
+    assert options.extent(two, View()) == (1, 7)
+    assert options.extent(two, View(window=(2, 3))) == (2, 3)
+    assert options.extent([], View()) is None
 
 
 def test_the_table_of_a_chart_has_a_column_a_curve() -> None:
-    table = charts.columns(chart(Line("a", curve(1.0, width=5)), Line("b", curve(2.0, 3.0))), View())
+    table = options.columns(chart(Line("a", curve(1.0, width=5)), Line("b", curve(2.0, 3.0))), View())
     assert list(table) == ["step", "a", "a, least", "a, most", "b"]
     assert table["step"] == [1.0, 2.0, 5.0] and table["b"] == [2.0, 3.0, None]
 
 
 def test_a_screen_reader_is_told_where_the_curves_are() -> None:
-    assert charts.spoken(chart(Line("a →", curve(1.0, 2.5)))) == "Title up to step 2: a from 1 to 2.5"
+    assert options.spoken(chart(Line("a →", curve(1.0, 2.5)))) == "Title up to step 2: a from 1 to 2.5"
 
 
 def test_the_papers_three_come_first_and_every_panel_is_built_of_what_it_wants() -> None:

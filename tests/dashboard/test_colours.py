@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dapo_dashboard import palette
+from dapo_dashboard.charts import palette
 
-THEMES = tomllib.loads((Path(palette.__file__).parent / ".streamlit" / "config.toml").read_text())["theme"]
+THEMES = tomllib.loads((Path(palette.__file__).parents[1] / ".streamlit" / "config.toml").read_text())["theme"]
 VISION = {
     "usual": np.eye(3),
     "protan": np.array(

@@ -5,9 +5,9 @@ import math
 import pytest
 
 from dapo_core.db import Bucket, CurvePoint
-from dapo_dashboard import curves
+from dapo_dashboard.charts import curves
 from dapo_dashboard.clock import Clock
-from dapo_dashboard.curve_feed import clock_of
+from dapo_dashboard.reads.curve_feed import clock_of
 
 
 def bucket(step: int, value: float | None, *, start: int | None = None, flag: str | None = None) -> Bucket:

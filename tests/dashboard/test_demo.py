@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from dapo_core import metrics
 from dapo_core.db import ENDED_STATES, upgrade
 from dapo_core.db.pages import open_page_reader
 from dapo_core.objectstore import open_store
+from dapo_core.run import metrics
 from dapo_dashboard import command, demo
-from dapo_dashboard.stored_samples import read_answers
+from dapo_dashboard.reads.stored_samples import read_answers
 
 MOST_BYTES = 1_000_000
 

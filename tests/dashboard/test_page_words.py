@@ -8,13 +8,15 @@ import builders
 import pytest
 
 from dapo_core.db import CurvePoint, RunRow, RunTableRow
-from dapo_core.spec.guards import GUARD_DEFAULTS
-from dapo_dashboard import comparison, help_topics, panels, plain, rules, run_rows, words
-from dapo_dashboard.access import Access, read_access
-from dapo_dashboard.diff import diff_html, text_html
-from dapo_dashboard.parts import steady_table
-from dapo_dashboard.redact import HIDDEN, without_secrets
-from dapo_dashboard.run_rows import Filters
+from dapo_core.jobspec.guards import GUARD_DEFAULTS
+from dapo_dashboard import help_topics, plain, rules, words
+from dapo_dashboard.charts import panels
+from dapo_dashboard.charts.diff import diff_html, text_html
+from dapo_dashboard.pages import steady_table
+from dapo_dashboard.reads import comparison, run_rows
+from dapo_dashboard.reads.access import Access, read_access
+from dapo_dashboard.reads.redact import HIDDEN, without_secrets
+from dapo_dashboard.reads.run_rows import Filters
 from dapo_dashboard.settings import Settings, SettingsError
 
 HOSTILE = "<script>alert(1)</script> **bold** [x](javascript:alert(1)) $x$ :red[y]"

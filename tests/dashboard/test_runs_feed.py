@@ -6,8 +6,8 @@ from typing import Any
 from dashboard_data import Store
 
 from dapo_core.db.pages import PageReader, open_page_reader
-from dapo_dashboard import runs_feed
-from dapo_dashboard.source import Source
+from dapo_dashboard.reads import runs_feed
+from dapo_dashboard.reads.source import Source
 
 
 class Counted:

@@ -14,8 +14,8 @@ from servers.minio import MinioServer
 from dapo_core.db import RunRow, SamplesRow
 from dapo_core.errors import StoreError
 from dapo_core.objectstore import open_store
+from dapo_dashboard.reads.stored_samples import read_answers, store_url
 from dapo_dashboard.settings import Settings
-from dapo_dashboard.stored_samples import read_answers, store_url
 
 __all__ = ["store"]
 MINIO = "s3://dapo/{namespace}?endpoint=http://minio:9000"

@@ -9,9 +9,9 @@ import dashboard_data
 import pytest
 
 from dapo_core.errors import StoreError
-from dapo_dashboard.curve_feed import read_curves
-from dapo_dashboard.latest import Latest
-from dapo_dashboard.source import PAUSE_SECONDS, NothingYetError, Source
+from dapo_dashboard.reads.curve_feed import read_curves
+from dapo_dashboard.reads.latest import Latest
+from dapo_dashboard.reads.source import PAUSE_SECONDS, NothingYetError, Source
 
 
 class Clock:

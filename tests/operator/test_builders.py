@@ -7,10 +7,10 @@ from builders import job as job_with
 from planner_bench import SITE
 
 from dapo_core.naming import ROLES, Role
-from dapo_operator.builders.merge import merged
-from dapo_operator.builders.pods import pod, templates
-from dapo_operator.builders.site import Site
-from dapo_operator.builders.support import config_map, disruption_budget, network_policy
+from dapo_operator.jobs.builders.merge import merged
+from dapo_operator.jobs.builders.pods import pod, templates
+from dapo_operator.jobs.builders.site import Site
+from dapo_operator.jobs.builders.support import config_map, disruption_budget, network_policy
 
 SEPARATED = {"mode": "Separated", "rollout": {"replicas": 2}}
 

@@ -7,9 +7,9 @@ import pytest
 from builders import job as job_with
 from planner_bench import SITE
 
-from dapo_operator.builders.pods import pod
-from dapo_operator.builders.quantities import amount, requests, text
-from dapo_operator.builders.support import support_objects
+from dapo_operator.jobs.builders.pods import pod
+from dapo_operator.jobs.builders.quantities import amount, requests, text
+from dapo_operator.jobs.builders.support import support_objects
 
 SMALL = {"cpu": "500m", "memory": "1Gi", "shm": "1Gi"}
 TOPOLOGY = {

@@ -4,12 +4,12 @@ import re
 from pathlib import Path
 from typing import get_args
 
-import dapo_operator.planner
-from dapo_core.failure_policy import _REASONS
-from dapo_core.status import ConditionType, Reason
+import dapo_operator.jobs.planner
+from dapo_core.run.failure_policy import _REASONS
+from dapo_core.run.status import ConditionType, Reason
 from dapo_operator.handbook import ATTEMPT_REASONS, PAGE, RUNBOOKS, page
 
-PLANNER = Path(dapo_operator.planner.__file__).parent
+PLANNER = Path(dapo_operator.jobs.planner.__file__).parent
 SAID = re.compile(r"\b(?:say|unsay)\(\s*\"(\w+)\",\s*(?:(?:True|False),\s*)?Reason\.(\w+)")
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from patience import patient
 
-from dapo_operator import informer
-from dapo_operator.informer import Informer
-from dapo_operator.kube_errors import ApiError, GoneError, UnreachableError
-from dapo_operator.resources import PODS
+from dapo_operator.kube import informer
+from dapo_operator.kube.errors import ApiError, GoneError, UnreachableError
+from dapo_operator.kube.informer import Informer
+from dapo_operator.kube.resources import PODS
 
 
 def raw(name: str, version: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 from virtual_time import now, run_virtual
 
-from dapo_operator.leadership import (
+from dapo_operator.kube.leadership import (
     Leadership,
     LeadershipLostError,
     Lease,

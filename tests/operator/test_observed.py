@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dapo_operator.observed import Pod, pod_of
+from dapo_operator.jobs.observed import Pod, pod_of
 
 
 def read(status: dict[str, Any], spec: dict[str, Any] | None = None, **meta: Any) -> Pod:

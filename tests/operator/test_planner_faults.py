@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from planner_bench import Bench, raw_job
 
-from dapo_core.status import CheckpointRef, DAPOJobStatus
-from dapo_operator.actions import CreatePod, CreateToken, RemoveFinalizer
+from dapo_core.run.status import CheckpointRef, DAPOJobStatus
+from dapo_operator.jobs.actions import CreatePod, CreateToken, RemoveFinalizer
 
 HEAD, TRAINER = "first-head-1-0", "first-trainer-1-0"
 

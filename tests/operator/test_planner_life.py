@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from planner_bench import START, Bench, raw_job
 
-from dapo_core.status import CheckpointRef
-from dapo_operator.actions import AddFinalizer, ApplySupport, CreatePod, CreateToken, Plan
+from dapo_core.run.status import CheckpointRef
+from dapo_operator.jobs.actions import AddFinalizer, ApplySupport, CreatePod, CreateToken, Plan
 
 SEPARATED = {"topology": {"mode": "Separated", "rollout": {"replicas": 2}}}
 

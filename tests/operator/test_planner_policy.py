@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from planner_bench import Bench, raw_job
 
-from dapo_core.health import Alert
-from dapo_core.status import CheckpointRef, DAPOJobStatus
+from dapo_core.run.guards import Alert
+from dapo_core.run.status import CheckpointRef, DAPOJobStatus
 
 HEAD, TRAINER = "first-head-1-0", "first-trainer-1-0"
 

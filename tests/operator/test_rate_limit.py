@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from dapo_operator.rate_limit import RateLimit, TokenBucket
+from dapo_operator.kube.rate_limit import RateLimit, TokenBucket
 
 
 @pytest.mark.parametrize(

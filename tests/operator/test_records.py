@@ -3,10 +3,10 @@
 from planner_bench import Bench, raw_job
 
 from dapo_core.db import CurvePoint, RunProgress
-from dapo_core.metrics import ENTROPY, REWARD_GENERATED, STEP_SECONDS
-from dapo_operator.progress import progress_of
-from dapo_operator.records import AttemptEnded, AttemptStarted, RunState, changes
-from dapo_operator.words import eta_text
+from dapo_core.run.metrics import ENTROPY, REWARD_GENERATED, STEP_SECONDS
+from dapo_operator.jobs.progress import progress_of
+from dapo_operator.jobs.records import AttemptEnded, AttemptStarted, RunState, changes
+from dapo_operator.jobs.words import eta_text
 
 
 def kinds(bench: Bench, old: object = None) -> list[str]:

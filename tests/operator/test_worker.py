@@ -9,8 +9,8 @@ from builders import MINIMAL
 from fake_kube import FakeKube, Object
 from simulated_cluster import NAMESPACE, SPEC, Operator, asyncio_run
 
-from dapo_core.spec.presets import merged
-from dapo_operator.resources import JOBS, PODS, Resource
+from dapo_core.jobspec.presets import merged
+from dapo_operator.kube.resources import JOBS, PODS, Resource
 from dapo_operator.worker import TURNS
 
 PODS_OF_A_JOB = 4

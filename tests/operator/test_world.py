@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dapo_operator.world import World
+from dapo_operator.kube.cache import World
 
 KEY = ("team", "first")
 

@@ -14,7 +14,7 @@ from transformers import Qwen2ForCausalLM, Qwen2Tokenizer
 
 from dapo_core.db import open_reader
 from dapo_core.objectstore import FolderStore
-from dapo_trainer.checkpoints import CheckpointStore
+from dapo_trainer.checkpoints.store import CheckpointStore
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from dapo_core.spec import load_job, parse_job, read_mapping
-from dapo_core.spec.parse import absolute_paths
+from dapo_core.jobspec import load_job, parse_job, read_mapping
+from dapo_core.jobspec.parse import absolute_paths
 from dapo_trainer.local.overrides import with_values
 
 ROOT = Path(__file__).parents[2]

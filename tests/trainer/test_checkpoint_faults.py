@@ -17,10 +17,10 @@ from dapo_core.errors import CheckpointError, StoreError
 from dapo_core.naming import checkpoint_prefix, manifest_key
 from dapo_core.objectstore import StoreUnreachableError
 from dapo_core.objectstore.s3 import RETRIES, open_s3
-from dapo_core.retention import Retention
-from dapo_trainer.backoff import Backoff
-from dapo_trainer.checkpoints import CheckpointStore
-from dapo_trainer.uploads import CheckpointUploader
+from dapo_core.run.backoff import Backoff
+from dapo_core.run.retention import Retention
+from dapo_trainer.checkpoints.store import CheckpointStore
+from dapo_trainer.checkpoints.uploads import CheckpointUploader
 
 QUICK: Retry = RETRIES.new(total=2, connect=2, backoff_factor=0.01, backoff_jitter=0.0)
 AGAIN = Backoff(0.02, 0.1)

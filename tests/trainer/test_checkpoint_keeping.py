@@ -10,8 +10,8 @@ from store_fakes import MemoryStore, Notebook
 
 from dapo_core.naming import checkpoint_prefix, manifest_key
 from dapo_core.objectstore import ObjectStore
-from dapo_core.retention import Retention
-from dapo_trainer.checkpoints import CheckpointStore
+from dapo_core.run.retention import Retention
+from dapo_trainer.checkpoints.store import CheckpointStore
 
 
 @pytest.fixture(params=STORES.values(), ids=STORES.keys())

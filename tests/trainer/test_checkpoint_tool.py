@@ -13,10 +13,10 @@ from dapo_core.db import RunRow, open_reader, open_writer, upgrade
 from dapo_core.errors import CheckpointError, DapoError, SpecError
 from dapo_core.naming import checkpoint_prefix
 from dapo_core.objectstore import FolderStore, open_store
-from dapo_core.retention import Retention
+from dapo_core.run.retention import Retention
 from dapo_trainer.checkpoint_tool import command
 from dapo_trainer.checkpoint_tool.place import Places, find
-from dapo_trainer.checkpoints import CheckpointStore
+from dapo_trainer.checkpoints.store import CheckpointStore
 
 RUN = "first-20261121-0412-x7k2"
 BEST = "val-core/aime/acc/mean@32"

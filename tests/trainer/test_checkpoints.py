@@ -17,13 +17,13 @@ from checkpoint_folders import STORES, harm, local, save
 from store_fakes import MemoryStore, Notebook
 
 from dapo_core.errors import CheckpointError, StoreError
-from dapo_core.manifest import parse
 from dapo_core.naming import checkpoint_prefix, manifest_key
 from dapo_core.objectstore import ObjectStore, open_store
 from dapo_core.objectstore.contract import PART_BYTES
-from dapo_core.resume import pick
-from dapo_core.retention import Retention
-from dapo_trainer.checkpoints import CheckpointStore
+from dapo_core.run.manifest import parse
+from dapo_core.run.resume import pick
+from dapo_core.run.retention import Retention
+from dapo_trainer.checkpoints.store import CheckpointStore
 
 COMMITTING = Path(__file__).parent / "fakes" / "committing.py"
 

@@ -18,7 +18,7 @@ from published_data import row, saved
 from pyarrow import parquet
 from typer.testing import CliRunner
 
-from dapo_core import cli
+from dapo_core.cli import main
 from dapo_core.errors import DataError, SpecError
 from dapo_core.objectstore import open_store
 from dapo_trainer.data.rows import PromptFile, check
@@ -27,7 +27,7 @@ from dapo_trainer.data.sources import data_file
 
 class TestCommand:
     def run(self, *arguments: str | Path) -> Any:
-        return CliRunner().invoke(cli.app, ["data", "prepare", *map(str, arguments)])
+        return CliRunner().invoke(main.app, ["data", "prepare", *map(str, arguments)])
 
     def test_aime_as_published_becomes_thirty_problems(self, tmp_path: Path) -> None:
         source = saved(tmp_path / "s.parquet", [row(f"{i}?", str(i)) for i in range(30)] * 32)
@@ -150,10 +150,10 @@ class TestBucket:
     def test_a_source_is_prepared_and_held_against_validation(self, bucket: str, tmp_path: Path) -> None:
         train, held_out = self.at(bucket, "train.parquet"), self.at(bucket, "held-out.parquet")
         options = ["data", "prepare", "mine", "--source", train, "--out", str(tmp_path / "a.parquet")]
-        result = CliRunner().invoke(cli.app, options)
+        result = CliRunner().invoke(main.app, options)
         assert result.exit_code == 0, result.output
         assert "2  distinct prompts, 1 to 2x each" in result.output
-        refused = CliRunner().invoke(cli.app, [*options, "--validation", held_out])
+        refused = CliRunner().invoke(main.app, [*options, "--validation", held_out])
         assert isinstance(refused.exception, DataError)
         assert f"1 of the 1 prompts of {held_out} (0 to the letter)" in str(refused.exception)
 

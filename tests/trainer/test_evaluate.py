@@ -10,13 +10,13 @@ import pytest
 from builders import dumped, job
 from typer.testing import CliRunner, Result
 
-from dapo_core.cli import app
-from dapo_core.commands_runs import UnknownRunError
+from dapo_core.cli.main import app
+from dapo_core.cli.runs import UnknownRunError
 from dapo_core.db import RunRow, open_reader, open_writer, upgrade
 from dapo_core.errors import DapoError, DataError, ModelError, SpecError
 from dapo_core.objectstore import FolderStore
 from dapo_trainer.checkpoint_tool.place import Places
-from dapo_trainer.checkpoints import CheckpointStore
+from dapo_trainer.checkpoints.store import CheckpointStore
 from dapo_trainer.evaluate import process
 from dapo_trainer.evaluate.process import StoppedError
 from dapo_trainer.evaluate.request import Choices, Sampling, job_of, sets_of
@@ -290,7 +290,7 @@ def test_a_field_that_is_missing_is_a_subset_of_its_own(home: Path) -> None:
 
 def test_the_user_may_end_it(evaluate: Evaluate, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C once the worker is up: its processes end, and nothing is recorded."""
-    from dapo_trainer.local.signals import StopRequest
+    from dapo_trainer.process.signals import StopRequest
 
     beats = iter(range(5))
 

@@ -10,9 +10,9 @@ from store_fakes import MemoryStore
 from transformers import AutoTokenizer, Qwen2ForCausalLM
 
 from dapo_core.errors import CheckpointError
-from dapo_trainer.checkpoints import CheckpointStore
+from dapo_trainer.checkpoint_tool.export import export
+from dapo_trainer.checkpoints.store import CheckpointStore
 from dapo_trainer.demo.warm_start import model, tokenizer
-from dapo_trainer.export import export
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -17,8 +17,6 @@ from dapo_core.errors import RunBusyError, SpecError, StoreError
 from dapo_core.objectstore import open_store
 from dapo_trainer.local.answers import answers
 from dapo_trainer.local.history import with_history
-from dapo_trainer.local.layout import Home, RunFolder
-from dapo_trainer.local.lock import hold
 from dapo_trainer.local.overrides import with_values
 from dapo_trainer.local.overview import model_name
 from dapo_trainer.local.picture import live_svg
@@ -26,6 +24,8 @@ from dapo_trainer.local.ports import Ended
 from dapo_trainer.local.record import StoreRecord
 from dapo_trainer.local.summary import Answer, Place, summary
 from dapo_trainer.local.supervisor import Outcome
+from dapo_trainer.process.lock import hold
+from dapo_trainer.process.run_folder import Home, RunFolder
 from dapo_trainer.samples import Sample, to_parquet
 
 
@@ -81,7 +81,7 @@ class TestLock:
 
     def test_a_killed_holder_leaves_no_lock(self, tmp_path: Path) -> None:
         code = (
-            "import os, sys, pathlib; from dapo_trainer.local.lock import hold\n"
+            "import os, sys, pathlib; from dapo_trainer.process.lock import hold\n"
             "with hold(pathlib.Path(sys.argv[1]), 'run'): os.kill(os.getpid(), 9)"
         )
         subprocess.run([sys.executable, "-c", code, str(tmp_path / "lock")], check=False)

@@ -6,19 +6,19 @@ from typing import Any, ClassVar
 import pytest
 from builders import job
 
-from dapo_core.health import Alert
-from dapo_core.last_words import LastWords
-from dapo_core.spec import RunPolicy
+from dapo_core.jobspec import RunPolicy
+from dapo_core.run.guards import Alert
+from dapo_core.run.last_words import LastWords
 from dapo_trainer.local.deadlines import Pulse, overdue
 from dapo_trainer.local.endings import why
 from dapo_trainer.local.feed import news_of
-from dapo_trainer.local.kinship import ancestry, family, in_session, still_there
 from dapo_trainer.local.ports import Ended, Step
-from dapo_trainer.local.proctable import Identity, Process, Table, parse_stat
 from dapo_trainer.local.rules import JobGuard, JobPolicy
-from dapo_trainer.local.signals import StopRequest
 from dapo_trainer.local.view_model import Note
-from dapo_trainer.records import Kind, Record
+from dapo_trainer.process.kinship import ancestry, family, in_session, still_there
+from dapo_trainer.process.signals import StopRequest
+from dapo_trainer.process.table import Identity, Process, Table, parse_stat
+from dapo_trainer.spool.records import Kind, Record
 
 POLICY = RunPolicy(startTimeoutSeconds=100, stallTimeoutSeconds=50, activeDeadlineSeconds=1000)
 

@@ -18,12 +18,12 @@ from patience import patient
 from servers.postgres import PostgresServer
 from typer.testing import CliRunner
 
-from dapo_core.cli import app
+from dapo_core.cli.main import app
 from dapo_core.db import open_reader
-from dapo_core.spec.presets import merged
-from dapo_trainer.local.layout import Home
-from dapo_trainer.local.tree import ProcessTree
-from dapo_trainer.spool import read_records
+from dapo_core.jobspec.presets import merged
+from dapo_trainer.process.run_folder import Home
+from dapo_trainer.process.tree import ProcessTree
+from dapo_trainer.spool.spool import read_records
 
 SUPERVISE = Path(__file__).parent / "fakes" / "supervise.py"
 RUN_ID = "first-20261121-0412-x7k2"

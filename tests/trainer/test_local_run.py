@@ -23,10 +23,10 @@ from builders import MINIMAL
 from patience import patient
 
 from dapo_core.db import open_reader
-from dapo_core.spec.presets import merged
-from dapo_trainer.local.layout import Home, RunFolder
-from dapo_trainer.local.proctable import table
-from dapo_trainer.local.tree import ProcessTree
+from dapo_core.jobspec.presets import merged
+from dapo_trainer.process.run_folder import Home, RunFolder
+from dapo_trainer.process.table import table
+from dapo_trainer.process.tree import ProcessTree
 
 SUPERVISE = Path(__file__).parent / "fakes" / "supervise.py"
 RUN_ID = "first-20261121-0412-x7k2"

@@ -4,7 +4,6 @@ import pytest
 from local_views import NOW, empty, trained, values
 from rich.cells import cell_len
 
-from dapo_trainer.local.heartbeat import Heartbeat
 from dapo_trainer.local.lines import note_line, phase_line, step_line
 from dapo_trainer.local.render import Screen, render
 from dapo_trainer.local.sparkline import Glyphs
@@ -18,6 +17,7 @@ from dapo_trainer.local.view_model import (
     with_mood,
     with_step,
 )
+from dapo_trainer.process.heartbeat import Heartbeat
 
 
 def text(view: View, width: int = 80, height: int = 24, glyphs: Glyphs | None = None) -> str:

@@ -14,7 +14,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from dapo_core.errors import CheckpointError
 from dapo_core.naming import checkpoint_prefix
 from dapo_core.objectstore import open_store
-from dapo_trainer.checkpoints import CheckpointStore
+from dapo_trainer.checkpoints.store import CheckpointStore
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dapo_core.spec import load_job
+from dapo_core.jobspec import load_job
 
 ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "examples" / "qwen2.5-32b-aime.yaml"

@@ -8,8 +8,8 @@ import yaml
 from builders import MINIMAL, VALIDATION, job
 from typer.testing import CliRunner
 
-from dapo_core.cli import app
-from dapo_core.spec.presets import merged
+from dapo_core.cli.main import app
+from dapo_core.jobspec.presets import merged
 from dapo_trainer.plan.figures import pods, step
 
 FOLDER = Path(__file__).parents[2] / "examples"

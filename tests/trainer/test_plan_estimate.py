@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from builders import job
 
-from dapo_core.spec import DAPOJobSpec, load_job
+from dapo_core.jobspec import DAPOJobSpec, load_job
 from dapo_trainer.plan.accelerators import ACCELERATORS, GIB
 from dapo_trainer.plan.architecture import KNOWN, Architecture, known, of_config, of_folder
 from dapo_trainer.plan.duration import Assumptions, Duration

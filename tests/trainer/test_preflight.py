@@ -16,7 +16,7 @@ from pyarrow import parquet
 from safetensors.numpy import save_file
 
 from dapo_core.errors import DapoError, DataError, ModelError, SpecError
-from dapo_core.spec import DAPOJob
+from dapo_core.jobspec import DAPOJob
 from dapo_trainer.data.model_files import check_model
 from dapo_trainer.data.rows import PromptFile, check, check_lengths, read, write
 from dapo_trainer.data.sources import data_file, local_path, model_folder

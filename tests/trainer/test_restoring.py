@@ -11,11 +11,11 @@ from store_fakes import MemoryStore, Notebook
 
 from dapo_core.db import CheckpointRow
 from dapo_core.errors import CheckpointError, SpecError, StoreError
+from dapo_core.jobspec import DAPOJob
 from dapo_core.objectstore import StoreUnreachableError
-from dapo_core.spec import DAPOJob
-from dapo_trainer.backoff import Backoff
-from dapo_trainer.checkpoints import CheckpointStore
-from dapo_trainer.restoring import Restored, patiently, restore
+from dapo_core.run.backoff import Backoff
+from dapo_trainer.checkpoints.restore import Restored, patiently, restore
+from dapo_trainer.checkpoints.store import CheckpointStore
 
 JOB = job()
 

@@ -6,8 +6,8 @@ import pytest
 
 from dapo_core.errors import CheckpointError
 from dapo_core.objectstore import FolderStore
-from dapo_trainer.checkpoints import CheckpointStore
-from dapo_trainer.resume_from import Source, parse, restore
+from dapo_trainer.checkpoints.resume_from import Source, parse, restore
+from dapo_trainer.checkpoints.store import CheckpointStore
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,10 @@ from store_fakes import FlakySink
 
 from dapo_core.db import Batch, MetadataReader, MetadataWriter, RejectedError, open_reader, open_writer, upgrade
 from dapo_core.errors import StoreError
-from dapo_trainer.backoff import Backoff
-from dapo_trainer.sender import Delivery, Sender, drain
-from dapo_trainer.spool import Spool, read_cursor, read_records
-from dapo_trainer.spool_files import write_cursor
+from dapo_core.run.backoff import Backoff
+from dapo_trainer.spool.files import write_cursor
+from dapo_trainer.spool.sender import Delivery, Sender, drain
+from dapo_trainer.spool.spool import Spool, read_cursor, read_records
 
 SPOOLING = Path(__file__).parent / "fakes" / "spooling.py"
 QUICK = Backoff(0.01, 0.05)
@@ -161,7 +161,7 @@ def test_a_cursor_that_can_not_be_written_stops_nothing(
     def full(_folder: Path, _seq: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("dapo_trainer.sender.write_cursor", full)
+    monkeypatch.setattr("dapo_trainer.spool.sender.write_cursor", full)
     spool_steps(folder, 1, 2)
     assert Sender(folder, writer, "r").close(5)
     assert sent(reader) == [1, 2]

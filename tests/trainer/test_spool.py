@@ -10,11 +10,11 @@ import pytest
 from store_fakes import full_disk
 
 from dapo_core.errors import StoreError
-from dapo_trainer.backoff import Backoff
-from dapo_trainer.records import Record, decode
-from dapo_trainer.spool import Spool, SpoolReader, read_records
-from dapo_trainer.spool_files import last_seq, read_cursor, segments, write_cursor
-from dapo_trainer.spool_writer import SegmentFile
+from dapo_core.run.backoff import Backoff
+from dapo_trainer.spool.files import last_seq, read_cursor, segments, write_cursor
+from dapo_trainer.spool.records import Record, decode
+from dapo_trainer.spool.spool import Spool, SpoolReader, read_records
+from dapo_trainer.spool.writer import SegmentFile
 
 QUICK = Backoff(0.01, 0.02)
 

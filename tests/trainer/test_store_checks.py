@@ -13,9 +13,9 @@ from rich.console import Console
 from servers.minio import MinioServer
 
 from dapo_core.errors import StoreError
-from dapo_core.exit_codes import ExitCode
-from dapo_trainer.local.layout import Home
+from dapo_core.run.exit_codes import ExitCode
 from dapo_trainer.local.session import Show, work_on
+from dapo_trainer.process.run_folder import Home
 
 
 @pytest.mark.parametrize(

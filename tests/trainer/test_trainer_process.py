@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dapo_core.errors import CheckpointError, DataError, ModelError, Problem, RunBusyError, SpecError, StoreError
-from dapo_core.exit_codes import ExitCode
+from dapo_core.run.exit_codes import ExitCode
 from dapo_trainer.main import Places, StopRequested, ending
 from dapo_trainer.report import RunReport
 from dapo_trainer.verl_adapter.session import SamplingExhausted, Stopped

@@ -11,10 +11,10 @@ from store_fakes import MemoryStore, Notebook
 from dapo_core.errors import StoreError
 from dapo_core.naming import checkpoint_prefix
 from dapo_core.objectstore import FolderStore
-from dapo_core.retention import Retention
-from dapo_trainer.backoff import Backoff
-from dapo_trainer.checkpoints import CheckpointStore
-from dapo_trainer.uploads import CheckpointUploader
+from dapo_core.run.backoff import Backoff
+from dapo_core.run.retention import Retention
+from dapo_trainer.checkpoints.store import CheckpointStore
+from dapo_trainer.checkpoints.uploads import CheckpointUploader
 
 QUICK = Backoff(0.01, 0.02)
 

@@ -10,7 +10,7 @@ from builders import VALIDATION, job
 from omegaconf import OmegaConf
 
 from dapo_core.errors import SpecError
-from dapo_core.spec import DAPOJobSpec, load_job
+from dapo_core.jobspec import DAPOJobSpec, load_job
 from dapo_trainer.verl_config import Paths, Placement, compose, overrides
 from dapo_trainer.verl_config.compose import _defaults, _exists
 from dapo_trainer.verl_config.device import detect
@@ -314,7 +314,7 @@ class TestPurity:
     def test_it_imports_no_engine(self) -> None:
         code = (
             "import sys\n"
-            "from dapo_core.spec import load_job\n"
+            "from dapo_core.jobspec import load_job\n"
             "from dapo_trainer.verl_config import Paths, Placement, compose\n"
             f"job = load_job(__import__('pathlib').Path({str(EXAMPLES[0])!r}))\n"
             "compose(job.spec, Placement('cpu'), Paths('/m', ('/t',), (), '/c'))\n"

@@ -1,7 +1,7 @@
 """A trainer process: `python -m dapo_trainer.main`, the same in a pod and below `dapo run`.
 
 Reads the job and its places from the environment, restores the newest committed checkpoint, trains, and ends with an
-exit code of `dapo_core.exit_codes` and last words that say why.
+exit code of `dapo_core.run.exit_codes` and last words that say why.
 """
 
 import logging
@@ -19,20 +19,20 @@ from typing import Any
 
 from dapo_core.db import CheckpointRow, MetadataWriter, open_reader, open_writer
 from dapo_core.errors import CheckpointError, DapoError, StoreError
-from dapo_core.exit_codes import ExitCode
-from dapo_core.last_words import LastWords
-from dapo_core.manifest import FileEntry
+from dapo_core.jobspec import DAPOJob, load_job
 from dapo_core.objectstore import open_store
-from dapo_core.retention import Retention
-from dapo_core.spec import DAPOJob, load_job
-from dapo_trainer.checkpoints import CheckpointStore
+from dapo_core.run.exit_codes import ExitCode
+from dapo_core.run.last_words import LastWords
+from dapo_core.run.manifest import FileEntry
+from dapo_core.run.retention import Retention
+from dapo_trainer.checkpoints.restore import Restored, patiently, restore
+from dapo_trainer.checkpoints.store import CheckpointStore
+from dapo_trainer.checkpoints.uploads import CheckpointUploader
 from dapo_trainer.pod.gate import Gate
 from dapo_trainer.report import RunReport
-from dapo_trainer.restoring import Restored, patiently, restore
 from dapo_trainer.samples import SampleLog
-from dapo_trainer.sender import Sender
-from dapo_trainer.spool import Spool
-from dapo_trainer.uploads import CheckpointUploader
+from dapo_trainer.spool.sender import Sender
+from dapo_trainer.spool.spool import Spool
 
 log = logging.getLogger("dapo_trainer")
 

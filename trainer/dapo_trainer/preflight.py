@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dapo_core.errors import Problem, SpecError
-from dapo_core.spec import DAPOJob, DAPOJobSpec
+from dapo_core.jobspec import DAPOJob, DAPOJobSpec
 from dapo_trainer.data.model_files import check_model
 from dapo_trainer.data.rows import PromptFile, Row, check_lengths, write
 from dapo_trainer.data.rows import check as check_rows

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from dapo_core.db import EventType
-from dapo_core.metrics import STORE_LAG
+from dapo_core.run.metrics import STORE_LAG
+from dapo_trainer.checkpoints.uploads import CheckpointUploader
 from dapo_trainer.samples import Sample, SampleLog
-from dapo_trainer.spool import Spool
-from dapo_trainer.uploads import CheckpointUploader
+from dapo_trainer.spool.spool import Spool
 
 log = logging.getLogger(__name__)
 

@@ -41,7 +41,7 @@ class Sample:
 
 
 class SampleJournal(Protocol):
-    """Where the index of samples goes: `dapo_trainer.spool.Spool`."""
+    """Where the index of samples goes: `dapo_trainer.spool.spool.Spool`."""
 
     def samples(self, step: int, key: str, rows: int, size_bytes: int) -> None: ...
 

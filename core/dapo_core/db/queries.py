@@ -25,7 +25,7 @@ from dapo_core.db.rows import (
 )
 from dapo_core.db.sparklines import sparklines_of
 
-# What is read of a run's guards: enough for the baselines of `dapo_core.health`, and for the rows in which rules hold.
+# What is read of a run's guards: enough for the baselines of `run.guards`, and for the rows in which rules hold.
 FIRST_STEPS = 30
 LAST_STEPS = 100
 

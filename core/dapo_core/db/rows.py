@@ -223,7 +223,7 @@ class RunProgress:
     """How far a run is, for whoever supervises it.
 
     `step` and `step_at` are of the newest attempt's last step, None before it; `attempt` is 0 before the first.
-    `history` holds the curves that were asked for, at their first and at their last steps (`dapo_core.health.History`).
+    `history` holds the curves that were asked for, at their first and at their last steps (`guards.History`).
     """
 
     run_id: str

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from dapo_core.db import AlertRow, open_reader, open_writer, upgrade
-from dapo_core.health import evaluate, metrics_of
-from dapo_core.spec import parse_job
+from dapo_core.jobspec import parse_job
+from dapo_core.run.guards import evaluate, metrics_of
 from dapo_dashboard.demo import ARCHIVE
 
 _TABLES: Final = ("runs", "attempts", "points", "latest", "rollups", "events", "checkpoints", "samples", "alerts")

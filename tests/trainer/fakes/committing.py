@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 from dapo_core.objectstore import open_store
-from dapo_core.retention import Retention
-from dapo_trainer.checkpoints import CheckpointStore
+from dapo_core.run.retention import Retention
+from dapo_trainer.checkpoints.store import CheckpointStore
 
 url, scratch, first = sys.argv[1:]
 checkpoints = CheckpointStore(open_store(url), "r")

@@ -11,8 +11,8 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from dapo_core.last_words import LastWords
-from dapo_core.spec import load_job
+from dapo_core.jobspec import load_job
+from dapo_core.run.last_words import LastWords
 from dapo_trainer.evaluate.files import WorkFolder
 from dapo_trainer.evaluate.worker import Progress
 from dapo_trainer.evaluation import Evaluated

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 from dapo_core.db import open_writer
-from dapo_trainer.backoff import Backoff
-from dapo_trainer.sender import Sender
-from dapo_trainer.spool import Spool
+from dapo_core.run.backoff import Backoff
+from dapo_trainer.spool.sender import Sender
+from dapo_trainer.spool.spool import Spool
 
 folder, url, run_id, attempt, first = sys.argv[1:]
 chance = random.Random(int(attempt))

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from dapo_core.cli import tell
+from dapo_core.cli.main import tell
 from dapo_core.errors import DapoError
-from dapo_core.spec import load_job
-from dapo_trainer.local.layout import Home
+from dapo_core.jobspec import load_job
 from dapo_trainer.local.session import Show, work_on
+from dapo_trainer.process.run_folder import Home
 
 FAKE = Path(__file__).with_name("fake_trainer.py")
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from dapo_core.commands_runs import HomeOption, JsonOption, UrlOption
+from dapo_core.cli.runs import HomeOption, JsonOption, UrlOption
 from dapo_core.errors import CheckpointError, Problem, SpecError
 
 checkpoints = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -46,7 +46,7 @@ def list_(
     as_json: JsonOption = False,
 ) -> None:
     """List the committed checkpoints of a run, newest first, and why each is kept."""
-    from dapo_core.retention import judge
+    from dapo_core.run.retention import judge
     from dapo_trainer.checkpoint_tool.place import Places, find
     from dapo_trainer.checkpoint_tool.tables import checkpoints_table
 
@@ -107,7 +107,7 @@ def prune(
     """Remove the checkpoints of a run that its rule, or another one, does not keep."""
     from dataclasses import replace
 
-    from dapo_core.retention import judge
+    from dapo_core.run.retention import judge
     from dapo_trainer.checkpoint_tool.place import Places, find
     from dapo_trainer.checkpoint_tool.tables import verdicts_table
 
@@ -142,7 +142,7 @@ def export(
         raise SpecError([Problem("FOLDER", f"{target} is there already: name another folder, or add --replace.")])
     found = find(run, Places(home, metadata, store))
     _prepare_engines()
-    from dapo_trainer.export import export as write
+    from dapo_trainer.checkpoint_tool.export import export as write
 
     target.parent.mkdir(parents=True, exist_ok=True)
     with redirect_stdout(sys.stderr):  # verl prints what it does

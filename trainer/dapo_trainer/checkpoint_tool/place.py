@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dapo_core.commands_runs import NoRunsError, find_run, metadata_url
+from dapo_core.cli.runs import NoRunsError, find_run, metadata_url
 from dapo_core.db import (
     Batch,
     CheckpointRow,
@@ -19,10 +19,10 @@ from dapo_core.db import (
 )
 from dapo_core.errors import StoreError
 from dapo_core.objectstore import ObjectStore, open_store
-from dapo_core.retention import Retention
-from dapo_trainer.checkpoints import CheckpointStore, Journal, Silent
-from dapo_trainer.local.layout import Home
-from dapo_trainer.resume_from import parse
+from dapo_core.run.retention import Retention
+from dapo_trainer.checkpoints.resume_from import parse
+from dapo_trainer.checkpoints.store import CheckpointStore, Journal, Silent
+from dapo_trainer.process.run_folder import Home
 
 log = logging.getLogger(__name__)
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 from dapo_core.errors import Problem, SpecError
 from dapo_core.objectstore import open_store
-from dapo_trainer.checkpoint_leftovers import Leftover
 from dapo_trainer.checkpoint_tool.place import Places, find, journal, run_ids
-from dapo_trainer.checkpoints import CheckpointStore
+from dapo_trainer.checkpoints.leftovers import Leftover
+from dapo_trainer.checkpoints.store import CheckpointStore
 
 Swept = Sequence[tuple[CheckpointStore, Sequence[Leftover]]]
 

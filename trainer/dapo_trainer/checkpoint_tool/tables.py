@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 
 from rich.table import Table
 
-from dapo_core.manifest import Manifest
-from dapo_core.retention import Verdict
-from dapo_core.run_words import ago, number, size
-from dapo_trainer.checkpoint_leftovers import Leftover
+from dapo_core.run.formatting import ago, number, size
+from dapo_core.run.manifest import Manifest
+from dapo_core.run.retention import Verdict
+from dapo_trainer.checkpoints.leftovers import Leftover
 
 
 def checkpoints_table(manifests: Sequence[Manifest], why: Mapping[int, str], metric: str | None, now: float) -> Table:

@@ -57,7 +57,7 @@ def evaluate(
     from dapo_trainer.evaluate.report import report
     from dapo_trainer.evaluate.request import Choices, Sampling
     from dapo_trainer.evaluate.session import Evaluation
-    from dapo_trainer.local.layout import Home
+    from dapo_trainer.process.run_folder import Home
 
     sampling = Sampling(k, temperature, top_p, seed, max_prompt_tokens, max_response_tokens)
     choices = Choices(sampling, reward, dtype, gpu_count() if gpus is None else gpus, tensor_parallel)

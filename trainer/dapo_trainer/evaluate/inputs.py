@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dapo_core.spec import DAPOJob
+from dapo_core.jobspec import DAPOJob
 from dapo_trainer.data.model_files import check_model
 from dapo_trainer.data.rows import PromptFile, check_lengths, write
 from dapo_trainer.data.rows import check as check_rows

@@ -9,16 +9,16 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from dapo_core import last_words
 from dapo_core.errors import DapoError, DataError, ModelError, Problem, SpecError, StoreError
-from dapo_core.exit_codes import ExitCode
+from dapo_core.run import last_words
+from dapo_core.run.exit_codes import ExitCode
 from dapo_trainer.local.endings import log_tail, why
-from dapo_trainer.local.heartbeat import Heartbeat, read_heartbeat
-from dapo_trainer.local.layout import AttemptFolder, RunFolder
-from dapo_trainer.local.process import Places, TrainerProcess, trainer_environment
-from dapo_trainer.local.signals import stop_requests
-from dapo_trainer.local.tree import ProcessTree
 from dapo_trainer.local.words import shown_path
+from dapo_trainer.process.heartbeat import Heartbeat, read_heartbeat
+from dapo_trainer.process.run_folder import AttemptFolder, RunFolder
+from dapo_trainer.process.signals import stop_requests
+from dapo_trainer.process.trainer_process import Places, TrainerProcess, trainer_environment
+from dapo_trainer.process.tree import ProcessTree
 
 WORKER = (sys.executable, "-m", "dapo_trainer.evaluate.worker")
 TICK_SECONDS = 0.1

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from dapo_core.errors import Problem, SpecError
+from dapo_core.jobspec import DAPOJob, parse_job
+from dapo_core.jobspec.base import has_scheme
 from dapo_core.naming import API_VERSION, KIND
-from dapo_core.spec import DAPOJob, parse_job
-from dapo_core.spec.base import has_scheme
 from dapo_trainer.evaluate.target import Target
 
 Tree = dict[str, Any]

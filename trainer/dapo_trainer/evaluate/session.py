@@ -11,8 +11,8 @@ from rich.console import Console
 
 from dapo_core.db import upgrade
 from dapo_core.db.evaluations import EvaluationRow, record
+from dapo_core.jobspec import DAPOJob
 from dapo_core.naming import new_run_id
-from dapo_core.spec import DAPOJob
 from dapo_trainer.checkpoint_tool.place import Places
 from dapo_trainer.evaluate.files import WorkFolder
 from dapo_trainer.evaluate.inputs import check
@@ -23,8 +23,8 @@ from dapo_trainer.evaluate.statistics import Summary, by_subset, summarise
 from dapo_trainer.evaluate.subsets import subsets_of
 from dapo_trainer.evaluate.target import Target, resolve
 from dapo_trainer.evaluation import Evaluated
-from dapo_trainer.local.layout import Home, RunFolder
-from dapo_trainer.local.process import Places as Stores
+from dapo_trainer.process.run_folder import Home, RunFolder
+from dapo_trainer.process.trainer_process import Places as Stores
 
 Results = Mapping[str, tuple[Summary, Mapping[str, Summary]]]
 

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from urllib.parse import unquote, urlsplit
 
 from dapo_core.errors import Problem, SpecError
-from dapo_core.spec.base import has_scheme
+from dapo_core.jobspec.base import has_scheme
 from dapo_trainer.checkpoint_tool.place import Found, Places, find
 
 _CHECKPOINT = re.compile(r"/checkpoints/step-\d+/?(\?.*)?$")

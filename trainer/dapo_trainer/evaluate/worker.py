@@ -17,15 +17,15 @@ from typing import Any
 
 from dapo_core.db import EventType
 from dapo_core.errors import DapoError, ModelError
-from dapo_core.exit_codes import ExitCode
-from dapo_core.last_words import LastWords
+from dapo_core.jobspec import DAPOJob, load_job
 from dapo_core.objectstore import open_store
-from dapo_core.spec import DAPOJob, load_job
-from dapo_trainer.checkpoints import CheckpointStore
+from dapo_core.run.exit_codes import ExitCode
+from dapo_core.run.last_words import LastWords
+from dapo_trainer.checkpoints.store import CheckpointStore
 from dapo_trainer.evaluate.files import WorkFolder
 from dapo_trainer.evaluate.target import Checkpoint
 from dapo_trainer.evaluation import Evaluated
-from dapo_trainer.local.layout import replace_text
+from dapo_trainer.process.run_folder import replace_text
 from dapo_trainer.samples import Sample, to_parquet
 
 
@@ -84,7 +84,7 @@ def _set_environment() -> None:
 
 
 def _export(checkpoint: Checkpoint, target: Path) -> int:
-    from dapo_trainer.export import export
+    from dapo_trainer.checkpoint_tool.export import export
 
     return export(CheckpointStore(open_store(checkpoint.store_url), checkpoint.run_id), checkpoint.step, target).step
 

@@ -5,22 +5,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from dapo_core import last_words
-from dapo_core.exit_codes import ExitCode
-from dapo_core.spec import RunPolicy
-from dapo_core.status import Reason
+from dapo_core.jobspec import RunPolicy
+from dapo_core.run import last_words
+from dapo_core.run.exit_codes import ExitCode
+from dapo_core.run.status import Reason
 from dapo_trainer.local.board import Board
 from dapo_trainer.local.deadlines import Overdue, Pulse, overdue
 from dapo_trainer.local.endings import why
-from dapo_trainer.local.heartbeat import read_heartbeat
-from dapo_trainer.local.layout import AttemptFolder
 from dapo_trainer.local.ports import Alarm, Ended, Feed, Guard, Step
-from dapo_trainer.local.process import TrainerProcess
-from dapo_trainer.local.signals import StopRequest
-from dapo_trainer.local.stacks import dump_stacks
-from dapo_trainer.local.tree import ProcessTree
 from dapo_trainer.local.view_model import Note
 from dapo_trainer.local.words import count, sentence, shown_path
+from dapo_trainer.process.heartbeat import read_heartbeat
+from dapo_trainer.process.run_folder import AttemptFolder
+from dapo_trainer.process.signals import StopRequest
+from dapo_trainer.process.stacks import dump_stacks
+from dapo_trainer.process.trainer_process import TrainerProcess
+from dapo_trainer.process.tree import ProcessTree
 
 TICK_SECONDS = 0.1
 # Ray's daemons end by themselves a moment after their driver; past that they are killed.

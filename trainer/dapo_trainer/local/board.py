@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from dapo_trainer.local.display import Display
-from dapo_trainer.local.heartbeat import Heartbeat
 from dapo_trainer.local.ports import Step
 from dapo_trainer.local.view_model import (
     Mood,
@@ -17,6 +16,7 @@ from dapo_trainer.local.view_model import (
     with_mood,
     with_step,
 )
+from dapo_trainer.process.heartbeat import Heartbeat
 
 
 class Board:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from dapo_core.spec import RunPolicy
+from dapo_core.jobspec import RunPolicy
 
 OverdueReason = Literal["StartTimeout", "Stalled", "DeadlineExceeded"]
 

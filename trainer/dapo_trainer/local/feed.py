@@ -5,8 +5,8 @@ from pathlib import Path
 
 from dapo_trainer.local.ports import Step
 from dapo_trainer.local.view_model import Note
-from dapo_trainer.records import Record
-from dapo_trainer.spool import SpoolReader
+from dapo_trainer.spool.records import Record
+from dapo_trainer.spool.spool import SpoolReader
 
 
 class SpoolFeed:

@@ -2,7 +2,7 @@
 
 from urllib.parse import unquote, urlsplit
 
-from dapo_core.spec import DAPOJob
+from dapo_core.jobspec import DAPOJob
 from dapo_trainer.local.view_model import View
 
 

@@ -11,12 +11,12 @@ from rich.console import Console
 from rich.text import Text
 
 from dapo_core.db import open_reader
-from dapo_trainer.local.heartbeat import Heartbeat
 from dapo_trainer.local.history import with_history
-from dapo_trainer.local.layout import Home
 from dapo_trainer.local.overview import first_view
 from dapo_trainer.local.render import Screen, render
 from dapo_trainer.local.view_model import View, with_heartbeat
+from dapo_trainer.process.heartbeat import Heartbeat
+from dapo_trainer.process.run_folder import Home
 
 # A picture in a page may load nothing from elsewhere; the reader's own monospaced font serves.
 _TEXT = re.compile(

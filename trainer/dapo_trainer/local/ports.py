@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from dapo_core.db.rows import RunState
-from dapo_core.health import Alert
+from dapo_core.run.guards import Alert
 from dapo_trainer.local.view_model import Note
 
 NextAction = Literal["restart", "fail", "stop", "suspend"]

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from dapo_core.db import ENDED_STATES, AlertRow, AttemptRow, EventRow, MetadataWriter, RejectedError, RunState
 from dapo_core.errors import StoreError
-from dapo_core.health import Alert
+from dapo_core.run.guards import Alert
 from dapo_trainer.local.ports import Ended
 from dapo_trainer.local.view_model import Note
-from dapo_trainer.sender import drain
+from dapo_trainer.spool.sender import drain
 
 # More than any run's own events; a store that is down for days must not fill the memory.
 KEPT = 1000

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from dapo_core.db import Flag, MetadataReader, split_value
 from dapo_core.errors import StoreError
-from dapo_core.failure_policy import History, decide, failure_of
-from dapo_core.health import Alert, evaluate, metrics_of
-from dapo_core.spec import DAPOJobSpec
+from dapo_core.jobspec import DAPOJobSpec
+from dapo_core.run.failure_policy import History, decide, failure_of
+from dapo_core.run.guards import Alert, evaluate, metrics_of
 from dapo_trainer.local.ports import Alarm, AlertLog, Ended, Next, NextAction, Step
 
 RETOLD_SECONDS = 60.0
@@ -14,7 +14,7 @@ _ACTIONS: dict[str, NextAction] = {"restart": "restart", "ignore": "restart", "s
 
 
 class JobPolicy:
-    """`dapo_core.failure_policy` for the one process that `dapo run` supervises."""
+    """`dapo_core.run.failure_policy` for the one process that `dapo run` supervises."""
 
     def __init__(self, spec: DAPOJobSpec, started_at: float) -> None:
         self._spec = spec
@@ -41,7 +41,7 @@ def _fruitless(attempts: Sequence[Ended]) -> int:
 
 
 class JobGuard:
-    """`dapo_core.health` over the steps of a run, also those before it was resumed."""
+    """`dapo_core.run.guards` over the steps of a run, also those before it was resumed."""
 
     def __init__(self, spec: DAPOJobSpec, log: AlertLog | None = None) -> None:
         self._rules = spec.guards

@@ -10,26 +10,26 @@ from rich.console import Console
 
 from dapo_core.db import MetadataWriter, RunRow, open_reader, open_writer, shown_url, upgrade
 from dapo_core.errors import Problem, SpecError
+from dapo_core.jobspec import DAPOJob
 from dapo_core.naming import checkpoints_prefix
 from dapo_core.objectstore import open_store, probe
-from dapo_core.spec import DAPOJob
 from dapo_trainer.local.answers import answers
 from dapo_trainer.local.board import Board
 from dapo_trainer.local.display import UNREADABLE, Curves, discard_output, displayed, glyphs_of
 from dapo_trainer.local.endings import log_tail
 from dapo_trainer.local.feed import SpoolFeed
 from dapo_trainer.local.history import with_history
-from dapo_trainer.local.layout import Home, RunFolder, replace_text
-from dapo_trainer.local.lock import hold
 from dapo_trainer.local.overview import first_view
-from dapo_trainer.local.process import TRAINER, Places
 from dapo_trainer.local.record import StoreRecord
 from dapo_trainer.local.rules import JobGuard, JobPolicy
-from dapo_trainer.local.signals import StopRequest, stop_requests
 from dapo_trainer.local.summary import Place, summary
 from dapo_trainer.local.supervisor import Outcome, Supervisor
 from dapo_trainer.local.view_model import View
 from dapo_trainer.local.words import shown_path
+from dapo_trainer.process.lock import hold
+from dapo_trainer.process.run_folder import Home, RunFolder, replace_text
+from dapo_trainer.process.signals import StopRequest, stop_requests
+from dapo_trainer.process.trainer_process import TRAINER, Places
 
 
 @dataclass(frozen=True)

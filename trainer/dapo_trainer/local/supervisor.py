@@ -8,20 +8,20 @@ from dataclasses import dataclass, field, replace
 
 from dapo_core.db.rows import RunState
 from dapo_core.errors import RunBusyError
-from dapo_core.exit_codes import ExitCode
-from dapo_core.spec import DAPOJob
-from dapo_core.status import Reason
+from dapo_core.jobspec import DAPOJob
+from dapo_core.run.exit_codes import ExitCode
+from dapo_core.run.status import Reason
 from dapo_trainer.local.attempt import Attempt, Cause
 from dapo_trainer.local.board import Board
-from dapo_trainer.local.kernel import become_subreaper
-from dapo_trainer.local.layout import AttemptFolder, RunFolder
 from dapo_trainer.local.ports import Ended, Feed, Guard, Next, NextAction, Policy, Record
-from dapo_trainer.local.process import TRAINER, Places, TrainerProcess, trainer_environment
-from dapo_trainer.local.proctable import send
-from dapo_trainer.local.signals import StopRequest
-from dapo_trainer.local.tree import ProcessTree
 from dapo_trainer.local.view_model import Mood, Note
 from dapo_trainer.local.words import count, sentence, shown_path, span
+from dapo_trainer.process.kernel import become_subreaper
+from dapo_trainer.process.run_folder import AttemptFolder, RunFolder
+from dapo_trainer.process.signals import StopRequest
+from dapo_trainer.process.table import send
+from dapo_trainer.process.trainer_process import TRAINER, Places, TrainerProcess, trainer_environment
+from dapo_trainer.process.tree import ProcessTree
 
 ENDS: dict[NextAction, RunState] = {"fail": "Failed", "stop": "Stopped", "suspend": "Suspended"}
 MOODS: dict[RunState, Mood] = {"Succeeded": "done", "Failed": "failed", "Stopped": "stopped", "Suspended": "stopped"}

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from dapo_trainer.local.heartbeat import Heartbeat
 from dapo_trainer.local.sparkline import Point
+from dapo_trainer.process.heartbeat import Heartbeat
 
 EVENTS_KEPT: Final = 50
 # Steps from whose distance the time left is told: enough to hold a validation and a checkpoint.

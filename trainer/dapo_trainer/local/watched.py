@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from dapo_core import metrics
+from dapo_core.run import metrics
 from dapo_trainer.local.view_model import View
 
 Unit = Literal["plain", "share", "tokens", "nats"]

@@ -10,8 +10,8 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dapo_core.spec import DAPOJob, field_sources, parse_job, read_mapping
-from dapo_core.spec.parse import absolute_paths
+from dapo_core.jobspec import DAPOJob, field_sources, parse_job, read_mapping
+from dapo_core.jobspec.parse import absolute_paths
 from dapo_trainer.data.sources import local_path
 from dapo_trainer.plan.accelerators import ACCELERATORS, DEFAULT
 from dapo_trainer.plan.architecture import Architecture, known, of_folder

@@ -5,7 +5,7 @@ A rough figure, for choosing a topology and a budget: data sheets' speeds times 
 
 from dataclasses import dataclass
 
-from dapo_core.spec import DAPOJobSpec
+from dapo_core.jobspec import DAPOJobSpec
 from dapo_trainer.plan.accelerators import Accelerator
 from dapo_trainer.plan.architecture import Architecture
 from dapo_trainer.plan.memory import Engine, Generation

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from dapo_core.spec import DAPOJobSpec
+from dapo_core.jobspec import DAPOJobSpec
 from dapo_trainer.plan.accelerators import Accelerator
 from dapo_trainer.plan.architecture import Architecture
 from dapo_trainer.plan.duration import Assumptions, Duration

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dapo_core.spec import DAPOJobSpec
+from dapo_core.jobspec import DAPOJobSpec
 from dapo_trainer.plan.accelerators import GIB, Accelerator
 from dapo_trainer.plan.architecture import Architecture
 

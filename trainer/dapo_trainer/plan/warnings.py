@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from dapo_core.spec import DAPOJobSpec
+from dapo_core.jobspec import DAPOJobSpec
 from dapo_trainer.plan.accelerators import GIB, Accelerator
 from dapo_trainer.plan.architecture import Architecture
 from dapo_trainer.plan.memory import Engine, Generation, Training, in_main_memory

@@ -6,10 +6,10 @@ import sys
 from typing import NoReturn
 
 from dapo_core.errors import DapoError
-from dapo_core.exit_codes import ExitCode
-from dapo_core.last_words import LastWords
+from dapo_core.jobspec import DAPOJobSpec, load_job
 from dapo_core.naming import ROLES, Role
-from dapo_core.spec import DAPOJobSpec, load_job
+from dapo_core.run.exit_codes import ExitCode
+from dapo_core.run.last_words import LastWords
 from dapo_trainer.pod import head, worker
 from dapo_trainer.pod.node import LOST_AFTER_SECONDS, NODE_IP, Node, device
 from dapo_trainer.pod.surroundings import READY_FILE, Surroundings

@@ -5,8 +5,8 @@ import sys
 from dataclasses import dataclass
 from typing import Final
 
+from dapo_core.jobspec import DAPOJobSpec
 from dapo_core.naming import Role
-from dapo_core.spec import DAPOJobSpec
 from dapo_trainer.verl_config.placement import NODE_RESOURCE, Device
 
 PORT: Final = 6379

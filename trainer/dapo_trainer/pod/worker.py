@@ -8,13 +8,13 @@ from types import FrameType
 from typing import Final
 
 from dapo_core.errors import DistributedFaultError
-from dapo_core.exit_codes import ExitCode
-from dapo_core.spec import DAPOJobSpec
+from dapo_core.jobspec import DAPOJobSpec
+from dapo_core.run.exit_codes import ExitCode
 from dapo_trainer.data.sources import model_folder
-from dapo_trainer.local import proctable
 from dapo_trainer.pod.gate import Line
 from dapo_trainer.pod.node import NODE_IP, Node, ray_start
 from dapo_trainer.pod.surroundings import Surroundings
+from dapo_trainer.process import table
 
 log = logging.getLogger(__name__)
 
@@ -85,5 +85,5 @@ def _join(node: Node, around: Surroundings) -> None:
 def _raylet_runs(node: Node) -> bool:
     """Whether the daemon of this very node runs; the environment tells it from another's on the same machine."""
     mine = f"{NODE_IP}={node.ip}".encode()
-    rows = (row for row in proctable.table().values() if row.name == "raylet" and row.state != "Z")
-    return any(mine in proctable.environment(row.pid) for row in rows)
+    rows = (row for row in table.table().values() if row.name == "raylet" and row.state != "Z")
+    return any(mine in table.environment(row.pid) for row in rows)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-from dapo_trainer.local.kernel import signal_at_death_of
+from dapo_trainer.process.kernel import signal_at_death_of
 from dapo_trainer.rewards.custom import check_signature, details_of
 
 PREDICTED_CHARACTERS = 300

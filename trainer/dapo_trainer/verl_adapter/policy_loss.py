@@ -10,7 +10,7 @@ import torch
 from verl.trainer.ppo.core_algos import compute_policy_loss_vanilla, register_policy_loss
 from verl.utils.torch_functional import masked_mean
 
-from dapo_core.metrics import CLIP_FRACTION_HIGH, CLIP_FRACTION_LOW
+from dapo_core.run.metrics import CLIP_FRACTION_HIGH, CLIP_FRACTION_LOW
 
 # What verl's loss reports, and ours beside it.
 _METRICS = ("actor/pg_clipfrac", "actor/ppo_kl", "actor/pg_clipfrac_lower", CLIP_FRACTION_HIGH, CLIP_FRACTION_LOW)

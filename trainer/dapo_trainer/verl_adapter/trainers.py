@@ -19,7 +19,7 @@ from verl.single_controller.ray import ResourcePoolManager
 from verl.trainer.ppo.v1 import PPOTrainerSeparateAsync, PPOTrainerSync, register_trainer
 from verl.workers.rollout.llm_server import LLMServerClient
 
-from dapo_core import metrics
+from dapo_core.run import metrics
 from dapo_trainer.evaluation import validation_metrics
 from dapo_trainer.samples import Sample
 from dapo_trainer.sampling import Kind, Tally

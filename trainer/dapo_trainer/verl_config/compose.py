@@ -12,7 +12,7 @@ from hydra import initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
 from dapo_core.errors import Problem, SpecError
-from dapo_core.spec import DAPOJobSpec
+from dapo_core.jobspec import DAPOJobSpec
 from dapo_trainer.verl_config.overrides import overrides
 from dapo_trainer.verl_config.placement import Paths, Placement
 

@@ -6,7 +6,7 @@ Sources are verl 0.9.1's `trainer/config/*.yaml`. `tests/trainer/test_verl_contr
 from pathlib import Path
 from typing import Any
 
-from dapo_core.spec import DAPOJobSpec
+from dapo_core.jobspec import DAPOJobSpec
 from dapo_trainer.verl_config.placement import Paths, Placement
 
 Overrides = dict[str, Any]

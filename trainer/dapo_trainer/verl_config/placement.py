@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from dapo_core.jobspec import DAPOJobSpec
 from dapo_core.naming import Role
-from dapo_core.spec import DAPOJobSpec
 
 # Ray resources that a job's pods bring, so that FSDP ranks come to the trainer's pods and engines to the rollout's.
 NODE_RESOURCE: Final[dict[Role, str]] = {"trainer": "dapo_trainer", "rollout": "dapo_rollout"}

@@ -1,0 +1,116 @@
+"""The `dapo` command: finds its subcommands by entry points and imports one only when it is called."""
+
+import sys
+from collections.abc import Callable
+from importlib.metadata import EntryPoint, distribution
+from typing import Annotated, Any, Final
+
+import typer
+from typer.core import TyperGroup
+
+from dapo_core.errors import DapoError, NotInstalledError
+from dapo_core.run.exit_codes import ExitCode
+
+DISTRIBUTION: Final = "dapo-platform"
+ENTRY_POINTS: Final = "dapo.commands"
+# One line for each command, so that `dapo --help` need not import what the command needs (a test compares them).
+HELP: Final[dict[str, str]] = {
+    "run": "Train on this machine, supervised, until the job is done.",
+    "resume": "Go on with a run from its newest checkpoint.",
+    "evaluate": "Measure a checkpoint or model: mean@k, pass@k and maj@k.",
+    "data": "Make data sets ready to train and validate on.",
+    "plan": "Show what a job would do, without starting anything.",
+    "runs": "List the runs on this machine.",
+    "show": "Show one run: progress, attempts, checkpoints and events.",
+    "dashboard": "Watch runs in the browser: curves, samples and alerts.",
+    "db": "Set up, check and prune the metadata store.",
+    "checkpoints": "List, verify, prune, export and sweep checkpoints.",
+    "crd": "Print the CustomResourceDefinition of DAPOJob.",
+    "version": "Print the versions of the platform and its engines.",
+}
+
+
+def command_of(name: str, entry_point: EntryPoint) -> Any:
+    """The click command behind an entry point: a typer app, or a function that becomes one."""
+    loaded = _load(name, entry_point)
+    if isinstance(loaded, typer.Typer):
+        return typer.main.get_command(loaded)
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command(name)(loaded)
+    return typer.main.get_command(app)
+
+
+def _load(name: str, entry_point: EntryPoint) -> Callable[..., Any] | typer.Typer:
+    try:
+        return entry_point.load()  # type: ignore[no-any-return]
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("dapo_"):
+            raise
+        raise NotInstalledError(
+            f"`dapo {name}` needs {error.name}, which is not installed here: install {DISTRIBUTION} with the extra "
+            "cpu or gpu."
+        ) from error
+
+
+class LazyGroup(TyperGroup):
+    """A group whose commands are stand-ins with a help line until one of them is called."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The commands in the order of use, then those that other packages add."""
+        found = entry_points()
+        return [name for name in HELP if name in found] + sorted(found.keys() - HELP.keys())
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The stand-in of a command: enough to list it and to suggest it for a misspelling."""
+        if cmd_name not in entry_points():
+            return None
+        return typer.core.TyperCommand(cmd_name, help=HELP.get(cmd_name))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that is called, now really loaded. Names are known beforehand, so that a slip is answered."""
+        self.commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        name, command, rest = super().resolve_command(ctx, args)
+        if command is None or command.name is None:
+            return name, command, rest
+        return name, command_of(command.name, entry_points()[command.name]), rest
+
+
+def entry_points() -> dict[str, EntryPoint]:
+    """Subcommands by name. Only this distribution is asked: scanning all of them takes longer than the help itself."""
+    return {found.name: found for found in distribution(DISTRIBUTION).entry_points.select(group=ENTRY_POINTS)}
+
+
+app = typer.Typer(
+    cls=LazyGroup, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich"
+)
+
+
+def _version(wanted: bool) -> None:
+    """As everywhere: `--version` is `dapo version`."""
+    if wanted:
+        entry_points()["version"].load()()
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="The same as `dapo version`.")
+    ] = False,
+) -> None:
+    """Reinforcement learning of language models with DAPO, on one machine or on Kubernetes."""
+
+
+def main() -> None:
+    """Entry point of `dapo`: a user's mistake is told in sentences on stderr and ends with code 2."""
+    try:
+        app()
+    except DapoError as error:
+        tell(error)
+        sys.exit(ExitCode.USAGE if error.user_mistake else error.exit_code)
+
+
+def tell(error: DapoError) -> None:
+    """Print the sentences of an error, each on its own line, cause by cause."""
+    for line in str(error).splitlines():
+        typer.secho(f"error: {line}", fg=typer.colors.RED, err=True)

@@ -1,0 +1,179 @@
+"""The page of `dapo show RUN`: what is read for it, and how it is laid out."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from dapo_core.cli.evaluations import evaluations_list
+from dapo_core.cli.run_tables import ACCURACY, ENTROPY, LENGTH, REWARD, progress
+from dapo_core.db import AttemptRow, CheckpointRow, CurvePoint, EventRow, MetadataReader, RunRow
+from dapo_core.db.evaluations import EvaluationRow
+from dapo_core.errors import StoreError
+from dapo_core.run.formatting import ago, moment, number, size, span, state_style
+from dapo_core.run.resume import pick
+from dapo_core.run.sparkline import sparkline
+
+CURVES: Final = {"Reward": REWARD, "Accuracy": ACCURACY, "Length": LENGTH, "Entropy": ENTROPY}
+# verl's names of validation results; val-aux are its side figures.
+VALIDATION_PREFIX: Final = "val-core/"
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """All that the page shows of a run. Curves by the metric's name; events newest first."""
+
+    run: RunRow
+    attempts: Sequence[AttemptRow]
+    latest: Mapping[str, CurvePoint]
+    curves: Mapping[str, Sequence[CurvePoint]]
+    checkpoints: Sequence[CheckpointRow]
+    events: Sequence[EventRow]
+    evaluations: Sequence[EvaluationRow] = ()
+
+
+def load(reader: MetadataReader, run: RunRow, events: int) -> RunRecord:
+    """Read a run's page. Raises StoreError."""
+    latest = reader.latest(run.run_id)
+    shown = [name for names in CURVES.values() if (name := _first(latest, names)) is not None]
+    shown += sorted(name for name in latest if name.startswith(VALIDATION_PREFIX))
+    return RunRecord(
+        run=run,
+        attempts=reader.attempts(run.run_id),
+        latest=latest,
+        curves={name: reader.curve(run.run_id, name) for name in shown},
+        checkpoints=reader.checkpoints(run.run_id),
+        events=reader.events(run.run_id, events),
+        evaluations=_evaluations_of(reader, run.run_id),
+    )
+
+
+def _evaluations_of(reader: MetadataReader, run_id: str) -> Sequence[EvaluationRow]:
+    """None in a store that an older program made: it has no table for them, and all else could be read."""
+    try:
+        return reader.evaluations(run_id)
+    except StoreError:
+        return ()
+
+
+def page(record: RunRecord, now: float, width: int = 100) -> Iterator[RenderableType]:
+    """The parts of the page, from top to bottom; a part that has nothing to say is left out."""
+    yield _head(record, now)
+    parts: list[tuple[str, RenderableType | None]] = [
+        ("Curves", _curves(record, max(10, min(60, width - 60)))),
+        ("Validation", _validation(record)),
+        ("Evaluations", evaluations_list(record.evaluations) if record.evaluations else None),
+        ("Attempts", _attempts(record, now)),
+        ("Checkpoints", _checkpoints(record)),
+        ("Events", _events(record)),
+    ]
+    for title, part in parts:
+        if part is not None:
+            yield Text(f"\n{title}", "bold")
+            yield part
+
+
+def _head(record: RunRecord, now: float) -> RenderableType:
+    run = record.run
+    table = Table.grid(padding=(0, 2))
+    state = Text.assemble((run.state, f"bold {state_style(run.state)}"), f"  {run.message or run.reason or ''}")
+    table.add_row(Text("Run", "bold"), Text(run.run_id, "bold"))
+    table.add_row("State", state)
+    newest = record.attempts[-1] if record.attempts else None
+    step = None if newest is None else newest.step_to if newest.step_to is not None else newest.step_from
+    news = max((point.ts for point in record.latest.values()), default=None)
+    table.add_row("Step", f"{progress(step, run.total_steps)}  (last metrics {ago(news, now)})")
+    ended = run.ended_at if run.ended_at is not None else now
+    took = span(ended - run.started_at) if run.started_at is not None else "-"
+    table.add_row("Started", f"{moment(run.started_at)}  ({took})")
+    if run.owner:
+        table.add_row("Owner", run.owner)
+    if run.tags:
+        table.add_row("Tags", ", ".join(f"{name}={value}" for name, value in sorted(run.tags.items())))
+    return table
+
+
+def _curves(record: RunRecord, width: int) -> RenderableType | None:
+    table = _table("", "", "first", "last", "least", "most")
+    for title, names in CURVES.items():
+        name = _first(record.latest, names)
+        values = _finite(record.curves.get(name, ())) if name else []
+        if values:
+            figures = (values[0], values[-1], min(values), max(values))
+            table.add_row(title, Text(sparkline(values, width), "cyan"), *(number(figure) for figure in figures))
+    return table if table.row_count else None
+
+
+def _validation(record: RunRecord) -> RenderableType | None:
+    table = _table("Metric", "", "first", "last", "best", "at step")
+    for name, curve in record.curves.items():
+        points = [point for point in curve if point.value is not None]
+        if not name.startswith(VALIDATION_PREFIX) or not points:
+            continue
+        values = [point.number for point in points]
+        best = max(points, key=lambda point: point.number)
+        line = Text(sparkline(values, 20), "magenta")
+        metric = name.removeprefix(VALIDATION_PREFIX)
+        table.add_row(metric, line, number(values[0]), number(values[-1]), number(best.number), str(best.step))
+    return table if table.row_count else None
+
+
+def _attempts(record: RunRecord, now: float) -> RenderableType | None:
+    table = _table("Attempt", "Started", "took", "steps", "exit", "Reason")
+    for each in record.attempts:
+        took = span((each.ended_at if each.ended_at is not None else now) - each.started_at)
+        steps = f"{each.step_from if each.step_from is not None else '?'} to {each.step_to or '-'}"
+        counted = "" if each.counted is None else " (counted)" if each.counted else " (not counted)"
+        reason = f"{each.reason or 'running'}{counted}{f': {each.message}' if each.message else ''}"
+        code = "" if each.exit_code is None else str(each.exit_code)
+        table.add_row(str(each.attempt), moment(each.started_at), took, steps, code, reason)
+    return table if table.row_count else None
+
+
+def _checkpoints(record: RunRecord) -> RenderableType | None:
+    table = _table("Step", "State", "size", "How to go on from it")
+    newest = pick(record.checkpoints)
+    for row in record.checkpoints:
+        if row.state == "deleted":
+            continue
+        state = Text(row.state, state_style(row.state))
+        table.add_row(str(row.step), state, size(row.size_bytes), _way_on(row, newest))
+    return table if table.row_count else None
+
+
+def _way_on(row: CheckpointRow, newest: CheckpointRow | None) -> str:
+    if row.state != "committed":
+        return row.decision or ""
+    if newest is not None and row.step == newest.step:
+        return f"dapo resume {row.run_id}"
+    # An older one is the start of another run: this one's curves go on from its newest.
+    return f"checkpoints.resumeFrom: {row.run_id}@{row.step}"
+
+
+def _events(record: RunRecord) -> RenderableType | None:
+    table = Table.grid(padding=(0, 2))
+    for event in reversed(record.events):
+        style = "yellow" if event.type == "Warning" else ""
+        step = "" if event.step is None else f"step {event.step}"
+        table.add_row(Text(moment(event.ts), "dim"), step, Text(event.reason, style), Text(event.message))
+    return table if table.row_count else None
+
+
+def _table(*headings: str) -> Table:
+    """Headings in lower case are of numbers, which stand at the right."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in headings:
+        table.add_column(heading, justify="right" if heading[:1].islower() else "left", overflow="fold")
+    return table
+
+
+def _first(latest: Mapping[str, CurvePoint], names: Sequence[str]) -> str | None:
+    return next((name for name in names if name in latest), None)
+
+
+def _finite(curve: Sequence[CurvePoint]) -> list[float]:
+    return [point.number for point in curve if math.isfinite(point.number)]

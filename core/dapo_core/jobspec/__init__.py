@@ -1,0 +1,51 @@
+"""The DAPOJob: one set of models from which the CRD, the reference, `dapo plan` and `dapo run` all read."""
+
+from dapo_core.jobspec.algorithm import Algorithm, DynamicSampling, ImportanceCorrection, Overlong, OverlongPenalty
+from dapo_core.jobspec.guards import GUARD_DEFAULTS, Guard
+from dapo_core.jobspec.inputs import Data, Lora, Model, Reward, TrainData, ValidationData
+from dapo_core.jobspec.job import DAPOJob, DAPOJobSpec, Metadata
+from dapo_core.jobspec.operations import Checkpoints, FailureRule, Gang, RunPolicy, Stores
+from dapo_core.jobspec.parse import absolute_paths, field_sources, find_problems, load_job, parse_job
+from dapo_core.jobspec.presets import PRESETS
+from dapo_core.jobspec.topology import Head, Resources, Rollout, Topology, Trainer
+from dapo_core.jobspec.training import Batch, Optimizer, Schedule
+from dapo_core.jobspec.yaml_file import read_mapping
+
+__all__ = [
+    "GUARD_DEFAULTS",
+    "PRESETS",
+    "Algorithm",
+    "Batch",
+    "Checkpoints",
+    "DAPOJob",
+    "DAPOJobSpec",
+    "Data",
+    "DynamicSampling",
+    "FailureRule",
+    "Gang",
+    "Guard",
+    "Head",
+    "ImportanceCorrection",
+    "Lora",
+    "Metadata",
+    "Model",
+    "Optimizer",
+    "Overlong",
+    "OverlongPenalty",
+    "Resources",
+    "Reward",
+    "Rollout",
+    "RunPolicy",
+    "Schedule",
+    "Stores",
+    "Topology",
+    "TrainData",
+    "Trainer",
+    "ValidationData",
+    "absolute_paths",
+    "field_sources",
+    "find_problems",
+    "load_job",
+    "parse_job",
+    "read_mapping",
+]

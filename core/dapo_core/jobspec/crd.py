@@ -1,0 +1,117 @@
+"""The CustomResourceDefinition of DAPOJob, made from the models, so that it can not say anything else."""
+
+from typing import Any, Final
+
+import yaml
+
+from dapo_core.jobspec.cel import ROOT_RULES, RULES
+from dapo_core.jobspec.job import DAPOJobSpec
+from dapo_core.jobspec.openapi import Schema, structural
+from dapo_core.naming import GROUP, KIND, PLURAL, SHORT_NAME, SINGULAR, VERSION
+from dapo_core.run.status import DAPOJobStatus
+
+# Client-side apply keeps the whole CRD in an annotation of at most 256 KiB.
+MAX_BYTES: Final = 200_000
+
+_COLUMNS: Final = [
+    ("Status", "string", ".status.phase"),
+    ("Step", "integer", ".status.progress.step"),
+    ("Reward", "number", ".status.progress.reward"),
+    ("Entropy", "number", ".status.progress.entropy"),
+    ("Length", "number", ".status.progress.responseLength"),
+    ("ETA", "string", ".status.progress.eta"),
+    ("Restarts", "integer", ".status.restartsCounted"),
+    ("Age", "date", ".metadata.creationTimestamp"),
+]
+
+
+def crd() -> dict[str, Any]:
+    """The CRD as a mapping: structural schema, CEL rules, printer columns, status and scale."""
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{PLURAL}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "kind": KIND,
+                "listKind": f"{KIND}List",
+                "plural": PLURAL,
+                "singular": SINGULAR,
+                "shortNames": [SHORT_NAME],
+                "categories": ["all"],
+            },
+            "versions": [_version()],
+        },
+    }
+
+
+def crd_yaml() -> str:
+    """The CRD as the text of a YAML file."""
+    header = "# Made by `python -m dapo_core.generate --write` from dapo_core.jobspec; changes here are lost.\n"
+    return header + yaml.dump(crd(), sort_keys=False, width=120, allow_unicode=True, Dumper=_Dumper)
+
+
+class _Dumper(yaml.SafeDumper):
+    """SafeDumper without anchors: the API server's YAML knows them, people do not."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _version() -> dict[str, Any]:
+    return {
+        "name": VERSION,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": _root()},
+        "subresources": {
+            "status": {},
+            "scale": {
+                "specReplicasPath": ".spec.topology.rollout.replicas",
+                "statusReplicasPath": ".status.rolloutReplicas",
+                "labelSelectorPath": ".status.rolloutSelector",
+            },
+        },
+        "additionalPrinterColumns": [{"name": name, "type": kind, "jsonPath": path} for name, kind, path in _COLUMNS],
+    }
+
+
+def _root() -> Schema:
+    root: Schema = {
+        "type": "object",
+        "description": "DAPOJob is one reinforcement-learning run of a language model.",
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            # Kubernetes' own limit, here so that the cost of the rule on the name can be estimated.
+            "metadata": {"type": "object", "properties": {"name": {"type": "string", "maxLength": 253}}},
+            "spec": structural(DAPOJobSpec, "spec"),
+            "status": structural(DAPOJobStatus, "status"),
+        },
+    }
+    _default_replicas(root)
+    root["x-kubernetes-validations"] = [rule.entry() for rule in ROOT_RULES]
+    for path, rules in RULES.items():
+        _schema_at(root, path)["x-kubernetes-validations"] = [rule.entry() for rule in rules]
+    return root
+
+
+def _default_replicas(root: Schema) -> None:
+    """The only defaults in the CRD: without the number, the scale subresource would answer with an error.
+
+    All others are filled in when a job is read, so that a newer platform's defaults reach jobs that name no value.
+    """
+    _schema_at(root, "spec.topology")["default"] = {}
+    _schema_at(root, "spec.topology.rollout")["default"] = {}
+    _schema_at(root, "spec.topology.rollout.replicas")["default"] = 1
+
+
+def _schema_at(root: Schema, path: str) -> Schema:
+    here = root
+    for part in path.split("."):
+        here = here["properties"][part.removesuffix("[]")]
+        here = here["items"] if part.endswith("[]") else here
+    return here

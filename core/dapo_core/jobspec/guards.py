@@ -1,0 +1,71 @@
+"""Watching a run for the ways in which reinforcement learning goes wrong."""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from pydantic import Field
+
+from dapo_core.jobspec.base import SpecModel, filled
+
+GuardRule = Literal[
+    "EntropyCollapse",
+    "EntropyExplosion",
+    "LengthExplosion",
+    "RewardCollapse",
+    "SamplingStarvation",
+    "RolloutMismatch",
+    "NonFinite",
+]
+GuardAction = Literal["Warn", "Suspend", "Fail"]
+
+
+@dataclass(frozen=True)
+class GuardDefaults:
+    """Default threshold of a rule, in `unit`, and for how many steps in a row it must hold."""
+
+    threshold: float
+    for_steps: int
+    unit: str
+    action: GuardAction = "Warn"
+
+
+GUARD_DEFAULTS: Final[dict[GuardRule, GuardDefaults]] = {
+    "EntropyCollapse": GuardDefaults(0.05, 10, "nats per token; the rule holds below it"),
+    "EntropyExplosion": GuardDefaults(3.0, 10, "times the median of the run's first 20 steps; holds above it"),
+    "LengthExplosion": GuardDefaults(0.5, 10, "share of responses cut off at the length limit; holds above it"),
+    "RewardCollapse": GuardDefaults(0.5, 10, "reward units below the run's best mean of 10 steps; holds beyond it"),
+    "SamplingStarvation": GuardDefaults(0.1, 5, "share of generated groups that are kept; holds below it"),
+    "RolloutMismatch": GuardDefaults(
+        0.1, 10, "mean difference of a token's probability between rollout and trainer; holds above it"
+    ),
+    "NonFinite": GuardDefaults(
+        0.0, 1, "non-finite losses, rewards or gradient norms of a step; holds above it", "Fail"
+    ),
+}
+
+
+def _thresholds() -> str:
+    return "; ".join(f"{rule} {d.threshold:g} {d.unit}" for rule, d in GUARD_DEFAULTS.items())
+
+
+class Guard(SpecModel):
+    """One health rule and what to do when it holds."""
+
+    rule: GuardRule = Field(description="What is watched.")
+    action: GuardAction = filled(
+        "`Warn` sets the Degraded condition and an Event, `Suspend` also checkpoints and frees the pods, `Fail` ends "
+        "the job. Left out, NonFinite fails and the others warn."
+    )
+    threshold: float = filled(f"Where the rule begins to hold. Left out, by rule: {_thresholds()}.", ge=0, le=1e9)
+    for_steps: int = filled(
+        "Steps in a row for which it must hold, so that one odd batch raises no alarm. Left out, by rule: "
+        + ", ".join(f"{rule} {d.for_steps}" for rule, d in GUARD_DEFAULTS.items())
+        + ".",
+        ge=1,
+        le=100_000,
+    )
+
+
+def default_guards() -> list[dict[str, object]]:
+    """Guards of a file that names none, as YAML: every rule warns, and non-finite numbers end the job."""
+    return [{"rule": rule, "action": d.action} for rule, d in GUARD_DEFAULTS.items()]

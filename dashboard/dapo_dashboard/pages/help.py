@@ -1,0 +1,111 @@
+"""What each curve means, with pictures from real runs."""
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from dapo_core.db import RunRow
+from dapo_core.errors import StoreError
+from dapo_dashboard import demo, rules
+from dapo_dashboard.charts import options
+from dapo_dashboard.charts.curves import Curve
+from dapo_dashboard.charts.options import Chart
+from dapo_dashboard.charts.plot_area import HEIGHT
+from dapo_dashboard.charts.series import Line
+from dapo_dashboard.charts.view import View
+from dapo_dashboard.help_topics import ALERTS, TOPICS, Topic
+from dapo_dashboard.reads.source import Source
+
+# Jobs of the demo: one that went well, and one whose learning rate was too high for it to.
+WELL, UNWELL = "arithmetic", "arithmetic-hot"
+METRICS = tuple(topic.metric for topic in TOPICS)
+Pictures = dict[str, dict[str, Curve]]
+
+
+def page() -> None:
+    st.title("Help", anchor=False)
+    chosen = st.query_params.get("topic")
+    names = [topic.anchor for topic in TOPICS]
+    picked = st.selectbox(
+        "Topic",
+        ["all", *names, "alerts"],
+        index=0 if chosen not in (*names, "alerts") else ["all", *names, "alerts"].index(chosen),
+        key="help-topic",
+        format_func=_title,
+        width=360,
+    )
+    pictures = _pictures()
+    for topic in TOPICS:
+        if picked in ("all", topic.anchor):
+            _topic(topic, pictures)
+    if picked in ("all", "alerts"):
+        _alerts()
+
+
+def _title(anchor: str) -> str:
+    titles = {"all": "everything", "alerts": "Alerts"} | {topic.anchor: topic.title for topic in TOPICS}
+    return titles[anchor]
+
+
+def _topic(topic: Topic, pictures: Pictures) -> None:
+    st.header(topic.title, anchor=topic.anchor, divider="gray")
+    said, shown = st.columns([3, 4], gap="medium")
+    with said:
+        st.write(topic.meaning)
+        st.latex(topic.formula)
+        st.markdown(f"- :material/check_circle: **Healthy**: {topic.healthy}")
+        st.markdown(f"- :material/warning: **Unhealthy**: {topic.unhealthy}")
+        st.markdown(f"- :material/tune: **What to change**: {topic.change}")
+        st.caption(f"Metric: `{topic.metric}`")
+    with shown:
+        _picture(topic, pictures)
+
+
+def _picture(topic: Topic, pictures: Pictures) -> None:
+    lines = [
+        Line(name, curves[topic.metric], dash="solid" if name.startswith("healthy") else "dashed")
+        for name, curves in pictures.items()
+        if curves.get(topic.metric)
+    ]
+    if not lines:
+        return
+    chart = Chart(f"help-{topic.anchor}", topic.title, "", lines)
+    option = options.option(chart, View(), steps=options.extent([chart], View()))
+    with st.container(border=True):
+        st.echarts_chart(option, height=HEIGHT, key=f"chart-{chart.key}", alt=options.spoken(chart))
+        st.caption("Real runs of the demo's task.")
+
+
+@st.cache_data(ttl=3600, show_spinner=False)
+def _pictures() -> Pictures:
+    """Curves of the demo's runs by what they show; none where the demo can not be unpacked."""
+    try:
+        source = Source(f"sqlite:///{demo.unpack() / 'dapo.db'}")
+        runs = source.read(("runs",), lambda reader, _: reader.runs()).value
+        kept = sorted((run for run in runs if run.name in (WELL, UNWELL)), key=_label)
+        return {_label(run): _curves(source, run.run_id) for run in kept}
+    except (StoreError, OSError):
+        return {}
+
+
+def _label(run: RunRow) -> str:
+    rate = run.spec["spec"]["optimizer"]["learningRate"]
+    return f"{'healthy' if run.name == WELL else 'unhealthy'}: learning rate {rate:g}"
+
+
+def _curves(source: Source, run_id: str) -> dict[str, Curve]:
+    found = source.read(("curves", run_id), lambda reader, _: reader.buckets([run_id], METRICS)).value
+    return {name: found.get((run_id, name), []) for name in METRICS}
+
+
+def _alerts() -> None:
+    st.header("Alerts", anchor="alerts", divider="gray")
+    st.write("A rule begins to hold after some steps in a row beyond its threshold, and ends after as many within it.")
+    st.markdown("\n".join(f"- **{rule}**: {what} {rules.ADVICE[rule]}" for rule, what in _sorted(ALERTS)))
+
+
+def _sorted(alerts: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
+    return [(rule, what) for rule, what in alerts if rule in rules.ADVICE]
+
+
+page()

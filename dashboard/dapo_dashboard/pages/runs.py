@@ -1,0 +1,128 @@
+"""All runs: find the sick one among a thousand."""
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import streamlit as st
+
+from dapo_core.db import RunTableRow
+from dapo_dashboard import session, words
+from dapo_dashboard.link import go
+from dapo_dashboard.pages import steady_table
+from dapo_dashboard.pages.empty import no_runs
+from dapo_dashboard.pages.steady_table import Selection
+from dapo_dashboard.reads import run_rows, runs_feed
+from dapo_dashboard.reads.run_rows import Filters
+from dapo_dashboard.reads.source import NothingYetError, Reading
+
+COLUMNS = {
+    "Run": st.column_config.TextColumn(pinned=True, width=250),
+    "State": st.column_config.TextColumn(width=110),
+    "Alerts": st.column_config.NumberColumn(width=60, help="Health rules that hold now"),
+    "Done": st.column_config.ProgressColumn(min_value=0, max_value=100, format="%.0f%%", width=110),
+    "Step": st.column_config.TextColumn(width=90),
+    "Reward curve": st.column_config.LineChartColumn(
+        width=130, help="Before filtering, from the first step to the last"
+    ),
+    "Reward": st.column_config.NumberColumn(format="%.3f", width=75),
+    "Accuracy": st.column_config.NumberColumn(format="%.1f%%", width=80),
+    "Entropy": st.column_config.NumberColumn(format="%.3f", width=75, help="Nats per token"),
+    "Length": st.column_config.NumberColumn(format="%.0f", width=70, help="Mean tokens of a response"),
+    "Time left": st.column_config.TextColumn(width=85),
+    "Last step": st.column_config.TextColumn(width=95),
+    "Restarts": st.column_config.NumberColumn(width=75),
+    "GPUs": st.column_config.NumberColumn(width=60),
+    "Namespace": st.column_config.TextColumn(width=110),
+    "Owner": st.column_config.TextColumn(width=110),
+    "Tags": st.column_config.ListColumn(width=200),
+}
+
+
+def page() -> None:
+    st.title("Runs", anchor=False)
+    try:
+        rows = _rows().value
+    except NothingYetError as error:
+        session.stop_without_data(error)
+        st.fragment(session.wait_for_store, run_every=session.settings().refresh_seconds)()
+        return
+    if not rows:
+        no_runs()
+    filters, order = _filters(rows)
+    st.fragment(_table, run_every=session.settings().refresh_seconds)(filters, order)
+
+
+def _rows() -> Reading[list[RunTableRow]]:
+    reading = runs_feed.read_rows(session.source())
+    viewer = session.viewer()
+    return Reading([row for row in reading.value if viewer.may_see(row.namespace)], reading.at, reading.problem)
+
+
+def _filters(rows: Sequence[RunTableRow]) -> tuple[Filters, str]:
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="filters"):
+        search = st.text_input(
+            "Search", key="search", bind="query-params", placeholder="run, job, owner, tag", width=230
+        )
+        states = st.multiselect(
+            "State", list(words.STATE_ICONS), key="state", bind="query-params", format_func=words.state, width=230
+        )
+        namespaces = sorted({row.namespace for row in rows})
+        chosen = st.multiselect("Namespace", namespaces, key="namespace", bind="query-params", width=190)
+        tags = sorted({tag for row in rows for tag in run_rows.tags_of(row)})
+        tagged = st.multiselect("Tags", tags, key="tag", bind="query-params", width=190)
+        order = st.selectbox("Order", list(run_rows.ORDERS), key="order", bind="query-params", width=200)
+        alerts = st.toggle("With alerts only", key="alerts", bind="query-params")
+    return Filters(search, states, chosen, tagged, alerts), order
+
+
+def _table(filters: Filters, order: str) -> None:
+    reading = _rows()
+    session.tell_trouble(reading)
+    rows = run_rows.selected(reading.value, filters, order)
+    everything = runs_feed.read_rows(session.source()).value  # also of those who are not shown: read once for all
+    accelerators = runs_feed.read_accelerators(session.source(), everything)
+    _summary(reading.value, rows, accelerators)
+    if not rows:
+        if reading.value:
+            st.info("No run matches the filters.", icon=":material/filter_alt_off:")
+        return
+    curves = runs_feed.read_sparklines(session.source(), everything)
+    selection = steady_table.draw(
+        run_rows.columns(rows, curves, accelerators, time.time()),
+        [row.run_id for row in rows],
+        key="runs-table",
+        column_config=COLUMNS,
+        height=min(680, 38 + 35 * len(rows)),
+        selection_mode=["multi-row", "single-cell"],
+        alt=f"Table of {len(rows)} runs",
+    )
+    _follow(selection, rows)
+
+
+def _follow(selection: Selection, rows: Sequence[RunTableRow]) -> None:
+    """A click on a cell opens its run; ticked rows are compared."""
+    for position, _ in selection["cells"]:
+        go("run", run=rows[position].run_id)
+    ticked = [rows[position].run_id for position in selection["rows"]]
+    with st.container(horizontal=True, vertical_alignment="center"):
+        if ticked and st.button(f"Compare {len(ticked)}", icon=":material/compare_arrows:", type="primary"):
+            go("compare", runs=ticked[:20])
+        st.caption("Click a run to open it; tick rows to compare them.")
+
+
+def _summary(everything: Sequence[RunTableRow], rows: Sequence[RunTableRow], accelerators: Mapping[str, int]) -> None:
+    counts = Counter(row.state for row in everything)
+    busy = sum(accelerators.get(row.run_id, 0) for row in rows if row.state == "Running")
+    alerts = sum(row.alerts for row in everything)
+    with st.container(horizontal=True, gap="small"):
+        for state in words.STATE_ICONS:
+            if counts[state]:
+                st.badge(f"{words.state(state)} {counts[state]}", color=words.STATE_COLOURS.get(state, "gray"))
+        st.badge(f"{alerts} alerts", icon=":material/warning:", color="red" if alerts else "gray")
+        st.badge(f"{busy} GPUs at work", icon=":material/memory:", color="gray")
+        if len(rows) != len(everything):
+            st.badge(f"{len(rows)} of {len(everything)} shown", color="gray")
+
+
+page()

@@ -1,0 +1,120 @@
+"""Several runs side by side: what differs in their jobs, bands over seeds, best values. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any, Final
+
+from dapo_core.db import Bucket, RunRow
+from dapo_dashboard.charts.curves import Curve
+from dapo_dashboard.reads.redact import without_secrets
+
+MOST_RUNS: Final = 20
+BY_RUN: Final = "each run"
+BY_JOB: Final = "job (bands over its runs)"
+# Of the job's metadata, what a run is called says nothing of what it does.
+_NAMES: Final = ("apiVersion", "kind", "metadata")
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that are drawn as one curve."""
+
+    name: str
+    run_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Of one run and one metric: the last value, the best and its step."""
+
+    final: float
+    best: float
+    best_step: int
+
+
+def groups(runs: Sequence[RunRow], by: str) -> list[Group]:
+    """By run, by job, or by the value of a tag; in the order in which they were chosen."""
+    found: dict[str, list[str]] = {}
+    for run in runs:
+        found.setdefault(_group_name(run, by), []).append(run.run_id)
+    return [Group(name, tuple(ids)) for name, ids in found.items()]
+
+
+def groupings(runs: Sequence[RunRow]) -> list[str]:
+    """Ways to group these runs: by run, by job, by each tag that any of them has."""
+    return [BY_RUN, BY_JOB, *sorted({f"tag {name}" for run in runs for name in run.tags})]
+
+
+def _group_name(run: RunRow, by: str) -> str:
+    if by == BY_RUN:
+        return run.run_id
+    if by == BY_JOB:
+        return run.name
+    return str(run.tags.get(by.removeprefix("tag "), "no tag"))
+
+
+def flat(value: Any, path: str = "") -> dict[str, Any]:
+    """`{"a": {"b": 1}}` as `{"a.b": 1}`; lists of plain values stay whole."""
+    if isinstance(value, Mapping):
+        found: dict[str, Any] = {}
+        for name, content in value.items():
+            found |= flat(content, f"{path}.{name}" if path else str(name))
+        return found
+    if isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
+        return {key: kept for index, item in enumerate(value) for key, kept in flat(item, f"{path}[{index}]").items()}
+    return {path: value}
+
+
+def differences(runs: Sequence[RunRow]) -> dict[str, list[str]]:
+    """Fields in which the jobs are not all alike, with each run's value as text, in the order of `runs`."""
+    jobs = [flat({k: v for k, v in without_secrets(run.spec).items() if k not in _NAMES}) for run in runs]
+    paths = list(dict.fromkeys(path for job in jobs for path in job))
+    rows = {path.removeprefix("spec."): [_text(job, path) for job in jobs] for path in paths}
+    return {path: values for path, values in rows.items() if len(set(values)) > 1}
+
+
+def _text(job: Mapping[str, Any], path: str) -> str:
+    return str(job[path]) if path in job else "-"
+
+
+def band(curves: Sequence[Curve]) -> list[Bucket]:
+    """One curve out of several on common steps: their mean, and from the least to the most of them."""
+    at: dict[int, list[Bucket]] = {}
+    for curve in curves:
+        for bucket in curve:
+            at.setdefault(bucket.step_to, []).append(bucket)
+    # A curve that ended, or has not come so far, would bend the mean where it stops.
+    return [_joined(buckets) for _, buckets in sorted(at.items()) if len(buckets) == len(curves)] if at else []
+
+
+def _joined(buckets: Sequence[Bucket]) -> Bucket:
+    means = [bucket.mean for bucket in buckets if bucket.mean is not None]
+    lasts = [bucket.last for bucket in buckets if bucket.last is not None]
+    wide = len(buckets) > 1
+    lows = means if wide else [bucket.min for bucket in buckets if bucket.min is not None]
+    highs = means if wide else [bucket.max for bucket in buckets if bucket.max is not None]
+    return Bucket(
+        min(bucket.step_from for bucket in buckets),
+        buckets[0].step_to,
+        min(lows, default=None),
+        max(highs, default=None),
+        fmean(means) if means else None,
+        fmean(lasts) if lasts else None,
+        len(buckets),
+        next((bucket.flag for bucket in buckets if bucket.flag), None),
+    )
+
+
+def outcome(curve: Curve, *, lower_is_better: bool = False) -> Outcome | None:
+    """None for a curve without a finite value."""
+    ends = [(bucket.step_to, bucket.last) for bucket in curve if bucket.last is not None]
+    if not ends:
+        return None
+    extremes = [
+        (value, bucket.step_to)
+        for bucket in curve
+        if (value := bucket.min if lower_is_better else bucket.max) is not None
+    ]
+    best, step = min(extremes) if lower_is_better else max(extremes, key=lambda each: (each[0], -each[1]))
+    return Outcome(ends[-1][1], best, step)

@@ -1,0 +1,228 @@
+"""The pods of a job: one container `dapo` each, whose program is its role."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from dapo_core.errors import Problem
+from dapo_core.jobspec import DAPOJob, DAPOJobSpec, Resources, RunPolicy
+from dapo_core.naming import Role, child_labels, child_name
+from dapo_operator.jobs.builders import quantities
+from dapo_operator.jobs.builders.common import (
+    HEAD_PORT,
+    JOB_FOLDER,
+    WORK_FOLDER,
+    Object,
+    config_name,
+    owner,
+    service_name,
+    token_name,
+)
+from dapo_operator.jobs.builders.gang import gang_fields
+from dapo_operator.jobs.builders.merge import merged
+from dapo_operator.jobs.builders.placement import placement
+from dapo_operator.jobs.builders.refused import refused
+from dapo_operator.jobs.builders.site import Site
+from dapo_operator.jobs.observed import CONTAINER
+
+# What a pod has beyond the time for the job's checkpoint: to deliver the last metrics and end Ray.
+MARGIN_SECONDS: Final = 30
+_USER: Final = 1000
+
+
+def replicas(spec: DAPOJobSpec) -> dict[Role, int]:
+    """Pods by role. Colocated jobs generate on the trainer's pods."""
+    topology = spec.topology
+    rollouts = topology.rollout.replicas if topology.mode == "Separated" else 0
+    return {"head": 1, "trainer": topology.trainer.replicas, "rollout": rollouts}
+
+
+def members(spec: DAPOJobSpec) -> Iterator[tuple[Role, int]]:
+    """(role, index) of every pod of an attempt, the head first."""
+    return ((role, index) for role, count in replicas(spec).items() for index in range(count))
+
+
+def templates(job: DAPOJob, site: Site) -> tuple[dict[str, Any], list[Problem]]:
+    """A pod of each role as it would be, to tell an edited job from the one that runs; and what is wrong with them."""
+    built: dict[str, Any] = {}
+    problems: list[Problem] = []
+    for role, count in replicas(job.spec).items():
+        template = _template(job.spec, role)
+        found = refused(job.spec, role, template)
+        if not found and count and not _image(template, site):
+            field = f"spec.topology.{role}.podTemplate.spec.containers[{CONTAINER}].image"
+            found = [Problem(field, f"{field} is missing, and this installation has no image of its own: name one.")]
+        # A Colocated job's rollout template makes no pods, but a mistake in it would come to light with the next mode.
+        problems += found
+        if not found and count:
+            built[role] = {"count": count, "pod": pod(job, "", "", role, 0, 0, site)}
+    return built, problems
+
+
+def pod(job: DAPOJob, uid: str, run_id: str, role: Role, attempt: int, index: int, site: Site) -> Object:
+    """One pod, complete: what the operator builds with the role's template over it."""
+    spec, name = job.spec, job.metadata.name
+    labels = child_labels(name, run_id, role, attempt, index)
+    gang_labels, annotations, gang_spec = gang_fields(spec, name, attempt, site)
+    base = {
+        "metadata": {"labels": labels | gang_labels, "annotations": annotations},
+        "spec": {
+            "restartPolicy": "Never",
+            "hostname": child_name(name, role, attempt, index),
+            "subdomain": service_name(name),
+            "terminationGracePeriodSeconds": grace_seconds(spec.run_policy),
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": _USER,
+                "runAsGroup": _USER,
+                "fsGroup": _USER,
+                "fsGroupChangePolicy": "OnRootMismatch",
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            **gang_spec,
+            **placement(spec, name, role, attempt, site),
+            "containers": [_container(job, role, attempt, index, run_id, site)],
+            "volumes": _volumes(job, role),
+        },
+    }
+    built: Object = merged(base, _template(spec, role))
+    built = {"apiVersion": "v1", "kind": "Pod", "metadata": built["metadata"], "spec": built["spec"]}
+    built["metadata"] |= {
+        "name": child_name(name, role, attempt, index),
+        "namespace": job.metadata.namespace,
+        "ownerReferences": [owner(name, uid)],
+    }
+    return built
+
+
+def gang_resources(job: DAPOJob) -> dict[str, str]:
+    """What all pods of an attempt ask for together; nothing when a template's quantity is none: then the API server
+    says so of its pod."""
+    one = {role: pod(job, "", "", role, 0, 0, Site()) for role, count in replicas(job.spec).items() if count}
+    try:
+        found = quantities.total(quantities.requests(one[role]["spec"]) for role, _ in members(job.spec))
+    except ValueError:
+        return {}
+    return {name: quantities.text(number) for name, number in sorted(found.items())}
+
+
+def grace_seconds(policy: RunPolicy) -> int:
+    """Seconds a pod has to end. The same for all: a pod that is told to go first has the driver save a checkpoint,
+    which takes every pod; one whose driver is gone ends at once."""
+    return policy.grace_period_seconds + MARGIN_SECONDS
+
+
+def _template(spec: DAPOJobSpec, role: Role) -> dict[str, Any]:
+    return {
+        "head": spec.topology.head.pod_template,
+        "trainer": spec.topology.trainer.pod_template,
+        "rollout": spec.topology.rollout.pod_template,
+    }[role]
+
+
+def _resources(spec: DAPOJobSpec, role: Role) -> tuple[Resources, int]:
+    topology = spec.topology
+    match role:
+        case "head":
+            return topology.head.resources, 0
+        case "trainer":
+            return topology.trainer.resources, topology.trainer.gpus_per_pod
+        case "rollout":
+            return topology.rollout.resources, topology.rollout.gpus_per_pod
+
+
+def _image(template: dict[str, Any], site: Site) -> str:
+    containers = template.get("spec", {}).get("containers", [])
+    named = (entry.get("image", "") for entry in containers if entry.get("name") == CONTAINER)
+    return next(named, "") or site.image
+
+
+def _container(job: DAPOJob, role: Role, attempt: int, index: int, run_id: str, site: Site) -> Object:
+    spec = job.spec
+    wanted, gpus = _resources(spec, role)
+    accelerators = {spec.topology.gpu_resource: str(gpus)} if gpus else {}
+    return {
+        "name": CONTAINER,
+        "image": site.image,
+        "imagePullPolicy": site.image_pull_policy,
+        "command": ["python", "-m", "dapo_trainer.pod", role],
+        "env": _environment(job, role, attempt, index, run_id),
+        "envFrom": [{"secretRef": {"name": spec.stores.secret_name}}],
+        "ports": [{"name": "ray", "containerPort": HEAD_PORT}] if role == "head" else [],
+        "resources": {
+            "requests": {"cpu": wanted.cpu, "memory": wanted.memory} | accelerators,
+            "limits": {"memory": wanted.memory} | accelerators,
+        },
+        # The pod's program writes the file: the head when Ray's head is up, a trainer when it has joined, a rollout
+        # when its vLLM answers.
+        "readinessProbe": {
+            "exec": {"command": ["test", "-f", f"{WORK_FOLDER}/ready"]},
+            "periodSeconds": 5,
+            "timeoutSeconds": 5,
+            "failureThreshold": 3,
+        },
+        "terminationMessagePath": "/dev/termination-log",
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [
+            {"name": "dapo-job", "mountPath": JOB_FOLDER, "readOnly": True},
+            {"name": "dapo-work", "mountPath": WORK_FOLDER},
+            {"name": "dapo-tmp", "mountPath": "/tmp"},
+            {"name": "dapo-shm", "mountPath": "/dev/shm"},
+            *({"name": f"dapo-claim-{claim}", "mountPath": f"/pvc/{claim}"} for claim in claims(spec)),
+        ],
+    }
+
+
+def _environment(job: DAPOJob, role: Role, attempt: int, index: int, run_id: str) -> list[Object]:
+    spec, name, namespace = job.spec, job.metadata.name, job.metadata.namespace
+    head = f"{child_name(name, 'head', attempt, 0)}.{service_name(name)}.{namespace}.svc:{HEAD_PORT}"
+    values = {
+        "DAPO_ROLE": role,
+        "DAPO_INDEX": str(index),
+        "DAPO_RUN_ID": run_id,
+        "DAPO_ATTEMPT": str(attempt),
+        "DAPO_JOB": f"{JOB_FOLDER}/job.json",
+        "DAPO_WORK_DIR": f"{WORK_FOLDER}/attempt-{attempt}",
+        "DAPO_HEAD_ADDRESS": head,
+        "DAPO_TERMINATION_LOG": "/dev/termination-log",
+        "HOME": f"{WORK_FOLDER}/home",
+        "TMPDIR": f"{WORK_FOLDER}/tmp",
+        "RAY_AUTH_MODE": "token",
+    }
+    if (uri := spec.checkpoints.uri) is not None:  # in place of the stores' Secret
+        values["DAPO_STORE_URL"] = uri.replace("pvc://", "file:///pvc/", 1) if uri.startswith("pvc://") else uri
+    token = {"secretKeyRef": {"name": token_name(name), "key": "token"}}
+    return [
+        *({"name": key, "value": value} for key, value in values.items()),
+        {"name": "RAY_AUTH_TOKEN", "valueFrom": token},
+    ]
+
+
+def _volumes(job: DAPOJob, role: Role) -> list[Object]:
+    shm = _resources(job.spec, role)[0].shm
+    return [
+        {"name": "dapo-job", "configMap": {"name": config_name(job.metadata.name)}},
+        {"name": "dapo-work", "emptyDir": {}},
+        {"name": "dapo-tmp", "emptyDir": {}},
+        {"name": "dapo-shm", "emptyDir": {"medium": "Memory", "sizeLimit": shm}},
+        *({"name": f"dapo-claim-{claim}", "persistentVolumeClaim": {"claimName": claim}} for claim in claims(job.spec)),
+    ]
+
+
+def claims(spec: DAPOJobSpec) -> list[str]:
+    """PersistentVolumeClaims that the spec's pvc:// addresses name, each mounted at /pvc/{claim} in every pod."""
+    addresses = [
+        spec.model.source,
+        *(each.source for each in spec.data.train),
+        *(each.source for each in spec.data.validation),
+        spec.checkpoints.uri or "",
+        spec.checkpoints.resume_from or "",
+    ]
+    found = (address.removeprefix("pvc://").split("/")[0] for address in addresses if address.startswith("pvc://"))
+    return sorted(set(found))

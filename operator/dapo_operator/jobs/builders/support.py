@@ -1,0 +1,74 @@
+"""What a job's pods need beside them: an address, the job file, a token, and protection."""
+
+import json
+
+from dapo_core.jobspec import DAPOJob
+from dapo_core.naming import LABEL_JOB
+from dapo_operator.jobs.builders.common import (
+    DIGEST,
+    HEAD_PORT,
+    Object,
+    config_name,
+    service_name,
+    support,
+    token_name,
+)
+from dapo_operator.jobs.builders.gang import POD_GROUPS, pod_group, size
+from dapo_operator.jobs.builders.pods import gang_resources
+from dapo_operator.jobs.digest import digest_of
+
+
+def support_objects(job: DAPOJob, uid: str, attempt: int) -> list[Object]:
+    """Everything but the pods and the token, each with the digest of its content."""
+    name, namespace = job.metadata.name, job.metadata.namespace
+    resources = gang_resources(job) if job.spec.run_policy.gang.scheduler in POD_GROUPS else {}
+    group = pod_group(job.spec, name, namespace, uid, attempt, resources)
+    objects = [
+        service(name, namespace, uid),
+        config_map(job, uid),
+        network_policy(name, namespace, uid),
+        disruption_budget(job, uid),
+        *([group] if group else []),
+    ]
+    for each in objects:
+        each["metadata"]["annotations"] = {DIGEST: digest_of(each)}
+    return objects
+
+
+def service(job: str, namespace: str, uid: str) -> Object:
+    """Headless, and with addresses of pods that are not ready yet: Ray's nodes join before they are."""
+    content = {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "selector": {LABEL_JOB: job},
+        "ports": [{"name": "ray", "port": HEAD_PORT}],
+    }
+    return support("v1", "Service", service_name(job), namespace, job, uid, spec=content)
+
+
+def config_map(job: DAPOJob, uid: str) -> Object:
+    """The job file, as the trainer reads it."""
+    name, namespace = job.metadata.name, job.metadata.namespace
+    text = json.dumps(job.model_dump(mode="json", by_alias=True, exclude_none=True), indent=1, sort_keys=True)
+    return support("v1", "ConfigMap", config_name(name), namespace, name, uid, data={"job.json": text})
+
+
+def network_policy(job: str, namespace: str, uid: str) -> Object:
+    """Only the job's own pods reach its pods: Ray executes whatever reaches its ports."""
+    own = {"matchLabels": {LABEL_JOB: job}}
+    content = {"podSelector": own, "policyTypes": ["Ingress"], "ingress": [{"from": [{"podSelector": own}]}]}
+    return support("networking.k8s.io/v1", "NetworkPolicy", job, namespace, job, uid, spec=content)
+
+
+def disruption_budget(job: DAPOJob, uid: str) -> Object:
+    """No pod is evicted by choice: one that goes takes the whole attempt with it. A drain waits until the job is
+    suspended. A number, not maxUnavailable: that would be counted by the job's scale, which is its rollouts'."""
+    name, namespace = job.metadata.name, job.metadata.namespace
+    content = {"minAvailable": size(job.spec), "selector": {"matchLabels": {LABEL_JOB: name}}}
+    content["unhealthyPodEvictionPolicy"] = "AlwaysAllow"
+    return support("policy/v1", "PodDisruptionBudget", name, namespace, name, uid, spec=content)
+
+
+def token_secret(job: str, namespace: str, uid: str) -> Object:
+    """The Secret of the Ray token, still without it."""
+    return support("v1", "Secret", token_name(job), namespace, job, uid, type="Opaque")

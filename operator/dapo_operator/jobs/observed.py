@@ -1,0 +1,206 @@
+"""What the operator sees of one job: its pods as small values, and what surrounds them. Pure."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from dapo_core.naming import LABEL_ATTEMPT, LABEL_INDEX, LABEL_ROLE, ROLES, Role
+from dapo_core.run.guards import Alert
+from dapo_core.run.last_words import LastWords
+from dapo_core.run.status import CheckpointRef, Progress, Reason
+from dapo_operator.kube.clock import seconds
+
+CONTAINER: Final = "dapo"
+Phase = Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"]
+RefusalKind = Literal["quota", "permanent", "name", "gang", "other"]
+StoreState = Literal["none", "ok", "down"]
+
+# Why the control plane ended a pod, in the failure policy's words (conditions DisruptionTarget, and Kueue's own).
+_DISRUPTIONS: Final = {
+    "PreemptionByScheduler": Reason.PREEMPTED,
+    "PreemptionByKubeScheduler": Reason.PREEMPTED,
+    "EvictionByEvictionAPI": Reason.EVICTED,
+    "TerminationByKubelet": Reason.EVICTED,
+    "DeletionByTaintManager": Reason.NODE_LOST,
+    "DeletionByPodGC": Reason.NODE_LOST,
+    "StoppedByKueue": Reason.PREEMPTED,
+}
+# Why the kubelet or the node controller failed a pod (status.reason).
+_POD_REASONS: Final = {
+    "Evicted": Reason.EVICTED,
+    "Preempting": Reason.PREEMPTED,
+    "NodeLost": Reason.NODE_LOST,
+    "NodeAffinity": Reason.EVICTED,
+    "Shutdown": Reason.EVICTED,
+    "NodeShutdown": Reason.EVICTED,
+    "Terminated": Reason.EVICTED,
+    "UnexpectedAdmissionError": Reason.EVICTED,
+    "OutOfcpu": Reason.EVICTED,
+    "OutOfmemory": Reason.EVICTED,
+    "OutOfpods": Reason.EVICTED,
+}
+# Waiting states of a container that are the ordinary way to running.
+_ORDINARY: Final = frozenset({"ContainerCreating", "PodInitializing", ""})
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """One pod of a job.
+
+    `owned`: by this very DAPOJob, not by an earlier one of its name. `exit_code` and `words` are of the container
+    `dapo`. `disruption` is the failure policy's reason when the cluster took the pod. `trouble` is a sentence about
+    what keeps it from running. `delete_by` (Unix seconds) is when a deletion should be over.
+    """
+
+    name: str
+    uid: str
+    role: Role
+    attempt: int
+    index: int
+    owned: bool = True
+    phase: Phase = "Pending"
+    ready: bool = False
+    scheduled: bool = False
+    gated: bool = False
+    started: bool = False
+    deleting: bool = False
+    delete_by: float | None = None
+    exit_code: int | None = None
+    out_of_memory: bool = False
+    words: LastWords | None = None
+    disruption: str | None = None
+    trouble: str | None = None
+    trouble_reason: str | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether none of its processes runs any more, and it holds nothing but its name."""
+        return self.phase in ("Succeeded", "Failed") or self.exit_code is not None
+
+    @property
+    def over(self) -> bool:
+        """Whether the whole pod is over, sidecars too."""
+        return self.phase in ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """The API server's last answer to a child of this attempt that it did not take. `at`: Unix seconds; `tries`: how
+    often in a row."""
+
+    kind: RefusalKind
+    what: str
+    message: str
+    at: float
+    attempt: int
+    tries: int = 1
+
+
+@dataclass(frozen=True)
+class Observed:
+    """All that a plan is made from besides the job and its status.
+
+    `gone` are pods that are not there any more, as they were last, where that says why. `support` maps (kind, name) to
+    the digest of what was applied. `acceptable`: a pod that was refused would be taken now. `store_since` (Unix
+    seconds) is since when the metadata store can be read again after it could not. `recorded_attempt` is the newest
+    that it knows, and `reached` the last step of that one.
+    """
+
+    pods: tuple[Pod, ...] = ()
+    gone: tuple[Pod, ...] = ()
+    support: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    refusal: Refusal | None = None
+    acceptable: bool = False
+    store: StoreState = "none"
+    store_since: float = 0.0
+    progress: Progress | None = None
+    checkpoint: CheckpointRef | None = None
+    recorded_attempt: int = 0
+    reached: int | None = None
+    alerts: Sequence[Alert] = ()
+
+
+def pod_of(raw: Mapping[str, Any], owner_uid: str | None = None) -> Pod | None:
+    """The pod as a small value; None when its labels are not a DAPO pod's. Without `owner_uid`, any owner will do."""
+    meta, spec, status = raw["metadata"], raw.get("spec", {}), raw.get("status", {})
+    labels = meta.get("labels", {})
+    role, attempt, index = (labels.get(label, "") for label in (LABEL_ROLE, LABEL_ATTEMPT, LABEL_INDEX))
+    if role not in ROLES or not attempt.isdecimal() or not index.isdecimal():
+        return None
+    conditions = {each["type"]: each for each in status.get("conditions", ())}
+    container = _container(status)
+    ended = container.get("state", {}).get("terminated") or {}
+    reason, trouble = _trouble(spec, status, conditions, container)
+    return Pod(
+        name=meta["name"],
+        uid=meta.get("uid", ""),
+        role=role,
+        attempt=int(attempt),
+        index=int(index),
+        owned=owner_uid is None or owner_of(raw) == owner_uid,
+        phase=status.get("phase", "Pending"),
+        ready=_holds(conditions, "Ready"),
+        scheduled=bool(spec.get("nodeName")),
+        gated=bool(spec.get("schedulingGates")),
+        started="running" in container.get("state", {}) or bool(ended),
+        deleting="deletionTimestamp" in meta,
+        delete_by=seconds(meta.get("deletionTimestamp")),
+        exit_code=ended.get("exitCode"),
+        out_of_memory=ended.get("reason") == Reason.OUT_OF_MEMORY,
+        words=_words(ended.get("message")),
+        disruption=_disruption(status, conditions),
+        trouble=trouble,
+        trouble_reason=reason,
+    )
+
+
+def owner_of(raw: Mapping[str, Any]) -> str | None:
+    """UID of the controller of an object."""
+    owners = raw["metadata"].get("ownerReferences", ())
+    return next((owner["uid"] for owner in owners if owner.get("controller")), None)
+
+
+def _container(status: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = (each for each in status.get("containerStatuses", ()) if each.get("name") == CONTAINER)
+    return next(found, {})
+
+
+def _holds(conditions: Mapping[str, Mapping[str, Any]], kind: str) -> bool:
+    return conditions.get(kind, {}).get("status") == "True"
+
+
+def _words(message: str | None) -> LastWords | None:
+    """The last words, or what the kubelet took from the end of the log in their place."""
+    if not message:
+        return None
+    try:
+        said = json.loads(message)
+        step = said.get("step")
+        return LastWords(str(said["reason"]), str(said.get("message", "")), step if isinstance(step, int) else None)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return LastWords("", message.strip()[-500:])
+
+
+def _disruption(status: Mapping[str, Any], conditions: Mapping[str, Mapping[str, Any]]) -> str | None:
+    for kind in ("DisruptionTarget", "TerminationTarget"):
+        if _holds(conditions, kind):
+            return _DISRUPTIONS.get(conditions[kind].get("reason", ""), Reason.EVICTED)
+    return _POD_REASONS.get(status.get("reason", "")) if status.get("phase") == "Failed" else None
+
+
+def _trouble(
+    spec: Mapping[str, Any],
+    status: Mapping[str, Any],
+    conditions: Mapping[str, Mapping[str, Any]],
+    container: Mapping[str, Any],
+) -> tuple[str | None, str | None]:
+    """What keeps a pod from running: a reason for programs and a sentence for people."""
+    for each in (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ()), container):
+        waiting = each.get("state", {}).get("waiting", {})
+        if waiting.get("reason", "") not in _ORDINARY:
+            return waiting["reason"], f"{waiting['reason']}: {waiting.get('message', '')}".rstrip(": ")
+    scheduled = conditions.get("PodScheduled", {})
+    if scheduled.get("status") == "False" and not spec.get("nodeName"):
+        return Reason.UNSCHEDULABLE, scheduled.get("message") or scheduled.get("reason", "")
+    return None, None

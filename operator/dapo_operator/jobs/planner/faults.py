@@ -1,0 +1,121 @@
+"""What is wrong with an attempt's pods, and why it has to end."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dapo_core.jobspec import DAPOJobSpec
+from dapo_core.naming import Role
+from dapo_core.run.exit_codes import ExitCode
+from dapo_core.run.failure_policy import History, decide, failure_of
+from dapo_core.run.status import Reason
+from dapo_operator.jobs.observed import Pod
+
+# What a worker says that only lost its head: the head's own words are the better ones.
+SECONDARY: Final = (ExitCode.DONE, ExitCode.DISTRIBUTED)
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Why an attempt ends: for the failure policy, and as a sentence. `role` is None when the operator ends it."""
+
+    reason: str
+    message: str
+    exit_code: int | None = None
+    role: Role | None = None
+
+
+def head_of(pods: Sequence[Pod]) -> Pod | None:
+    """The head, if it is there."""
+    return next((pod for pod in pods if pod.role == "head"), None)
+
+
+def head_end(pods: Sequence[Pod]) -> Ending | None:
+    """How the head ended, if it did."""
+    head = head_of(pods)
+    if head is None or not head.finished:
+        return None
+    if head.exit_code == ExitCode.DISTRIBUTED:
+        # It lost a pod that the cluster took: no fault of the job's.
+        taken = next((pod for pod in pods if pod.disruption is not None), head)
+        return ending_of(taken)
+    return ending_of(head)
+
+
+def worker_end(pods: Sequence[Pod], spec: DAPOJobSpec | None, started: bool) -> Ending | None:
+    """The first worker whose end takes the attempt with it. `started`: all pods were ready once."""
+    ends = [ending_of(pod) for pod in pods if pod.role != "head" and (pod.finished or _taken(pod, started))]
+    ends = [end for end in ends if not _ignored(end, spec)]
+    # The one that says something of its own explains those that only lost their head.
+    return next((end for end in ends if end.exit_code not in SECONDARY), ends[0] if ends else None)
+
+
+def head_taken(pods: Sequence[Pod], started: bool) -> Ending | None:
+    """The head was taken by the cluster or deleted by someone, and still ends."""
+    head = head_of(pods)
+    return ending_of(head) if head is not None and _taken(head, started) else None
+
+
+def ending_of(pod: Pod) -> Ending:
+    """The end of a pod that finished or is being deleted."""
+    words = pod.words
+    reason = pod.disruption or (Reason.OUT_OF_MEMORY if pod.out_of_memory else words.reason if words else "")
+    if not pod.finished and not reason:
+        reason = Reason.POD_DELETED
+    return Ending(reason, _sentence(pod, reason), pod.exit_code, pod.role)
+
+
+def _sentence(pod: Pod, reason: str) -> str:
+    if pod.words is not None and pod.words.message and pod.disruption is None:
+        return pod.words.message if pod.role == "head" else f"{pod.name}: {pod.words.message}"
+    if pod.disruption is not None:
+        return f"The cluster took {pod.name} ({reason})."
+    if reason == Reason.OUT_OF_MEMORY:
+        return (
+            f"{pod.name} was killed because it used more than its memory: raise "
+            f"spec.topology.{pod.role}.resources.memory."
+        )
+    if not pod.finished:
+        return f"Somebody deleted {pod.name}."
+    if pod.role != "head" and pod.exit_code == ExitCode.DONE:
+        return f"{pod.name} ended while the head was still at work."
+    code = "without an exit code" if pod.exit_code is None else f"with exit code {pod.exit_code}"
+    return f"{pod.name} ended {code}; its log says more."
+
+
+def _taken(pod: Pod, started: bool) -> bool:
+    """Before all were ready, a pod that somebody deleted is simply made again; one that the cluster took is not."""
+    return pod.deleting and (started or pod.disruption is not None)
+
+
+def _ignored(end: Ending, spec: DAPOJobSpec | None) -> bool:
+    if spec is None or not spec.run_policy.failure_rules:
+        return False
+    failure = failure_of(spec, end.exit_code, end.reason, end.message, end.role)
+    return decide(spec.run_policy, failure, History(), 0.0).action == "ignore"
+
+
+def trouble_of(pods: Sequence[Pod]) -> tuple[str, str] | None:
+    """The reason and the sentence that best explain why pods are not ready: a container's before the scheduler's."""
+    troubled = [pod for pod in pods if pod.trouble and not pod.ready]
+    if not troubled:
+        return None
+    worst = min(troubled, key=lambda pod: (pod.trouble_reason == Reason.UNSCHEDULABLE, pod.name))
+    more = f" (and {len(troubled) - 1} more pods)" if len(troubled) > 1 else ""
+    reason = Reason.UNSCHEDULABLE if worst.trouble_reason == Reason.UNSCHEDULABLE else Reason.CONTAINER_WAITING
+    said = (worst.trouble or "").rstrip(". ")
+    remedy = next((remedy for text, remedy in _REMEDIES if text in said), None)
+    if remedy is None:
+        remedy = "Free or add nodes, or ask for less." if reason == Reason.UNSCHEDULABLE else ""
+    return reason, f"{worst.name}{more}: {said}. {remedy or f'`kubectl describe pod {worst.name}` says more.'}"
+
+
+# The next step, by a part of what the kubelet or the scheduler says.
+_REMEDIES: Final = (
+    ("persistentvolumeclaim", "Make the claim, or correct its name."),
+    ("unbound immediate PersistentVolumeClaims", "The claim has no volume: see `kubectl describe pvc`."),
+    ("node affinity/selector", "Correct the node selector, or label nodes."),
+    ("ImagePull", "Correct the image or its pull secret; a changed spec is tried at once."),
+    ("InvalidImageName", "Correct the image; a changed spec is tried at once."),
+    ("CreateContainerConfigError", "Make what it names; it is tried again by itself."),
+)

@@ -1,0 +1,250 @@
+"""The only module that speaks to the Kubernetes API. Every call may raise an `ApiError`."""
+
+import asyncio
+import json
+import random
+import ssl
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+
+from dapo_operator.kube.errors import ApiError, BusyError, GoneError, UnreachableError, error_of
+from dapo_operator.kube.resources import Resource
+
+Object = dict[str, Any]
+# Objects of a list, and its version.
+Page = tuple[list[Object], str]
+
+FIELD_MANAGER: Final = "dapo-operator"
+TIMEOUT_SECONDS: Final = 30
+# Bookmarks come every minute; a stream that is silent for longer is dead, whatever the socket says.
+SILENCE_SECONDS: Final = 90
+WATCH_SECONDS: Final = 290
+PAGE: Final = 200
+BUSY_TRIES: Final = 6
+_METADATA: Final = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
+_TOKEN_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True)
+class Connection:
+    """How the API server is reached. The token is read again every minute where it comes from a file: Kubernetes
+    changes it every hour."""
+
+    server: str
+    ssl: ssl.SSLContext | None
+    headers: Mapping[str, str]
+    namespace: str | None = None
+    token_file: Path | None = None
+
+
+class Kube:
+    """One way to the API server for everything, Kopf's watches too: one limit and one count hold for all."""
+
+    def __init__(self, connection: Connection, middlewares: Sequence[aiohttp.ClientMiddlewareType] = ()) -> None:
+        self.connection = connection
+        self._token: tuple[float, str] | None = None
+        self._ahead = 0.0
+        self._middlewares = (*middlewares, self._authorise)
+        self._connector = aiohttp.TCPConnector(limit=0, ssl=connection.ssl or True)
+        self.session = self.open_session()
+
+    def open_session(self) -> aiohttp.ClientSession:
+        """Another session over the same connections, for whoever closes what it is given."""
+        return aiohttp.ClientSession(
+            connector=self._connector,
+            connector_owner=False,
+            headers={"User-Agent": FIELD_MANAGER, **self.connection.headers},
+            middlewares=self._middlewares,
+            timeout=aiohttp.ClientTimeout(total=None),
+        )
+
+    async def close(self) -> None:
+        """End all connections."""
+        await self.session.close()
+        await self._connector.close()
+
+    def now(self) -> float:
+        """Unix seconds by the API server's clock, which all operators share."""
+        return time.time() + self._ahead
+
+    async def get(self, resource: Resource, namespace: str, name: str) -> Object:
+        """One object."""
+        return await self._ask("GET", resource.path(namespace, name))
+
+    async def create(self, resource: Resource, body: Object, dry_run: bool = False) -> Object:
+        """Create an object; unknown fields in it are errors."""
+        query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
+        path = resource.path(body["metadata"]["namespace"])
+        return await self._ask("POST", path, body, query=query | ({"dryRun": "All"} if dry_run else {}))
+
+    async def apply(self, resource: Resource, body: Object) -> Object:
+        """Server-side apply: make the object, or make our fields of it as they are here."""
+        meta = body["metadata"]
+        path = resource.path(meta["namespace"], meta["name"])
+        query = {"fieldManager": FIELD_MANAGER, "force": "true"}
+        return await self._ask("PATCH", path, body, "application/apply-patch+yaml", query)
+
+    async def put_status(self, resource: Resource, body: Object) -> Object:
+        """Replace the status, unless somebody wrote the object since `metadata.resourceVersion`."""
+        meta = body["metadata"]
+        return await self._ask("PUT", resource.path(meta["namespace"], meta["name"], "status"), body)
+
+    async def patch(self, resource: Resource, namespace: str, name: str, change: Object) -> Object:
+        """Merge patch."""
+        return await self._ask("PATCH", resource.path(namespace, name), change, "application/merge-patch+json")
+
+    async def delete(
+        self, resource: Resource, namespace: str, name: str, uid: str | None = None, grace_seconds: int | None = None
+    ) -> Object:
+        """Delete an object, only this very one where a UID is given. Answers the object if it still has to end."""
+        options: Object = {"propagationPolicy": "Background"}
+        if uid is not None:
+            options["preconditions"] = {"uid": uid}
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
+        return await self._ask("DELETE", resource.path(namespace, name), options)
+
+    async def list(
+        self, resource: Resource, namespace: str | None, labels: str = "", metadata_only: bool = False
+    ) -> tuple[list[Object], str]:
+        """All objects, read with a quorum, and the version from which to watch."""
+        items: list[Object] = []
+        newest = ""
+        async for page, version in self.pages(resource, namespace, labels, metadata_only):
+            items += page
+            newest = version
+        return items, newest
+
+    async def pages(
+        self, resource: Resource, namespace: str | None, labels: str = "", metadata_only: bool = False
+    ) -> AsyncIterator[Page]:
+        """The same, a part at a time, for those who keep little of each object."""
+        query = {"limit": str(PAGE)} | ({"labelSelector": labels} if labels else {})
+        accept = _METADATA.format("List") if metadata_only else "application/json"
+        while True:
+            page = await self._ask("GET", resource.path(namespace), query=query, accept=accept)
+            yield page["items"] or [], page["metadata"]["resourceVersion"]
+            if not (more := page["metadata"].get("continue")):
+                return
+            query = query | {"continue": more}
+
+    async def watch(
+        self, resource: Resource, namespace: str | None, version: str, labels: str = "", metadata_only: bool = False
+    ) -> AsyncIterator[tuple[str, Object]]:
+        """Events since `version` until the server ends the stream. Raises GoneError when the version is too old, and
+        UnreachableError when the stream breaks or is silent for longer than bookmarks allow."""
+        query = {"watch": "true", "resourceVersion": version, "allowWatchBookmarks": "true"}
+        query |= {"timeoutSeconds": str(WATCH_SECONDS)} | ({"labelSelector": labels} if labels else {})
+        accept = _METADATA.format("") if metadata_only else "application/json"
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=TIMEOUT_SECONDS, sock_read=SILENCE_SECONDS)
+        url = self.connection.server + resource.path(namespace)
+        try:
+            async with self.session.get(url, params=query, headers={"Accept": accept}, timeout=timeout) as answer:
+                if answer.status >= 400:
+                    raise await _error(answer)
+                async for line in _lines(answer.content):
+                    yield _event(line)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise UnreachableError(f"The watch of {resource.plural} broke: {error or type(error).__name__}.") from error
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        body: Object | None = None,
+        content_type: str = "application/json",
+        query: Mapping[str, str] | None = None,
+        accept: str = "application/json",
+    ) -> Object:
+        """One request, repeated where the server only asks for patience."""
+        for tries in range(BUSY_TRIES):
+            try:
+                return await self._ask_once(method, path, body, content_type, query, accept)
+            except BusyError as error:
+                if tries == BUSY_TRIES - 1:
+                    raise
+                await asyncio.sleep((error.retry_after or 1.0) * random.uniform(1.0, 1.5 + tries))
+        raise AssertionError("unreachable")
+
+    async def _ask_once(
+        self,
+        method: str,
+        path: str,
+        body: Object | None,
+        content_type: str,
+        query: Mapping[str, str] | None,
+        accept: str,
+    ) -> Object:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Accept": accept} | ({"Content-Type": content_type} if data is not None else {})
+        timeout = aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)
+        url = self.connection.server + path
+        try:
+            async with self.session.request(
+                method, url, data=data, params=query, headers=headers, timeout=timeout
+            ) as answer:
+                self._set_clock(answer.headers.get("Date"))
+                if answer.status >= 400:
+                    raise await _error(answer)
+                found: Object = json.loads(await answer.read())
+                # Who wrote which field is half of an object, and of no use here.
+                found.get("metadata", {}).pop("managedFields", None)
+                return found
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            text = str(error) or type(error).__name__
+            raise UnreachableError(f"The API server did not answer {method} {path}: {text}.") from error
+
+    def _set_clock(self, date: str | None) -> None:
+        """Keep to the API server's clock where this machine's is wrong; its header has whole seconds only."""
+        if date is None:
+            return
+        ahead = parsedate_to_datetime(date).timestamp() + 0.5 - time.time()
+        self._ahead = ahead if abs(ahead) > 2.0 else 0.0
+
+    async def _authorise(
+        self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        file = self.connection.token_file
+        if file is not None:
+            if self._token is None or time.monotonic() - self._token[0] > _TOKEN_SECONDS:
+                self._token = (time.monotonic(), file.read_text().strip())
+            request.headers["Authorization"] = f"Bearer {self._token[1]}"
+        return await handler(request)
+
+
+async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """Whole lines of any length; aiohttp's own reader gives up at 64 KiB."""
+    rest = b""
+    async for chunk in content.iter_any():
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            if line:
+                yield line
+
+
+def _event(line: bytes) -> tuple[str, Object]:
+    event = json.loads(line)
+    if event["type"] == "ERROR":
+        status = event["object"]
+        raise error_of(int(status.get("code", 500)), status)
+    return event["type"], event["object"]
+
+
+async def _error(answer: aiohttp.ClientResponse) -> ApiError:
+    try:
+        status = json.loads(await answer.read())
+    except ValueError:
+        status = {}
+    after = answer.headers.get("Retry-After", "")
+    return error_of(
+        answer.status, status if isinstance(status, dict) else {}, float(after) if after.isdecimal() else None
+    )
+
+
+__all__ = ["ApiError", "Connection", "GoneError", "Kube", "Object"]

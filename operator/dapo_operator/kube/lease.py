@@ -1,0 +1,91 @@
+"""The Lease in the API server, and the fence that keeps a replica without it from writing."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import aiohttp
+
+from dapo_operator.kube.client import Kube, Object
+from dapo_operator.kube.errors import ApiError, ConflictError, ExistsError, NotFoundError
+from dapo_operator.kube.leadership import Lease, LeaseError
+from dapo_operator.kube.resources import Resource
+
+LEASES: Final = Resource("coordination.k8s.io/v1", "leases")
+_READING: Final = frozenset({"GET", "HEAD"})
+
+
+class KubeLease:
+    """A `LeaseStore`: one Lease object."""
+
+    def __init__(self, kube: Kube, namespace: str, name: str, now: Callable[[], datetime] | None = None) -> None:
+        self._kube, self._namespace, self._name = kube, namespace, name
+        self._now = now or (lambda: datetime.now(UTC))
+
+    async def read(self) -> Lease | None:
+        """The lease, or None when there is none yet."""
+        try:
+            return lease_of(await self._kube.get(LEASES, self._namespace, self._name))
+        except NotFoundError:
+            return None
+        except ApiError as error:
+            raise LeaseError(error.message) from error
+
+    async def write(self, lease: Lease) -> Lease | None:
+        """Write it as of now. None when somebody wrote since it was read at `lease.version`."""
+        try:
+            return lease_of(await self._send(lease))
+        except (ConflictError, ExistsError, NotFoundError):
+            return None
+        except ApiError as error:
+            raise LeaseError(error.message) from error
+
+    async def _send(self, lease: Lease) -> Object:
+        spec = body_of(lease, self._now())
+        if not lease.version:
+            meta = {"name": self._name, "namespace": self._namespace}
+            kind = {"apiVersion": LEASES.api_version, "kind": "Lease"}
+            return await self._kube.create(LEASES, {**kind, "metadata": meta, "spec": spec})
+        # A merge patch that names a version is refused when it is not the newest.
+        change = {"metadata": {"resourceVersion": lease.version}, "spec": spec}
+        return await self._kube.patch(LEASES, self._namespace, self._name, change)
+
+
+def lease_of(raw: Object) -> Lease:
+    """What the election needs of a Lease object. The version stands for its times, which are another clock's."""
+    spec: dict[str, Any] = raw.get("spec") or {}
+    return Lease(
+        holder=spec.get("holderIdentity") or "",
+        lasts=float(spec.get("leaseDurationSeconds") or 0),
+        transitions=spec.get("leaseTransitions") or 0,
+        version=raw["metadata"]["resourceVersion"],
+    )
+
+
+def body_of(lease: Lease, now: datetime) -> Object:
+    """The `spec` of a Lease object; its times are for people."""
+    return {
+        "holderIdentity": lease.holder,
+        "leaseDurationSeconds": int(lease.lasts),
+        "leaseTransitions": lease.transitions,
+        "renewTime": now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+    }
+
+
+class NotLeadingError(aiohttp.ClientError):
+    """The request was not sent: another replica may be at work."""
+
+
+class Fence:
+    """aiohttp middleware that lets writes pass only while `holds` says so."""
+
+    def __init__(self, holds: Callable[[], bool]) -> None:
+        self._holds = holds
+
+    async def __call__(
+        self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        """Send the request, or raise NotLeadingError."""
+        if request.method in _READING or f"/{LEASES.plural}" in request.url.path or self._holds():
+            return await handler(request)
+        raise NotLeadingError("this replica does not hold the lease")

@@ -1,0 +1,133 @@
+"""The chart as Helm renders it."""
+
+import json
+import subprocess
+from copy import deepcopy
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+from patience import patient
+from servers.tools import tool
+
+CHART: Final = Path(__file__).parents[2] / "charts" / "dapo"
+NAMESPACE: Final = "dapo-system"
+TEAMS: Final = [{"name": "team-a", "create": True}, {"name": "team-b", "create": True}]
+Object = dict[str, Any]
+
+# What people install: each is rendered, checked and sent to a real API server.
+INSTALLATIONS: Final[dict[str, Object]] = {
+    "defaults": {},
+    "teams": {"jobNamespaces": TEAMS, "demo": {"namespace": "team-a"}},
+    "namespaced": {"jobNamespaces": TEAMS, "operator": {"clusterWide": False}},
+    "external stores": {
+        "jobNamespaces": TEAMS,
+        "postgres": {"embedded": False, "existingSecret": "database"},
+        "minio": {"embedded": False, "existingSecret": "objects"},
+    },
+    "everything": {
+        "jobNamespaces": TEAMS,
+        "image": {"prefix": "registry.example.org/dapo/", "tag": "1.2.3", "pullSecrets": ["registry"]},
+        "operator": {
+            "gangSchedulers": ["volcano", "coscheduling"],
+            "env": [{"name": "TZ", "value": "UTC"}],
+            "nodeSelector": {"pool": "system"},
+            "tolerations": [{"key": "system", "operator": "Exists"}],
+        },
+        "dashboard": {
+            "replicas": 2,
+            "url": "https://dapo.example.org",
+            "ingress": {
+                "enabled": True,
+                "className": "nginx",
+                "host": "dapo.example.org",
+                "tlsSecretName": "certificate",
+                "annotations": {"example.org/a": "b"},
+            },
+            "oidc": {
+                "enabled": True,
+                "metadataUrl": "https://login.example.org/.well-known/openid-configuration",
+                "secretName": "login",
+            },
+            "access": {"groups": {"math": ["team-a"]}, "everyone": ["team-b"]},
+        },
+        "monitoring": {"serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}},
+        "postgres": {"storage": {"className": "fast"}},
+        "minio": {"storage": {"className": "large"}},
+        "stores": {"keep": False},
+    },
+    "least": {
+        "crds": {"enabled": False},
+        "dashboard": {"enabled": False},
+        "networkPolicies": {"enabled": False},
+        "podDisruptionBudgets": {"enabled": False},
+        "operator": {"replicas": 1},
+    },
+}
+
+
+def helm(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Helm's answer, whatever it is."""
+    return subprocess.run([str(tool("helm")), *arguments], capture_output=True, text=True, timeout=patient(120))
+
+
+def _template(values: Object) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [
+            str(tool("helm")),
+            "template",
+            "dapo",
+            str(CHART),
+            "--namespace",
+            NAMESPACE,
+            "--kube-version=1.34.0",
+            "-f",
+            "-",
+        ],
+        input=json.dumps(values),
+        capture_output=True,
+        text=True,
+        timeout=patient(120),
+    )
+
+
+def rendered(name: str) -> list[Object]:
+    """All objects of one of INSTALLATIONS."""
+    return deepcopy(_rendered(name))
+
+
+@cache
+def _rendered(name: str) -> list[Object]:
+    answer = _template(INSTALLATIONS[name])
+    assert answer.returncode == 0, answer.stderr
+    return [each for each in yaml.safe_load_all(answer.stdout) if each]
+
+
+def refusal(values: Object) -> str:
+    """What Helm says against values."""
+    answer = _template(values)
+    assert answer.returncode != 0, "accepted"
+    return answer.stderr
+
+
+def pod_templates(objects: list[Object]) -> dict[str, Object]:
+    """Pod templates by kind and name of what holds them."""
+    found = {}
+    for each in objects:
+        spec = each.get("spec", {})
+        template = each if each["kind"] == "Pod" else spec.get("template")
+        if template:
+            found[f"{each['kind']}/{each['metadata']['name']}"] = {**template, "kind": "Pod", "apiVersion": "v1"}
+    return found
+
+
+def named(objects: list[Object], kind: str, name: str, namespace: str | None = None) -> Object:
+    """The one object of this kind and name."""
+    [found] = [
+        each
+        for each in objects
+        if (each["kind"], each["metadata"]["name"]) == (kind, name)
+        and (namespace is None or each["metadata"].get("namespace") == namespace)
+    ]
+    return found

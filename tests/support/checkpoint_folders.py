@@ -1,0 +1,34 @@
+"""Small checkpoints for tests: what training leaves on the disk, and the stores they go to."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from store_fakes import MemoryStore
+
+from dapo_core.naming import checkpoint_prefix
+from dapo_core.objectstore import FolderStore, ObjectStore
+from dapo_trainer.checkpoints.store import CheckpointStore
+
+STORES: dict[str, Callable[[Path], ObjectStore]] = {
+    "folder": lambda folder: FolderStore(folder / "store"),
+    "memory": lambda _folder: MemoryStore(),
+}
+
+
+def local(folder: Path, step: int, size: int = 1000) -> Path:
+    """What training leaves: a few files, one of them in a folder."""
+    made = folder / f"global_step_{step}"
+    (made / "actor").mkdir(parents=True)
+    (made / "actor" / "model.pt").write_bytes(bytes([step]) * size)
+    (made / "data.pt").write_bytes(b"position %d" % step)
+    return made
+
+
+def save(checkpoints: CheckpointStore, folder: Path, *steps: int, **metrics: float) -> None:
+    for step in steps:
+        checkpoints.commit(step, local(folder, step), attempt=1, spec_digest="d", metrics=metrics)
+
+
+def harm(store: ObjectStore, step: int, name: str, change: Callable[[bytes], bytes]) -> None:
+    key = checkpoint_prefix("r", step) + name
+    store.put_bytes(key, change(store.get_bytes(key)))

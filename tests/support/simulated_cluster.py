@@ -1,0 +1,290 @@
+"""Fifty jobs, their pods' fates, and operators that come and go, in virtual time and from one seed."""
+
+import asyncio
+import copy
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from builders import MINIMAL
+from fake_kube import FakeKube, Object
+
+from dapo_core.jobspec.presets import merged
+from dapo_core.naming import LABEL_ATTEMPT
+from dapo_operator.executor import Executor
+from dapo_operator.jobs.actions import Event
+from dapo_operator.jobs.builders.site import Site
+from dapo_operator.jobs.job import Job
+from dapo_operator.kube.cache import JobKey, World
+from dapo_operator.kube.errors import ApiError, error_of
+from dapo_operator.kube.resources import JOBS, PODS, WATCHED
+from dapo_operator.store import Store
+from dapo_operator.telemetry.recorder import Telemetry
+from dapo_operator.worker import Surroundings, Worker
+
+NAMESPACE = "team"
+SPEC = {
+    "topology": {"mode": "Separated", "rollout": {"replicas": 2}},
+    "runPolicy": {"gracePeriodSeconds": 20, "startTimeoutSeconds": 300, "backoffSeconds": 1, "maxRestarts": 1000},
+}
+
+
+class OperatorDied(BaseException):
+    """The process is gone in the middle of what it did."""
+
+
+class _Silent:
+    def tell(self, job: Job, event: Event) -> None:
+        """Nobody listens."""
+
+
+@dataclass
+class Operator:
+    """One life of an operator process: what it knows is gone when it dies."""
+
+    kube: FakeKube
+    workers: dict[JobKey, Worker] = field(default_factory=dict)
+    due: dict[JobKey, float] = field(default_factory=dict)
+    seen: int = 0
+
+    def __post_init__(self) -> None:
+        self.world = World(self._wake)
+        store = Store(None, self.kube.now)
+        executor = Executor(self.kube, self.world)  # type: ignore[arg-type]
+        self.around = Surroundings(executor, self.world, store, _Silent(), Site(image="t"), self.kube.now, Telemetry())
+        self.relist()
+
+    def relist(self) -> None:
+        """A start, or a watch that was told 410: what is there now is all that is known."""
+        self.seen = len(self.kube.events)
+        version = str(10**9)
+        for kind, resource in (("Pod", PODS), *WATCHED.items()):
+            shelf = self.world.pods if kind == "Pod" else self.world.support(kind)
+            version = asyncio_run(self.kube.list(resource, None))[1]
+            for raw in self.kube.of_kind(kind):
+                shelf.put(raw)
+            shelf.keep({raw["metadata"]["uid"] for raw in self.kube.of_kind(kind)}, None, version)
+        for raw in self.kube.of_kind("DAPOJob"):
+            self._job("MODIFIED", raw)
+
+    def hear(self, until: float) -> None:
+        """What the watches tell of everything up to a moment, in order."""
+        events = self.kube.events
+        while self.seen < len(events) and events[self.seen][0] <= until:
+            _, kind, raw = events[self.seen]
+            self.seen += 1
+            if raw["kind"] == "DAPOJob":
+                self._job(kind, raw)
+            elif raw["kind"] in ("Pod", *WATCHED):
+                shelf: Any = self.world.pods if raw["kind"] == "Pod" else self.world.support(raw["kind"])
+                (shelf.drop if kind == "DELETED" else shelf.put)(raw)
+
+    def work(self) -> None:
+        """One turn of every worker that was woken, or whose time has come."""
+        for key in [key for key, at in self.due.items() if at <= self.kube.now()]:
+            worker = self.workers.get(key)
+            if worker is None or worker.gone:
+                self.due.pop(key, None)
+                self.workers.pop(key, None)
+                continue
+            self.due[key] = float("inf")
+            wait = asyncio_run(worker.look())
+            self.due[key] = min(self.due.get(key, float("inf")), self.kube.now() + wait)
+
+    def _wake(self, key: JobKey) -> None:
+        self.due[key] = self.kube.now()
+
+    def _job(self, kind: str, raw: Object) -> None:
+        key = (raw["metadata"]["namespace"], raw["metadata"]["name"])
+        worker = self.workers.get(key)
+        if worker is not None and worker.raw["metadata"]["uid"] != raw["metadata"]["uid"]:
+            worker = None
+        if kind == "DELETED":
+            self.workers.pop(key, None)
+        elif worker is None:
+            self.workers[key] = Worker(key, self.around, raw)
+        else:
+            worker.update(raw)
+        self._wake(key)
+
+
+def asyncio_run(call: Any) -> Any:
+    """Run to the end; nothing of the fake ever waits."""
+    return _LOOP.run_until_complete(call)
+
+
+_LOOP = asyncio.new_event_loop()
+
+
+class Simulation:
+    """`step()` lets a second pass; `check()` raises when something is as it must never be."""
+
+    def __init__(self, seed: int, jobs: int) -> None:
+        self.random = random.Random(seed)
+        self.kube = FakeKube(seed, 1_800_000_000.0)
+        self.kube.fault = self._fault
+        self.trouble = 0.0
+        self.deaths = 0
+        self.lag = 0.0
+        self.names = [f"job-{number}" for number in range(jobs)]
+        for name in self.names:
+            self.submit(name)
+        self.operator: Operator | None = Operator(self.kube)
+        self.back_at = 0.0
+
+    def submit(self, name: str) -> None:
+        """Somebody applies a job."""
+        raw = merged(copy.deepcopy(MINIMAL), {"spec": SPEC})
+        raw["metadata"] = {"name": name, "namespace": NAMESPACE}
+        asyncio_run(self._quietly(self.kube.create(JOBS, raw)))
+
+    def step(self, faults: bool = True) -> None:
+        """A second: people, the cluster, the operator."""
+        self.kube.time += 1
+        self._run_pods(faults)
+        if faults:
+            self._people()
+            self._operators()
+        if self.operator is None and self.kube.time >= self.back_at:
+            self.operator = Operator(self.kube)
+        if self.operator is not None:
+            self._operate(self.operator)
+        self.check()
+
+    def _operate(self, operator: Operator) -> None:
+        try:
+            operator.hear(self.kube.time - self.lag)
+            operator.work()
+        except OperatorDied:
+            self._kill()
+
+    def _kill(self) -> None:
+        self.deaths += 1
+        self.operator = None
+        self.back_at = self.kube.time + self.random.choice((0, 1, 5, 30))
+
+    def _operators(self) -> None:
+        dice = self.random.random()
+        if self.operator is None:
+            return
+        if dice < 0.01:
+            self._kill()
+        elif dice < 0.03:
+            # 410: everything between is lost, deletions too.
+            self.operator.relist()
+        elif dice < 0.06:
+            self.lag = self.random.choice((0.0, 0.0, 1.0, 3.0, 10.0))
+        elif dice < 0.10:
+            self.trouble = self.random.choice((0.0, 0.0, 0.0, 0.05, 0.5))
+
+    def _fault(self, what: str, after: bool) -> None:
+        """The API server's moods, and the operator's sudden death, before or after a write took effect."""
+        if self.random.random() >= self.trouble:
+            return
+        kind = self.random.randrange(20)
+        if kind == 0 and self.operator is not None:
+            raise OperatorDied
+        if kind < 10 and not after:
+            raise error_of(429, {"message": f"too many requests: {what}"})
+        raise error_of(503, {"message": f"no answer to {what}"})
+
+    def _people(self) -> None:
+        if self.random.random() < 0.05:
+            self._person(self.random.choice(self.names))
+
+    def _person(self, name: str) -> None:
+        raw = self.kube.objects.get((JOBS.plural, NAMESPACE, name))
+        if raw is None:
+            self.submit(name)
+            return
+        spec = raw["spec"]
+        match self.random.randrange(6):
+            case 0 | 1:
+                self.kube.update(raw, spec={**spec, "suspend": not spec.get("suspend", False)})
+            case 2:
+                rollout = {"replicas": self.random.randint(1, 3)}
+                self.kube.update(raw, spec=merged(spec, {"topology": {"rollout": rollout}}))
+            case 3:
+                self.kube.mark_deleted(raw)
+            case 4:
+                bad = {"podTemplate": {"spec": {"hostname": "x"} if self.random.random() < 0.5 else {}}}
+                topology = {**spec["topology"], "trainer": bad}
+                self.kube.update(raw, spec={**spec, "topology": topology})
+            case _:
+                pods = [pod for pod in self.kube.of_kind("Pod") if pod["metadata"]["labels"]["dapo.io/job"] == name]
+                if pods:
+                    self.kube.mark_deleted(self.random.choice(pods))
+
+    def _run_pods(self, faults: bool) -> None:
+        for pod in self.kube.of_kind("Pod"):
+            meta, phase = pod["metadata"], pod.get("status", {}).get("phase", "Pending")
+            if "deletionTimestamp" in meta:
+                if meta["name"] not in self.kube.stuck and self.random.random() < 0.3:
+                    self.kube.remove((PODS.plural, NAMESPACE, meta["name"]))
+            elif phase == "Pending" and self.random.random() < 0.3:
+                self.kube.update(pod, spec={**pod["spec"], "nodeName": "node"}, status=_running())
+            elif phase == "Running" and faults and self.random.random() < 0.0005:
+                self._hurt(pod)
+
+    def _hurt(self, pod: Object) -> None:
+        match self.random.randrange(5):
+            case 0:
+                self.kube.update(pod, status=_ended(137, "OOMKilled"))
+            case 1:
+                self.kube.update(pod, status=_ended(30, "Error"))
+            case 2:
+                status = _running() | {"conditions": [_condition("DisruptionTarget", "EvictionByEvictionAPI")]}
+                self.kube.update(pod, status=status)
+                self.kube.mark_deleted(self.kube.objects[(PODS.plural, NAMESPACE, pod["metadata"]["name"])])
+            case 3:
+                # Its node is lost: only a forced deletion removes it.
+                self.kube.stuck.add(pod["metadata"]["name"])
+                self.kube.mark_deleted(pod)
+            case _:
+                self.kube.update(pod, status=_ended(1, "Error"))
+
+    def check(self) -> None:
+        """What must hold at every moment."""
+        jobs = {raw["metadata"]["uid"]: raw for raw in self.kube.of_kind("DAPOJob")}
+        attempts: dict[str, set[int]] = {}
+        for pod in self.kube.of_kind("Pod"):
+            owner = pod["metadata"]["ownerReferences"][0]["uid"]
+            attempts.setdefault(owner, set()).add(int(pod["metadata"]["labels"][LABEL_ATTEMPT]))
+        for uid, numbers in attempts.items():
+            assert len(numbers) == 1, f"two attempts' pods at once: {numbers} of {uid}"
+            if (job := jobs.get(uid)) is not None:
+                recorded = {attempt["number"] for attempt in job.get("status", {}).get("attempts", ())}
+                assert numbers <= recorded, f"attempt {numbers} of {job['metadata']['name']} is not on record"
+
+    def quieten(self, seconds: int) -> None:
+        """No more faults, and time for everything to become as it should be."""
+        self.trouble = self.lag = 0.0
+        for _ in range(seconds):
+            self.step(faults=False)
+
+    async def _quietly(self, call: Any) -> None:
+        trouble, self.trouble = self.trouble, 0.0
+        await call
+        self.trouble = trouble
+
+    def statuses(self) -> Iterable[tuple[Object, str]]:
+        """Each job and its phase."""
+        return ((raw, raw.get("status", {}).get("phase", "")) for raw in self.kube.of_kind("DAPOJob"))
+
+
+def _condition(kind: str, reason: str = "") -> Object:
+    return {"type": kind, "status": "True", "reason": reason}
+
+
+def _running() -> Object:
+    container = {"name": "dapo", "ready": True, "state": {"running": {}}}
+    return {"phase": "Running", "conditions": [_condition("Ready")], "containerStatuses": [container]}
+
+
+def _ended(code: int, reason: str) -> Object:
+    container = {"name": "dapo", "ready": False, "state": {"terminated": {"exitCode": code, "reason": reason}}}
+    return {"phase": "Failed", "conditions": [], "containerStatuses": [container]}
+
+
+__all__ = ["ApiError", "Operator", "OperatorDied", "Simulation"]

@@ -1,0 +1,148 @@
+"""Where the files of local runs lie.
+
+{home}/dapo.db              metadata of all runs (SQLite)
+{home}/store/{run_id}/      checkpoints and samples, unless the job or DAPO_STORE_URL names another place
+{home}/{run_id}/job.json    the job as it runs
+{home}/{run_id}/database    where its metadata are, without the password
+{home}/{run_id}/lock        held by the process that works on the run
+{home}/{run_id}/processes.json
+{home}/{run_id}/attempt-N/  spool/, heartbeat.json, trainer.log, termination-log
+"""
+
+import json
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from dapo_core.errors import Problem, SpecError
+from dapo_core.jobspec import DAPOJob, parse_job
+
+_ATTEMPT = re.compile(r"^attempt-(\d+)$")
+
+
+@dataclass(frozen=True)
+class AttemptFolder:
+    """What one attempt of the trainer reads and writes besides the stores."""
+
+    number: int
+    path: Path
+
+    @property
+    def spool(self) -> Path:
+        return self.path / "spool"
+
+    @property
+    def heartbeat(self) -> Path:
+        return self.path / "heartbeat.json"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "trainer.log"
+
+    @property
+    def last_words(self) -> Path:
+        return self.path / "termination-log"
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The folder of one run."""
+
+    path: Path
+
+    @property
+    def run_id(self) -> str:
+        return self.path.name
+
+    @property
+    def job_file(self) -> Path:
+        return self.path / "job.json"
+
+    @property
+    def database(self) -> Path:
+        return self.path / "database"
+
+    @property
+    def lock(self) -> Path:
+        return self.path / "lock"
+
+    @property
+    def processes(self) -> Path:
+        return self.path / "processes.json"
+
+    def attempt(self, number: int) -> AttemptFolder:
+        return AttemptFolder(number, self.path / f"attempt-{number}")
+
+    def attempts(self) -> list[AttemptFolder]:
+        """Attempts there have been, oldest first."""
+        found = (_ATTEMPT.match(entry.name) for entry in self.path.iterdir()) if self.path.is_dir() else iter(())
+        return [self.attempt(number) for number in sorted(int(match.group(1)) for match in found if match)]
+
+    def write_job(self, job: DAPOJob) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(job.model_dump(by_alias=True, mode="json", exclude_none=True), indent=2)
+        replace_text(self.job_file, text + "\n")
+
+    def read_job(self) -> DAPOJob:
+        """The job as it was started. Raises SpecError when the file is gone or damaged."""
+        try:
+            return parse_job(json.loads(self.job_file.read_text()))
+        except (OSError, ValueError) as error:
+            sentence = f"{self.job_file} can not be read ({error}), so this run can not be resumed."
+            raise SpecError([Problem(str(self.job_file), sentence)]) from error
+
+
+@dataclass(frozen=True)
+class Home:
+    """The folder that holds all runs of this machine's user."""
+
+    path: Path
+    metadata: str | None = None
+
+    @classmethod
+    def find(cls, given: Path | None) -> "Home":
+        """`given` with its own database, else DAPO_HOME, else ./runs, with the database of DAPO_METADATA_URL."""
+        metadata = None if given else os.environ.get("DAPO_METADATA_URL") or None
+        return cls((given or Path(os.environ.get("DAPO_HOME") or "runs")).expanduser().resolve(), metadata)
+
+    @property
+    def metadata_url(self) -> str:
+        """Where runs are recorded."""
+        return self.metadata or f"sqlite:///{self.path / 'dapo.db'}"
+
+    @property
+    def store_url(self) -> str:
+        """Where runs keep their objects unless their job says otherwise: DAPO_STORE_URL, else a folder of this home."""
+        return os.environ.get("DAPO_STORE_URL") or (self.path / "store").as_uri()
+
+    def run(self, run_id: str) -> RunFolder:
+        return RunFolder(self.path / run_id)
+
+    def runs(self) -> list[RunFolder]:
+        """Runs there have been, oldest first."""
+        jobs = list(self.path.glob("*/job.json")) if self.path.is_dir() else []
+        return [RunFolder(job.parent) for job in sorted(jobs, key=lambda job: job.stat().st_mtime)]
+
+    def find_run(self, name: str) -> RunFolder:
+        """The run of this id, else the newest run of the job of this name. Raises SpecError."""
+        runs = self.runs()
+        for run in runs:
+            if run.run_id == name:
+                return run
+        named = [run for run in runs if _job_name(run.run_id) == name]
+        if named:
+            return named[-1]
+        known = ", ".join(run.run_id for run in runs[-5:]) or "none yet"
+        raise SpecError([Problem("RUN", f"There is no run {name} in {self.path}; the newest there are: {known}.")])
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write so that a reader sees the old text or the new, never a part."""
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    scratch.write_text(text)
+    scratch.replace(path)
+
+
+def _job_name(run_id: str) -> str:
+    return run_id.rsplit("-", 3)[0]
