@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dapo_core.db import AttemptRow, Bucket, CheckpointRow, EventRow
-from dapo_dashboard.charts import ablation_chart, marks, options, palette, panels
+from dapo_dashboard.charts import ablation_chart, evaluation_chart, marks, options, palette, panels, timeline_chart
 from dapo_dashboard.charts.marks import Mark
 from dapo_dashboard.charts.options import Chart
 from dapo_dashboard.charts.series import Line
