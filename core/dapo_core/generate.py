@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from dapo_core.jobspec.crd import crd_yaml
+from dapo_core.metrics_reference import metrics_reference
 from dapo_core.reference import reference
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -13,6 +14,7 @@ FILES: Final[dict[str, Callable[[], str]]] = {
     # Under files/, so that a template can wrap it: {{ .Files.Get "files/dapojobs.yaml" }}.
     "charts/dapo/files/dapojobs.yaml": crd_yaml,
     "docs/reference.md": reference,
+    "docs/metrics.md": metrics_reference,
 }
 
 

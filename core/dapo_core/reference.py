@@ -9,6 +9,7 @@ from dapo_core.jobspec.job import FROZEN_GROUPS, DAPOJob, DAPOJobSpec
 from dapo_core.jobspec.openapi import Schema, default_text, resolved
 from dapo_core.jobspec.presets import PRESETS, leaves
 from dapo_core.naming import API_VERSION
+from dapo_core.run.guards import HEALTH_RULES
 from dapo_core.run.status import DAPOJobStatus
 
 _INTRO: Final = f"""# Reference of the DAPOJob
@@ -127,10 +128,15 @@ def _value(preset: str, path: str) -> str:
 
 def _guards() -> str:
     rows = [
-        f"| `{rule}` | {d.threshold:g} | {d.unit} | {d.for_steps} | `{d.action}` |"
-        for rule, d in GUARD_DEFAULTS.items()
+        f"| `{name}` | {rule.meaning} | {d.threshold:g} {d.unit} | {d.for_steps} | `{d.action}` | {rule.remedy} |"
+        for name, rule in HEALTH_RULES.items()
+        for d in (GUARD_DEFAULTS[name],)
     ]
-    head = ["## Guards\n", "| rule | threshold | unit | forSteps | action |", "|---|---|---|---|---|"]
+    head = [
+        "## Guards\n",
+        "| rule | holds when | default threshold | default forSteps | default action | what to do |",
+        "|---|---|---|---|---|---|",
+    ]
     return "\n".join([*head, *rows]) + "\n"
 
 

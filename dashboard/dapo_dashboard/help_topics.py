@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from dapo_core.run import metrics
+from dapo_core.run.metrics import Panel
 
 
 @dataclass(frozen=True)
 class Topic:
-    """One section of the help page. `formula` is LaTeX; `metric` is the curve whose pictures are shown."""
+    """The help page's section on a panel. `formula` is LaTeX; `metric` is the curve whose pictures are shown."""
 
-    anchor: str
-    title: str
+    panel: Panel
     meaning: str
     formula: str
     healthy: str
@@ -20,11 +20,20 @@ class Topic:
     change: str
     metric: str
 
+    @property
+    def anchor(self) -> str:
+        """The topic's key in URLs."""
+        return self.panel.anchor
+
+    @property
+    def title(self) -> str:
+        """That of the panel."""
+        return str(self.panel)
+
 
 TOPICS: Final[Sequence[Topic]] = (
     Topic(
-        "length",
-        "Response length",
+        Panel.LENGTH,
         "Mean and longest length of the responses of a step. It says how much the policy reasons, and it is the first "
         "thing to move when something breaks.",
         r"\frac{1}{N}\sum_{i=1}^{N} |o_i|",
@@ -35,20 +44,18 @@ TOPICS: Final[Sequence[Topic]] = (
         metrics.LENGTH_MEAN,
     ),
     Topic(
-        "reward",
-        "Reward",
+        Panel.REWARD,
         "Mean reward of all generated responses, and of those that were trained on. Dynamic sampling throws away "
         "groups that are all right, so the second curve lags behind the policy: read the first for progress.",
         r"R(o) = R_{\text{answer}}(o) + R_{\text{length}}(o), \qquad R_{\text{answer}} \in \{+1, -1\}",
         "Rises steadily, faster at the start.",
         "Falls from its best and does not come back, or rises while validation stays: the reward is being gamed.",
         "Falling: resume from a checkpoint before the fall with a lower `optimizer.learningRate`. Gamed: read samples "
-        "with a high reward, and mend the reward.",
+        "with a high reward, and fix the reward.",
         metrics.REWARD_GENERATED,
     ),
     Topic(
-        "entropy",
-        "Entropy and mean probability",
+        Panel.ENTROPY,
         "How undecided the policy is about each token, and how probable the tokens were that it sampled. Exploration "
         "lives between certainty and noise.",
         r"H = -\frac{1}{T}\sum_t \sum_{v} \pi_\theta(v \mid q, o_{<t}) \log \pi_\theta(v \mid q, o_{<t})",
@@ -60,8 +67,7 @@ TOPICS: Final[Sequence[Topic]] = (
         metrics.ENTROPY,
     ),
     Topic(
-        "accuracy",
-        "Validation and training accuracy",
+        Panel.ACCURACY,
         "mean@k: the share of right answers among k samples for each validation prompt, with an interval of 1.96 "
         "standard errors over prompts. Beside it, accuracy on training prompts before and after filtering.",
         r"\text{mean@}k = \frac{1}{P}\sum_{p=1}^{P} \frac{1}{k}\sum_{j=1}^{k} [\,o_{p,j}\ \text{is right}\,], \qquad "
@@ -72,8 +78,7 @@ TOPICS: Final[Sequence[Topic]] = (
         metrics.ACCURACY_GENERATED,
     ),
     Topic(
-        "groups",
-        "Group outcomes",
+        Panel.GROUPS,
         "Shares of prompts whose responses were all wrong, mixed, or all right. Only mixed groups have an advantage "
         "that is not zero: only they teach.",
         r"\hat A_{i} = \frac{R_i - \operatorname{mean}(R)}{\operatorname{std}(R)}, \qquad "
@@ -85,8 +90,7 @@ TOPICS: Final[Sequence[Topic]] = (
         metrics.GROUPS_ALL_WRONG,
     ),
     Topic(
-        "sampling",
-        "Generation batches",
+        Panel.SAMPLING,
         "How many batches of prompts were generated to fill one with mixed groups: the price of dynamic sampling.",
         r"\frac{\text{prompts generated}}{\text{prompts of a batch}}",
         "Between one and three.",
@@ -96,8 +100,7 @@ TOPICS: Final[Sequence[Topic]] = (
         metrics.GENERATION_BATCHES,
     ),
     Topic(
-        "gradient",
-        "Gradient norm",
+        Panel.GRADIENT,
         "Length of the gradient before it is clipped.",
         r"\lVert \nabla_\theta J \rVert_2",
         "About one level, with single spikes.",
@@ -106,8 +109,7 @@ TOPICS: Final[Sequence[Topic]] = (
         metrics.GRADIENT_NORM,
     ),
     Topic(
-        "clip",
-        "Clipped tokens",
+        Panel.CLIP,
         "Share of tokens whose probability moved past the clip range in this step's updates, above and below apart. "
         "The upper side shows clip-higher at work.",
         r"r_t > 1 + \varepsilon_{\text{high}} \quad\text{or}\quad r_t < 1 - \varepsilon_{\text{low}}",
@@ -117,8 +119,7 @@ TOPICS: Final[Sequence[Topic]] = (
         metrics.CLIP_FRACTION_HIGH,
     ),
     Topic(
-        "kl",
-        "KL to the policy that sampled",
+        Panel.KL,
         "How far the updates of a step have moved the policy from the one that generated its responses.",
         r"\mathbb{E}_t\left[\log \pi_{\text{old}}(o_t) - \log \pi_\theta(o_t)\right]",
         "Near zero, and steady.",
@@ -127,8 +128,7 @@ TOPICS: Final[Sequence[Topic]] = (
         metrics.KL,
     ),
     Topic(
-        "mismatch",
-        "Trainer against rollout",
+        Panel.MISMATCH,
         "The same tokens have one probability in the rollout engine and another in the trainer: kernels and precision "
         "differ. And how many versions the policy that sampled is behind.",
         r"\frac{1}{T}\sum_t \left|\pi_{\text{rollout}}(o_t) - \pi_{\text{train}}(o_t)\right|",
@@ -138,8 +138,7 @@ TOPICS: Final[Sequence[Topic]] = (
         metrics.MISMATCH,
     ),
     Topic(
-        "speed",
-        "Seconds per phase",
+        Panel.SPEED,
         "Where a step's time goes, and tokens per second and accelerator.",
         r"\text{tokens/s} = \frac{\text{tokens of the step}}{\text{seconds} \cdot \text{accelerators}}",
         "Generation is the most of it, and steady.",
@@ -148,19 +147,17 @@ TOPICS: Final[Sequence[Topic]] = (
         metrics.STEP_SECONDS,
     ),
     Topic(
-        "hardware",
-        "Hardware",
+        Panel.HARDWARE,
         "Memory of the accelerator and of the host, and the share of the accelerator's arithmetic that is used (0 on "
         "processors, which have no such figure).",
         r"\text{MFU} = \frac{\text{flops needed}}{\text{flops possible}}",
         "Flat after the first steps.",
         "Memory that only grows ends in a killed process.",
         "Smaller micro-batches through `verlOverrides`, `model.gradientCheckpointing: true`.",
-        "actor/perf/cpu_memory_used_gb",
+        metrics.HOST_MEMORY,
     ),
     Topic(
-        "truncated",
-        "Cut off and failed",
+        Panel.TRUNCATED,
         "Share of responses that ran into the length limit, and answers whose check broke or ran out of time.",
         r"\frac{|\{o_i : |o_i| \ge L_{\max}\}|}{N}",
         "A few percent, no failed checks.",
@@ -169,8 +166,7 @@ TOPICS: Final[Sequence[Topic]] = (
         metrics.TRUNCATED,
     ),
     Topic(
-        "loss",
-        "Loss and learning rate",
+        Panel.LOSS,
         "The policy's surrogate loss. Its level says little in reinforcement learning; that it is finite says much.",
         r"-\frac{1}{\sum_i |o_i|}\sum_i\sum_t \min\left(r_t \hat A, \operatorname{clip}(r_t, "
         r"1-\varepsilon_{\text{low}}, 1+\varepsilon_{\text{high}})\hat A\right)",
@@ -180,13 +176,3 @@ TOPICS: Final[Sequence[Topic]] = (
         metrics.POLICY_LOSS,
     ),
 )
-ALERTS: Final = (
-    ("EntropyCollapse", "Entropy stays below a threshold of nats per token."),
-    ("EntropyExplosion", "Entropy stays above a multiple of that of the first steps."),
-    ("LengthExplosion", "More than a share of responses is cut at the length limit."),
-    ("RewardCollapse", "Reward stays below the run's best mean by more than a threshold."),
-    ("SamplingStarvation", "Too few of the generated groups are mixed."),
-    ("RolloutMismatch", "Rollout and trainer give the sampled tokens different probabilities."),
-    ("NonFinite", "A loss, reward or gradient norm is NaN or infinite."),
-)
-"""The rules that can be given as `guards` of a job, and what each watches."""

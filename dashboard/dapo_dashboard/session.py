@@ -10,7 +10,7 @@ import streamlit as st
 
 from dapo_core.db import RunRow
 from dapo_core.db.pages import PageReader
-from dapo_core.run.formatting import ago, span
+from dapo_core.run.formatting import ago, duration
 from dapo_dashboard.plain import markdown
 from dapo_dashboard.reads.access import read_access
 from dapo_dashboard.reads.source import NothingYetError, Reading, Source
@@ -88,7 +88,7 @@ def tell_trouble(reading: Reading[Any]) -> None:
     if trouble is None:
         return
     st.warning(
-        f"The metadata store has not answered for {span(time.time() - trouble.since)}. Shown is what was read "
+        f"The metadata store has not answered for {duration(time.time() - trouble.since)}. Shown is what was read "
         f"{ago(reading.at, time.time())}. This page goes on by itself when it does. {markdown(trouble.message)}",
         icon=":material/cloud_off:",
     )

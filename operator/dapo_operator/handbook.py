@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dapo_core.jobspec.guards import GUARD_DEFAULTS
+from dapo_core.run.guards import HEALTH_RULES
 from dapo_core.run.status import ConditionType, Reason
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "operator.md"
@@ -38,10 +38,7 @@ _PODS: Final = "`kubectl get pods -l dapo.io/job={job}` and `kubectl describe po
 _STORE: Final = "`dapo show {run}` or the run's page"
 
 _RETRIED: Final = "Nothing; it is tried again by itself, and the attempts' list says how often."
-_GUARDS: Final[dict[str, Entry]] = {
-    rule: Entry(f"Guard {rule} holds.", "See the run's curves; docs/reference.md has each guard.")
-    for rule in GUARD_DEFAULTS
-}
+_GUARDS: Final[dict[str, Entry]] = {name: Entry(rule.meaning, rule.remedy) for name, rule in HEALTH_RULES.items()}
 
 RUNBOOKS: Final[dict[ConditionType, Runbook]] = {
     "SpecAccepted": Runbook(

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 from dapo_core.errors import StoreError
 from dapo_core.jobspec import DAPOJobSpec
-from dapo_core.run.guards import Alert, metrics_of
+from dapo_core.run.guards import Alert, evaluate, metrics_of
+from dapo_core.run.progress import LAST_METRICS, PACE_METRICS, Cadence, progress_of
 from dapo_core.run.status import CheckpointRef, Progress
 from dapo_operator.jobs.observed import StoreState
-from dapo_operator.jobs.progress import SHOWN, SPEED, alerts_of, progress_of
 from dapo_operator.jobs.records import AlertCleared, AlertRaised, AttemptStarted, Record
 
 if TYPE_CHECKING:
@@ -143,19 +143,19 @@ class Store:
         runs = dict(self._runs)
         # A database that was put back from an older copy, or made anew, has not what was written before.
         written = {} if self._records else {run_id: run.recorded for run_id, run in runs.items()}
-        curves = {SPEED} | {metric for run in runs.values() for metric in metrics_of(run.spec.guards)}
-        found = await asyncio.to_thread(ledger.progress, list(runs), SHOWN, sorted(curves))
+        curves = set(PACE_METRICS) | {metric for run in runs.values() for metric in metrics_of(run.spec.guards)}
+        found = await asyncio.to_thread(ledger.progress, list(runs), LAST_METRICS, sorted(curves))
         self._turn("ok")
         for run_id, run in runs.items():
             if run_id in found and self._runs.get(run_id) is run:
                 self._take(run_id, run, found[run_id], found[run_id].attempt < written.get(run_id, 0))
 
     def _take(self, run_id: str, run: _Watched, found: "RunProgress", lost: bool) -> None:
-        progress = progress_of(found, run.spec)
+        progress = progress_of(found, run.spec.schedule.steps, Cadence.of(run.spec))
         newest = found.checkpoint
         checkpoint = CheckpointRef(step=newest.step, uri=newest.uri) if newest is not None else None
         moved = progress != run.view.progress or not run.judged
-        alerts = alerts_of(found, run.spec) if moved else run.view.alerts
+        alerts = tuple(evaluate(run.spec.guards, found.history)) if moved else run.view.alerts
         run.judged = True
         view = RunView(progress, checkpoint, alerts, found.attempt, found.step, lost)
         if view != run.view:

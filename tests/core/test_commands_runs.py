@@ -11,8 +11,6 @@ from typer.testing import CliRunner, Result
 from dapo_core.cli import runs
 from dapo_core.db import AttemptRow, Batch, CheckpointRow, EventRow, Point, RunRow, open_writer, upgrade
 from dapo_core.errors import DapoError
-from dapo_core.run.formatting import ago, number, size, span
-from dapo_core.run.sparkline import sparkline
 
 RUN = "arith-20261121-0412-x7k2"
 
@@ -83,7 +81,7 @@ def test_runs_as_json(home: Path) -> None:
 SHOWN = {
     "state and progress": ["Running", "40/60", "seed=0", "me"],
     "curves": ["Reward   ▁", "0.025", "Entropy  █"],
-    "validation": ["addition/acc/mean@8", "0.1   0.4   0.9       30"],
+    "validation": ["addition mean@8", "10.0%  40.0%  90.0%       30"],
     "attempts": ["Killed (counted): It was killed.", "0 to 20", "20 to 40"],
     "the newest checkpoint": [f"30    committed  312.0 MB  dapo resume {RUN}"],
     "an older checkpoint": [f"checkpoints.resumeFrom: {RUN}@20"],
@@ -134,25 +132,3 @@ def test_no_runs_yet(tmp_path: Path) -> None:
     upgrade(f"sqlite:///{tmp_path / 'dapo.db'}")
     assert "no runs yet" in call("runs", "--home", str(tmp_path)).output
     assert "there are no runs yet" in str(call("show", "x", "--home", str(tmp_path)).exception)
-
-
-SPANS = {0: "0s", 59: "59s", 60: "1m00s", 599: "9m59s", 600: "10m", 3660: "1h01m", 90_000: "1d01h", -5: "0s"}
-
-
-@pytest.mark.parametrize(("seconds", "words"), SPANS.items())
-def test_spans(seconds: int, words: str) -> None:
-    assert span(seconds) == words
-
-
-def test_words() -> None:
-    assert [size(count) for count in (None, 0, 999, 1000, 312_000_000)] == ["-", "0 B", "999 B", "1.0 kB", "312.0 MB"]
-    assert [number(value) for value in (None, float("nan"), 1234.5678, 1e-6)] == ["-", "nan", "1235", "1e-06"]
-    assert (ago(None, 0), ago(0, 42)) == ("-", "42s ago")
-
-
-LINES = {"none": ([], ""), "flat": ([2, 2], "▄▄"), "rising": ([0, 1], "▁█"), "averaged": ([0, 0, 1, 1], "▁█")}
-
-
-@pytest.mark.parametrize(("values", "line"), LINES.values(), ids=LINES.keys())
-def test_sparklines(values: list[float], line: str) -> None:
-    assert sparkline(values, 2) == line

@@ -81,8 +81,8 @@ def test_an_alert_tells_all_of_it() -> None:
     expected: dict[str, Any] = {"since": 11, "step": 12, "value": 0.01, "threshold": 0.05}
     (found,) = evaluate(rules, {ENTROPY: curve([0.5, 0.04, 0.01], first=10)})
     sentence = (
-        "Entropy (actor/entropy) is 0.01 nats per token, below 0.05 since step 11: the policy hardly explores any "
-        "more. Raise clipHigh or the temperature."
+        "Entropy (actor/entropy) is 0.01 nats per token, below 0.05 since step 11. Raise "
+        "algorithm.clipHigh or batch.temperature."
     )
     assert found == Alert("EntropyCollapse", "Suspend", ENTROPY, message=sentence, **expected)
 

@@ -163,9 +163,9 @@ def test_validation_has_its_interval_and_comes_before_training() -> None:
 
 
 def test_any_other_metric_can_be_drawn() -> None:
-    panel = panels.free_panel("rollout_corr/kl")
-    assert panel.key == "free-rollout_corr-kl" and panel.wants("rollout_corr/kl")
-    assert panel.build({"rollout_corr/kl": curve(1.0)}).title == "rollout_corr/kl"
+    plot = panels.free_plot("rollout_corr/kl")
+    assert plot.key == "free-rollout_corr-kl" and plot.wants("rollout_corr/kl")
+    assert plot.build({"rollout_corr/kl": curve(1.0)}).title == "rollout_corr/kl"
 
 
 def test_marks_of_what_happened() -> None:

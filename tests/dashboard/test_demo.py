@@ -10,7 +10,7 @@ from dapo_core.db.pages import open_page_reader
 from dapo_core.objectstore import open_store
 from dapo_core.run import metrics
 from dapo_dashboard import command, demo
-from dapo_dashboard.reads.stored_samples import read_answers
+from dapo_dashboard.reads.stored_samples import read_samples
 
 MOST_BYTES = 1_000_000
 
@@ -38,7 +38,7 @@ def test_the_demo_shows_what_happens_to_runs(unpacked: Path) -> None:
     store = (unpacked / "store").as_uri()
     for run_id in rows:
         for sample in reader.samples(run_id):
-            assert len(read_answers(store, sample)) == sample.rows
+            assert len(read_samples(store, sample)) == sample.rows
     assert open_store(store)
 
 

@@ -9,7 +9,9 @@ import pytest
 
 from dapo_core.db import CurvePoint, RunRow, RunTableRow
 from dapo_core.jobspec.guards import GUARD_DEFAULTS
-from dapo_dashboard import help_topics, plain, rules, words
+from dapo_core.run.guards import HEALTH_RULES
+from dapo_core.run.metrics import REWARD_GENERATED
+from dapo_dashboard import help_topics, plain
 from dapo_dashboard.charts import panels
 from dapo_dashboard.charts.diff import diff_html, text_html
 from dapo_dashboard.pages import steady_table
@@ -114,7 +116,7 @@ def row(run_id: str, **more: Any) -> RunTableRow:
 
 
 ROWS = [
-    row("alpha", created_at=1.0, tags={"lr": "high"}, values={words.REWARD[0]: CurvePoint(5, 1, 0.0, 0.9, None)}),
+    row("alpha", created_at=1.0, tags={"lr": "high"}, values={REWARD_GENERATED: CurvePoint(5, 1, 0.0, 0.9, None)}),
     row("beta", created_at=2.0, namespace="math", state="Failed", alerts=2),
     row("gamma", created_at=3.0, owner="ann", tags={"lr": "low", "seed": "1"}),
 ]
@@ -133,30 +135,29 @@ ROWS = [
     ],
 )
 def test_filters(filters: Filters, kept: list[str]) -> None:
-    assert [each.run_id for each in run_rows.selected(ROWS, filters, "newest first")] == kept
+    assert [each.run_id for each in run_rows.selected(ROWS, filters, "newest first", {})] == kept
 
 
 @pytest.mark.parametrize(
     ("order", "first"),
-    [("needs attention", "beta"), ("name", "alpha"), ("reward, highest first", "alpha"), ("no such order", "gamma")],
+    [
+        ("needs attention", "beta"),
+        ("name", "alpha"),
+        ("reward, highest first", "alpha"),
+        ("time left", "gamma"),
+        ("no such order", "gamma"),
+    ],
 )
 def test_orders(order: str, first: str) -> None:
-    assert run_rows.selected(ROWS, Filters(), order)[0].run_id == first
+    assert run_rows.selected(ROWS, Filters(), order, {"gamma": 60.0})[0].run_id == first
 
 
 def test_a_row_of_the_table() -> None:
-    table = run_rows.columns(ROWS[:1], {"alpha": [0.1, None, 0.2]}, {"alpha": 8}, now=160.0)
+    table = run_rows.columns(ROWS[:1], {"alpha": [0.1, None, 0.2]}, {"alpha": 8}, {"alpha": 90.0}, now=160.0)
     one = {name: values[0] for name, values in table.items()}
     assert one["Done"] == 50 and one["Step"] == "5/10" and one["Reward curve"] == [0.1, 0.2] and one["GPUs"] == 8
     assert one["Last step"] == "1m00s ago" and one["State"] == "▶ Running" and one["Tags"] == ["lr=high"]
-
-
-@pytest.mark.parametrize(
-    ("step", "total", "seconds", "left"),
-    [(5, 10, 2.0, 10.0), (None, 10, 2.0, None), (5, None, 2.0, None), (5, 10, None, None), (11, 10, 2.0, None)],
-)
-def test_time_left(step: int | None, total: int | None, seconds: float | None, left: float | None) -> None:
-    assert words.seconds_left(step, total, seconds) == left
+    assert one["Time left"] == "1m30s"
 
 
 def runs() -> list[RunRow]:
@@ -189,8 +190,8 @@ def test_only_what_differs_is_shown() -> None:
 def test_help_speaks_of_every_panel_and_every_rule() -> None:
     anchors = {topic.anchor for topic in help_topics.TOPICS}
     assert {panel.key for panel in panels.ALL} == anchors
-    assert set(rules.ADVICE) == set(rules.TOPIC) == set(GUARD_DEFAULTS) == {rule for rule, _ in help_topics.ALERTS}
-    assert set(rules.TOPIC.values()) <= anchors
+    assert set(HEALTH_RULES) == set(GUARD_DEFAULTS)
+    assert {rule.topic.anchor for rule in HEALTH_RULES.values()} <= anchors
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,15 @@ from dashboard_data import Store
 from dashboard_script import shown, store, texts
 
 from dapo_core.db.evaluations import EvaluationRow, record
+from dapo_core.jobspec.guards import Guard
+from dapo_core.run.guards import evaluate
+from dapo_core.run.metrics import ENTROPY
 
 __all__ = ["store"]
+
+(COLLAPSED,) = evaluate(
+    [Guard(rule="EntropyCollapse", action="Warn", threshold=0.05, forSteps=1)], {ENTROPY: [(1, 0.001, None)]}
+)
 
 
 def test_a_job_is_shown_without_its_secrets(store: Store) -> None:
@@ -43,7 +50,7 @@ def test_events_and_attempts(store: Store) -> None:
 @pytest.mark.parametrize(
     ("view", "words"),
     [
-        ("Curves", "Reward: all generated"),
+        ("Curves", "Reward: before filtering"),
         ("Results", "Best is the highest value"),
         ("Ablation", "The bar is the mean"),
         ("Differences", "These runs have the same job"),
@@ -57,11 +64,20 @@ def test_a_comparison(store: Store, view: str, words: str) -> None:
 
 def test_alerts_of_all_runs_and_what_to_do(store: Store) -> None:
     store.run("a", steps=1)
-    store.alert("a", "EntropyCollapse", 1, "Entropy is 0.001.")
+    store.alert("a", "EntropyCollapse", 1, COLLAPSED.message)
     test = shown("alerts")
     (table,) = (each.value for each in test.dataframe)
-    assert list(table["Run"]) == ["a"] and "clipHigh" in table["What to do"][0]
+    assert list(table["Run"]) == ["a"] and "clipHigh" in table["Message"][0]
     assert "Acknowledging is not set up" in texts(test)
+
+
+@pytest.mark.parametrize("page", ["run", "alerts"])
+def test_an_alert_shows_its_remedy_once(page: str, store: Store) -> None:
+    store.run("a", steps=1)
+    store.alert("a", "EntropyCollapse", 1, COLLAPSED.message)
+    test = shown(page, run="a")
+    said = texts(test) + "".join(each.value.to_string() for each in test.dataframe)
+    assert said.count("clipHigh") == 1
 
 
 def test_filters_of_the_runs_come_from_the_url(store: Store) -> None:
@@ -115,7 +131,7 @@ def test_evaluations_with_their_intervals_and_subsets(store: Store) -> None:
     all_of_them, subsets = (each.value for each in test.dataframe)
     assert list(all_of_them["Step"]) == [40, 20]
     assert list(all_of_them["mean@4"]) == [50.0, 25.0] and list(all_of_them["maj@4"]) == [65.0, 40.0]
-    assert list(all_of_them["95 % interval"]) == ["40.0 to 60.0 %", "15.0 to 35.0 %"]
+    assert list(all_of_them["95% interval"]) == ["40.0% to 60.0%", "15.0% to 35.0%"]
     assert list(all_of_them["pass@4"]) == [70.0, 45.0]
     assert list(subsets["Subset"]) == ["2024", "2025"] and list(subsets["Prompts"]) == [30, 12]
     assert "mean@k by checkpoint" in texts(test) and "± 2.0 points" in texts(test)

@@ -14,7 +14,7 @@ from servers.minio import MinioServer
 from dapo_core.db import RunRow, SamplesRow
 from dapo_core.errors import StoreError
 from dapo_core.objectstore import open_store
-from dapo_dashboard.reads.stored_samples import read_answers, store_url
+from dapo_dashboard.reads.stored_samples import read_samples, store_url
 from dapo_dashboard.settings import Settings
 
 __all__ = ["store"]
@@ -48,7 +48,7 @@ def test_samples_of_two_steps_stand_side_by_side(store: Store) -> None:
 def test_samples_that_are_gone_are_told(store: Store) -> None:
     store.run("r", steps=3)
     store.writer.write_samples(SamplesRow("r", 1, 1, "r/samples/gone.parquet", 1, 1, 1.0))
-    assert "The samples can not be read" in texts(shown("run", run="r", view="Samples"))
+    assert "The samples cannot be read" in texts(shown("run", run="r", view="Samples"))
 
 
 def test_samples_of_a_cluster_lie_in_the_folder_of_their_namespace(
@@ -93,5 +93,5 @@ def test_a_job_can_not_show_what_another_namespace_keeps(uri: str) -> None:
 
 @pytest.mark.parametrize("key", ["other/samples/x.parquet", "r/samples/../../x", "r/checkpoints/x"])
 def test_a_row_of_a_run_points_to_its_own_samples(key: str) -> None:
-    with pytest.raises(StoreError, match="no place of samples of r"):
-        read_answers("file:///store", SamplesRow("r", 1, 1, key, 1, 1, 1.0))
+    with pytest.raises(StoreError, match="not a valid key of samples of r"):
+        read_samples("file:///store", SamplesRow("r", 1, 1, key, 1, 1, 1.0))

@@ -8,6 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 from real_run import DapoRun, Starter
 
+from dapo_core.run.metrics import is_documented
+
 pytestmark = pytest.mark.timeout(900)
 STEPS, PROMPTS = 3, 16
 CURVES = {
@@ -46,6 +48,7 @@ def test_grpo_with_kl_on_two_ranks_reports_every_curve(dapo: Starter) -> None:
     run = dapo(schedule__steps=STEPS, topology__trainer__gpusPerPod=2, **grpo)
     assert run.end(400) == 0, run.tail()
     last = curves(run)[STEPS]
+    assert [name for name in last if not is_documented(name)] == []
     assert last.keys() >= CURVES | VALIDATED, sorted((CURVES | VALIDATED) - last.keys())
     assert share(last, "all_wrong", "mixed", "all_right", "lost") == pytest.approx(1.0)
 
@@ -81,6 +84,7 @@ def test_separate_pools_train_on_what_the_cap_leaves(dapo: Starter, half_out_of_
     assert run.end(400) == 0, run.tail()
     by_step = curves(run)
     last = by_step[STEPS]
+    assert [name for name in last if not is_documented(name)] == []
     assert last.keys() >= CURVES | VALIDATED | OFF_POLICY, sorted((CURVES | VALIDATED | OFF_POLICY) - last.keys())
     assert 0 <= last["training/off_policy/trajectory_staleness/mean"] <= 2
     assert 0 < last["dapo/accuracy/trained"] < 1

@@ -42,8 +42,8 @@ def values(step: int, total: int = 120) -> dict[str, float]:
         "timing_s/update_actor": 1.4,
         "timing_s/old_log_prob": 0.3,
         "timing_s/update_weights": 0.08,
-        "dapo/clip_fraction/high": 0.003,
-        "dapo/clip_fraction/low": 0.001,
+        "actor/clip_fraction_high": 0.003,
+        "actor/clip_fraction_low": 0.001,
         "actor/grad_norm": 0.412,
         "actor/lr": 5e-4,
     }

@@ -15,6 +15,7 @@ from rich.console import Console
 from dapo_core.db import AttemptRow, EventRow, Point, RunRow, SamplesRow, open_reader, open_writer, upgrade
 from dapo_core.errors import RunBusyError, SpecError, StoreError
 from dapo_core.objectstore import open_store
+from dapo_core.run.samples import Sample
 from dapo_trainer.local.answers import answers
 from dapo_trainer.local.history import with_history
 from dapo_trainer.local.overrides import with_values
@@ -26,7 +27,7 @@ from dapo_trainer.local.summary import Answer, Place, summary
 from dapo_trainer.local.supervisor import Outcome
 from dapo_trainer.process.lock import hold
 from dapo_trainer.process.run_folder import Home, RunFolder
-from dapo_trainer.samples import Sample, to_parquet
+from dapo_trainer.samples import to_parquet
 
 
 class TestLayout:

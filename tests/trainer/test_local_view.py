@@ -4,9 +4,11 @@ import pytest
 from local_views import NOW, empty, trained, values
 from rich.cells import cell_len
 
+from dapo_core.run import metrics
+from dapo_core.run.metrics import STEP_SECONDS
+from dapo_core.run.sparkline import Glyphs
 from dapo_trainer.local.lines import note_line, phase_line, step_line
 from dapo_trainer.local.render import Screen, render
-from dapo_trainer.local.sparkline import Glyphs
 from dapo_trainer.local.view_model import (
     EVENTS_KEPT,
     Note,
@@ -41,17 +43,25 @@ class TestFolding:
         ("steps", "total", "left"),
         [
             pytest.param([], 10, None, id="nothing yet"),
-            pytest.param([(1, 0.0)], 10, None, id="one step has no pace"),
-            pytest.param([(1, 0.0), (2, 4.0)], 10, 32.0, id="two steps"),
-            pytest.param([(8, 0.0), (10, 4.0)], 10, 0.0, id="the last step"),
-            pytest.param([(1, 0.0), (2, 4.0)], None, None, id="total unknown"),
+            pytest.param([1], 10, 36, id="one step"),
+            pytest.param([1, 2], 10, 32, id="two steps"),
+            pytest.param([8, 9, 10], 10, 0, id="the last step"),
+            pytest.param([1, 2], None, None, id="total unknown"),
         ],
     )
-    def test_time_left(self, steps: list[tuple[int, float]], total: int | None, left: float | None) -> None:
+    def test_time_left(self, steps: list[int], total: int | None, left: int | None) -> None:
         view = View("run", "model", "Colocated", 0.0, total)
-        for step, at in steps:
-            view = with_step(view, 1, step, at, {})
+        for step in steps:
+            view = with_step(view, 1, step, NOW, {STEP_SECONDS: 4.0})
         assert view.seconds_left() == left
+
+    def test_a_validation_before_the_first_step_is_no_step_of_its_attempt(self) -> None:
+        view = View("run", "model", "Colocated", 0.0, 10)
+        for step in (1, 2, 3):
+            view = with_step(view, 1, step, NOW, {STEP_SECONDS: 9.0, "m": 1.0})
+        view = with_step(with_attempt(view, 2, 1, NOW), 2, 2, NOW, {"val-core/a/acc/mean@8": 0.5})
+        assert (view.seconds_left(), view.curve("m")) == (None, [(1, 1.0), (2, 1.0)])
+        assert with_step(view, 2, 3, NOW, {STEP_SECONDS: 4.0}).seconds_left() == 28
 
     def test_the_pace_of_an_earlier_attempt_is_forgotten(self) -> None:
         assert with_attempt(trained(30), 3, 2, NOW).seconds_left() is None
@@ -93,23 +103,26 @@ class TestFit:
             "arithmetic-20261121-0412-x7k2",
             "attempt 2 · 1 of 5 restarts",
             "elapsed 07:10",
-            "about 04:37 left",
+            "about 4m37s left",
             "step 54 of 120",
-            "45 %",
+            "45%",
             "generate → score → update → sync",
             "mini-batch 2 of 4",
             "mean@8",
             "mean probability",
             "all wrong",
-            "mixed 50 %",
+            "mixed 50.0%",
             "all right",
             "2 generation batches",
             "12,345 tokens/s",
-            "4.2 s a step",
+            "4.2s per step",
             "EntropyCollapse",
             "Ctrl-C",
         ):
             assert word in shown, word
+
+    def test_a_wider_terminal_shows_all_figures(self) -> None:
+        assert "clipped high 0.3% low 0.1% · gradient 0.41 · lr 5e-4" in text(trained(54), width=120)
 
     def test_ascii_means_ascii(self) -> None:
         assert text(trained(54), glyphs=Glyphs(ascii=True)).isascii()
@@ -117,12 +130,16 @@ class TestFit:
     def test_before_the_first_step_the_start_is_told(self) -> None:
         view = with_heartbeat(empty(), Heartbeat("start", 0, 120, NOW - 12, "loading vLLM"))
         assert "start" in text(view)
-        assert "loading vLLM  12 s" in text(view)
+        assert "loading vLLM  12s" in text(view)
 
     def test_a_stop_is_answered_at_once(self) -> None:
         assert "Ctrl-C again stops at once" in text(
             with_mood(trained(9), "stopping", "Saving; Ctrl-C again stops at once.")
         )
+
+
+def test_the_views_of_these_tests_have_metrics_of_the_catalogue() -> None:
+    assert [name for name in values(10) if not metrics.is_documented(name)] == []
 
 
 class TestLines:
@@ -131,8 +148,8 @@ class TestLines:
         view = with_step(view, 1, 10, NOW + 4, values(10))
         line = step_line(view).split(" ", 1)[1]
         assert line == (
-            "step 10/12  reward -0.185  accuracy 41 %  length 20.2  entropy 0.420  addition mean@8 38 %  "
-            "seconds 4.2  left 00:08".replace("-0", "\N{MINUS SIGN}0")
+            "step 10/12  reward -0.185  accuracy 40.7%  length 20.2  entropy 0.42  addition mean@8 37.7%  "
+            "step time 4.2s  left 8s".replace("-0", "\N{MINUS SIGN}0")
         )
 
     def test_an_event(self) -> None:

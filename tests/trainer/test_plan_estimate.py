@@ -13,7 +13,6 @@ from dapo_trainer.plan.architecture import KNOWN, Architecture, known, of_config
 from dapo_trainer.plan.duration import Assumptions, Duration
 from dapo_trainer.plan.estimate import Estimate, estimate
 from dapo_trainer.plan.memory import Engine, generation, trained_parameters, training
-from dapo_trainer.plan.tables import span
 from dapo_trainer.plan.warnings import quantity
 from dapo_trainer.verl_config import Paths, Placement, compose
 
@@ -327,12 +326,3 @@ def test_examples_by_size_have_the_gpus_they_say(name: str) -> None:
 )
 def test_quantities(text: str, count: float) -> None:
     assert quantity(text) == count
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(42, "42 s"), (427, "7.12 min"), (40_000, "11.1 h"), (424_000, "4.91 days")],
-    ids=["seconds", "minutes", "hours", "days"],
-)
-def test_spans(seconds: float, text: str) -> None:
-    assert span(seconds) == text

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from dapo_core.db import EventType
 from dapo_core.run.metrics import STORE_LAG
+from dapo_core.run.samples import Sample
 from dapo_trainer.checkpoints.uploads import CheckpointUploader
-from dapo_trainer.samples import Sample, SampleLog
+from dapo_trainer.samples import SampleLog
 from dapo_trainer.spool.spool import Spool
 
 log = logging.getLogger(__name__)

@@ -7,13 +7,13 @@ import io
 import logging
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from queue import Empty, Full, Queue
 from typing import Any, Final, Protocol
 
 from dapo_core.db import EventType
 from dapo_core.naming import samples_key
 from dapo_core.objectstore import ObjectStore
+from dapo_core.run.samples import Sample
 
 log = logging.getLogger(__name__)
 
@@ -21,23 +21,6 @@ MAX_ROWS: Final = 256
 MAX_CHARACTERS: Final = 100_000  # of one text; a response of 20,480 tokens has some 80,000
 MAX_TOTAL: Final = 16_000_000  # characters of one step's samples: 200 of the paper's longest responses
 _CUT: Final = " [...]"
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One response. `length` is in tokens; `truncated`: it ran into the limit; `reward` is after shaping.
-
-    `details`: what a custom reward said of it besides the score, as a JSON object; empty when it said nothing.
-    """
-
-    prompt: str
-    response: str
-    ground_truth: str
-    reward: float
-    accuracy: float
-    length: int
-    truncated: bool
-    details: str = ""
 
 
 class SampleJournal(Protocol):
@@ -69,11 +52,11 @@ def to_parquet(samples: Sequence[Sample]) -> bytes:
 
 
 def read_samples(store: ObjectStore, key: str) -> list[Sample]:
-    """The samples that lie under `key`. Raises StoreError."""
+    """The samples stored under `key`. Raises StoreError."""
     import pyarrow.parquet as pq
 
     table = pq.read_table(io.BytesIO(store.get_bytes(key)))
-    return [Sample(**row) for row in table.to_pylist()]
+    return [Sample.of_row(row) for row in table.to_pylist()]
 
 
 class SampleLog:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from dapo_core.errors import StoreError
+from dapo_core.run.formatting import size
 
 db = typer.Typer(
     help="Set up, check and prune the metadata store.",
@@ -48,7 +49,7 @@ def check(metadata: UrlOption = None) -> None:
     from dapo_core.db import check
 
     found = check(_url(metadata))
-    typer.echo(f"{found.url}: {found.server}, revision {found.revision}, {found.size_bytes / 1e6:,.1f} MB.")
+    typer.echo(f"{found.url}: {found.server}, revision {found.revision}, {size(found.size_bytes)}.")
     if not found.is_current:
         raise StoreError(f"This program needs revision {found.program}: run `dapo db upgrade`.")
 
@@ -75,7 +76,7 @@ def prune(
             typer.echo(f"{verb:<8}{each.run_id:<40}{each.namespace:<20}{each.points:>14,} points")
     typer.echo(
         f"{len(chosen.remove)} runs to remove and {len(chosen.thin)} to thin: {chosen.points_gone:,} of "
-        f"{chosen.points:,} points, about {chosen.bytes_gone / 1e6:,.1f} MB."
+        f"{chosen.points:,} points, about {size(round(chosen.bytes_gone))}."
     )
     if yes:
         apply(url, chosen)

@@ -7,7 +7,7 @@ from rich.console import Group
 from rich.text import Text
 
 from dapo_core.db.evaluations import EvaluationRow
-from dapo_core.run.formatting import moment
+from dapo_core.run.formatting import moment, percent
 
 
 def evaluations_list(rows: Sequence[EvaluationRow]) -> Group:
@@ -24,8 +24,8 @@ def _found(row: EvaluationRow) -> Text:
         (moment(row.created_at), "dim"),
         f"{where}  ",
         (row.set_name, "bold"),
-        f"  mean@{k} {_percent(mean['value'])}{_interval(mean)}"
-        f"  pass@{k} {_percent(passed['value'])}  maj@{k} {_percent(majority['value'])}",
+        f"  mean@{k} {percent(mean['value'])}{_interval(mean)}"
+        f"  pass@{k} {percent(passed['value'])}  maj@{k} {percent(majority['value'])}",
     )
 
 
@@ -34,13 +34,9 @@ def _sampled(row: EvaluationRow) -> Text:
     drawn = f"{results['prompts']} x {results['samples']}"
     how = f"temperature {sampling['temperature']:g}, top-p {sampling['topP']:g}"
     length = f"{results['lengths']['mean']:.1f} of at most {sampling['maxResponseTokens']:,} tokens"
-    return Text(f"    {drawn}, {how}; {length}, {_percent(results['truncated'])} cut off", "dim")
-
-
-def _percent(share: float) -> str:
-    return f"{share:.1%}"
+    return Text(f"    {drawn}, {how}; {length}, {percent(results['truncated'])} cut off", "dim")
 
 
 def _interval(estimate: Mapping[str, Any]) -> str:
     low, high = estimate["low"], estimate["high"]
-    return "" if low is None or high is None else f" ({_percent(low)} to {_percent(high)})"
+    return "" if low is None or high is None else f" ({percent(low)} to {percent(high)})"

@@ -3,31 +3,31 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from dapo_core.cli.evaluations import evaluations_list
-from dapo_core.cli.run_tables import ACCURACY, ENTROPY, LENGTH, REWARD, progress
-from dapo_core.db import AttemptRow, CheckpointRow, CurvePoint, EventRow, MetadataReader, RunRow
+from dapo_core.cli.run_tables import state_style, steps_text, value_text
+from dapo_core.db import ENDED_STATES, AttemptRow, CheckpointRow, CurvePoint, EventRow, MetadataReader, RunRow
 from dapo_core.db.evaluations import EvaluationRow
 from dapo_core.errors import StoreError
-from dapo_core.run.formatting import ago, moment, number, size, span, state_style
+from dapo_core.run.formatting import ago, duration, moment, percent, size
+from dapo_core.run.metrics import Headline, validation_of
+from dapo_core.run.progress import LAST_METRICS, PACE_METRICS, progress_of
 from dapo_core.run.resume import pick
 from dapo_core.run.sparkline import sparkline
-
-CURVES: Final = {"Reward": REWARD, "Accuracy": ACCURACY, "Length": LENGTH, "Entropy": ENTROPY}
-# verl's names of validation results; val-aux are its side figures.
-VALIDATION_PREFIX: Final = "val-core/"
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """All that the page shows of a run. Curves by the metric's name; events newest first."""
+    """All that the page shows of a run: its last step, the seconds left where they are known, curves by the metric's
+    name, and events, newest first."""
 
     run: RunRow
+    step: int | None
+    seconds_left: int | None
     attempts: Sequence[AttemptRow]
     latest: Mapping[str, CurvePoint]
     curves: Mapping[str, Sequence[CurvePoint]]
@@ -39,10 +39,13 @@ class RunRecord:
 def load(reader: MetadataReader, run: RunRow, events: int) -> RunRecord:
     """Read a run's page. Raises StoreError."""
     latest = reader.latest(run.run_id)
-    shown = [name for names in CURVES.values() if (name := _first(latest, names)) is not None]
-    shown += sorted(name for name in latest if name.startswith(VALIDATION_PREFIX))
+    shown = [name for headline in Headline if (name := headline.metric(latest)) in latest]
+    shown += sorted(name for name in latest if validation_of(name) is not None)
+    progress = progress_of(reader.progress([run.run_id], LAST_METRICS, PACE_METRICS)[run.run_id])
     return RunRecord(
         run=run,
+        step=progress.step,
+        seconds_left=None if run.state in ENDED_STATES else progress.eta_seconds,
         attempts=reader.attempts(run.run_id),
         latest=latest,
         curves={name: reader.curve(run.run_id, name) for name in shown},
@@ -83,12 +86,12 @@ def _head(record: RunRecord, now: float) -> RenderableType:
     state = Text.assemble((run.state, f"bold {state_style(run.state)}"), f"  {run.message or run.reason or ''}")
     table.add_row(Text("Run", "bold"), Text(run.run_id, "bold"))
     table.add_row("State", state)
-    newest = record.attempts[-1] if record.attempts else None
-    step = None if newest is None else newest.step_to if newest.step_to is not None else newest.step_from
-    news = max((point.ts for point in record.latest.values()), default=None)
-    table.add_row("Step", f"{progress(step, run.total_steps)}  (last metrics {ago(news, now)})")
+    reported = max((point.ts for point in record.latest.values()), default=None)
+    table.add_row("Step", f"{steps_text(record.step, run.total_steps)}  (last metrics {ago(reported, now)})")
+    if record.seconds_left is not None:
+        table.add_row("Time left", duration(record.seconds_left))
     ended = run.ended_at if run.ended_at is not None else now
-    took = span(ended - run.started_at) if run.started_at is not None else "-"
+    took = duration(ended - run.started_at) if run.started_at is not None else "-"
     table.add_row("Started", f"{moment(run.started_at)}  ({took})")
     if run.owner:
         table.add_row("Owner", run.owner)
@@ -99,33 +102,37 @@ def _head(record: RunRecord, now: float) -> RenderableType:
 
 def _curves(record: RunRecord, width: int) -> RenderableType | None:
     table = _table("", "", "first", "last", "least", "most")
-    for title, names in CURVES.items():
-        name = _first(record.latest, names)
-        values = _finite(record.curves.get(name, ())) if name else []
+    for headline in Headline:
+        name = headline.metric(record.latest)
+        values = _finite(record.curves.get(name, ()))
         if values:
             figures = (values[0], values[-1], min(values), max(values))
-            table.add_row(title, Text(sparkline(values, width), "cyan"), *(number(figure) for figure in figures))
+            table.add_row(
+                headline.title,
+                Text(sparkline(values, width), "cyan"),
+                *(value_text(name, figure) for figure in figures),
+            )
     return table if table.row_count else None
 
 
 def _validation(record: RunRecord) -> RenderableType | None:
     table = _table("Metric", "", "first", "last", "best", "at step")
     for name, curve in record.curves.items():
-        points = [point for point in curve if point.value is not None]
-        if not name.startswith(VALIDATION_PREFIX) or not points:
+        points, validation = [point for point in curve if point.value is not None], validation_of(name)
+        if validation is None or not points:
             continue
         values = [point.number for point in points]
         best = max(points, key=lambda point: point.number)
         line = Text(sparkline(values, 20), "magenta")
-        metric = name.removeprefix(VALIDATION_PREFIX)
-        table.add_row(metric, line, number(values[0]), number(values[-1]), number(best.number), str(best.step))
+        figures = (percent(value) for value in (values[0], values[-1], best.number))
+        table.add_row(f"{validation.set_name} {validation.title}", line, *figures, str(best.step))
     return table if table.row_count else None
 
 
 def _attempts(record: RunRecord, now: float) -> RenderableType | None:
     table = _table("Attempt", "Started", "took", "steps", "exit", "Reason")
     for each in record.attempts:
-        took = span((each.ended_at if each.ended_at is not None else now) - each.started_at)
+        took = duration((each.ended_at if each.ended_at is not None else now) - each.started_at)
         steps = f"{each.step_from if each.step_from is not None else '?'} to {each.step_to or '-'}"
         counted = "" if each.counted is None else " (counted)" if each.counted else " (not counted)"
         reason = f"{each.reason or 'running'}{counted}{f': {each.message}' if each.message else ''}"
@@ -169,10 +176,6 @@ def _table(*headings: str) -> Table:
     for heading in headings:
         table.add_column(heading, justify="right" if heading[:1].islower() else "left", overflow="fold")
     return table
-
-
-def _first(latest: Mapping[str, CurvePoint], names: Sequence[str]) -> str | None:
-    return next((name for name in names if name in latest), None)
 
 
 def _finite(curve: Sequence[CurvePoint]) -> list[float]:

@@ -45,9 +45,10 @@ def runs(
     as_json: JsonOption = False,
 ) -> None:
     """List the runs on this machine."""
-    from dapo_core.cli.run_tables import SUMMARY_METRICS, runs_table
+    from dapo_core.cli.run_tables import runs_table
+    from dapo_core.run.metrics import HEADLINES
 
-    summaries = _reader(home, metadata).summaries(SUMMARY_METRICS, namespace, limit)
+    summaries = _reader(home, metadata).summaries(HEADLINES, namespace, limit)
     if as_json:
         _print_json(summaries)
     elif summaries:

@@ -117,7 +117,7 @@ def progress_of(
         newest[row.run_id] = row
     values, moments = _last_values(connection, run_ids, metrics), _moments(connection, run_ids)
     curves = _histories(connection, run_ids, history, first, last)
-    committed = _newest_checkpoints(connection, run_ids)
+    committed, schedules = _newest_checkpoints(connection, run_ids), _schedules(connection, run_ids)
     found = {}
     for run_id in run_ids:
         attempt = newest.get(run_id)
@@ -130,8 +130,24 @@ def progress_of(
             values.get(run_id, {}),
             committed.get(run_id),
             curves.get(run_id, {}),
+            attempt.step_from if attempt else None,
+            *schedules.get(run_id, (None, 0, 0)),
         )
     return found
+
+
+def _schedules(connection: Connection, run_ids: Sequence[str]) -> dict[str, tuple[int | None, int, int]]:
+    """Of each run: its steps, and the steps between its validations and between its checkpoints."""
+    validate, checkpoint = (
+        runs.c.spec[("spec", "schedule", name)].as_integer() for name in ("validateEvery", "checkpointEvery")
+    )
+    first_set = runs.c.spec[("spec", "data", "validation", 0, "name")].as_string()
+    query = select(runs.c.run_id, runs.c.total_steps, validate, checkpoint, first_set)
+    rows = connection.execute(query.where(runs.c.run_id.in_(run_ids)))
+    return {
+        run_id: (total, (validations or 0) if validates else 0, checkpoints or 0)
+        for run_id, total, validations, checkpoints, validates in rows
+    }
 
 
 def _moments(connection: Connection, run_ids: Sequence[str]) -> dict[tuple[str, int], float]:

@@ -8,9 +8,8 @@ from sqlalchemy import and_, func, literal, select
 from dapo_core.db import schema
 from dapo_core.db.curves import metric_ids
 from dapo_core.db.queries import MetadataReader
+from dapo_core.run.metrics import STEP_SECONDS
 
-# Every step has it, and once.
-_EVERY_STEP: Final = "perf/time_per_step"
 _NUMBERS: Final = tuple((role, name) for role in ("trainer", "rollout") for name in ("replicas", "gpusPerPod"))
 
 
@@ -26,7 +25,8 @@ class PageReader(MetadataReader):
         """(step, Unix seconds) of at most `most` + 1 steps of the run, each the last of its bucket."""
         points = schema.points
         with self._connection() as connection:
-            ids = list(metric_ids(connection, [_EVERY_STEP]))
+            # Every step has this metric, and once.
+            ids = list(metric_ids(connection, [STEP_SECONDS]))
             mine = (points.c.run_id == run_id, points.c.metric_id.in_(ids))
             last = connection.execute(select(func.max(points.c.step)).where(*mine)).scalar()
             width = max(1, -(-((last or 0) + 1) // most))

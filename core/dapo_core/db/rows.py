@@ -223,6 +223,8 @@ class RunProgress:
     """How far a run is, for whoever supervises it.
 
     `step` and `step_at` are of the newest attempt's last step, None before it; `attempt` is 0 before the first.
+    `step_from` is the step the newest attempt resumed from, None until it has. `validate_every` and `checkpoint_every`
+    are steps between validations and between checkpoints, 0 for none.
     `history` holds the curves that were asked for, at their first and at their last steps (`guards.History`).
     """
 
@@ -233,3 +235,7 @@ class RunProgress:
     values: Mapping[str, CurvePoint]
     checkpoint: CheckpointRow | None
     history: Mapping[str, Sequence[tuple[int, float | None, Flag | None]]]
+    step_from: int | None = None
+    total_steps: int | None = None
+    validate_every: int = 0
+    checkpoint_every: int = 0

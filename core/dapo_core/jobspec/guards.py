@@ -1,4 +1,4 @@
-"""Watching a run for the ways in which reinforcement learning goes wrong."""
+"""Guards: which health rules of a run are watched, and what happens when one holds."""
 
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -21,7 +21,8 @@ GuardAction = Literal["Warn", "Suspend", "Fail"]
 
 @dataclass(frozen=True)
 class GuardDefaults:
-    """Default threshold of a rule, in `unit`, and for how many steps in a row it must hold."""
+    """Default threshold of a rule, in `unit`, and for how many steps in a row it must hold. What the rule means and
+    what to do about it: `dapo_core.run.guards`."""
 
     threshold: float
     for_steps: int
@@ -32,9 +33,9 @@ class GuardDefaults:
 GUARD_DEFAULTS: Final[dict[GuardRule, GuardDefaults]] = {
     "EntropyCollapse": GuardDefaults(0.05, 10, "nats per token; the rule holds below it"),
     "EntropyExplosion": GuardDefaults(3.0, 10, "times the median of the run's first 20 steps; holds above it"),
-    "LengthExplosion": GuardDefaults(0.5, 10, "share of responses cut off at the length limit; holds above it"),
+    "LengthExplosion": GuardDefaults(0.5, 10, "share of responses truncated at the length limit; holds above it"),
     "RewardCollapse": GuardDefaults(0.5, 10, "reward units below the run's best mean of 10 steps; holds beyond it"),
-    "SamplingStarvation": GuardDefaults(0.1, 5, "share of generated groups that are kept; holds below it"),
+    "SamplingStarvation": GuardDefaults(0.1, 5, "share of generated groups that are mixed; holds below it"),
     "RolloutMismatch": GuardDefaults(
         0.1, 10, "mean difference of a token's probability between rollout and trainer; holds above it"
     ),
@@ -54,11 +55,11 @@ class Guard(SpecModel):
     rule: GuardRule = Field(description="What is watched.")
     action: GuardAction = filled(
         "`Warn` sets the Degraded condition and an Event, `Suspend` also checkpoints and frees the pods, `Fail` ends "
-        "the job. Left out, NonFinite fails and the others warn."
+        "the job. Default: NonFinite fails and the others warn."
     )
-    threshold: float = filled(f"Where the rule begins to hold. Left out, by rule: {_thresholds()}.", ge=0, le=1e9)
+    threshold: float = filled(f"Where the rule begins to hold. Default, by rule: {_thresholds()}.", ge=0, le=1e9)
     for_steps: int = filled(
-        "Steps in a row for which it must hold, so that one odd batch raises no alarm. Left out, by rule: "
+        "Steps in a row for which it must hold, so that one odd batch raises no alarm. Default, by rule: "
         + ", ".join(f"{rule} {d.for_steps}" for rule, d in GUARD_DEFAULTS.items())
         + ".",
         ge=1,

@@ -1,8 +1,9 @@
-"""The ways in which reinforcement learning goes wrong, seen in a run's curves. Pure.
+"""The guards of a run: what each watches in the curves, when it holds, what that means and what to do. Pure.
 
 A rule begins to hold after `forSteps` steps in a row beyond its threshold and ends after as many in a row within it,
-so that a curve that wavers about the threshold raises one alert, not twenty. Steps without a finite value decide
-nothing, except for NonFinite, which counts them. Thresholds and their units: `dapo_core.jobspec.guards`.
+so that a curve that wavers around the threshold raises one alert, not twenty. Steps without a finite value decide
+nothing, except for NonFinite, which counts them. Default thresholds, with
+their units, are fields of the job: `dapo_core.jobspec.guards`.
 """
 
 from collections import deque
@@ -13,6 +14,7 @@ from typing import Final
 
 from dapo_core.jobspec.guards import Guard, GuardAction, GuardRule
 from dapo_core.run import metrics
+from dapo_core.run.metrics import Panel
 
 History = Mapping[str, Sequence[tuple[int, float | None, str | None]]]
 """Curves by metric: (step, value, flag) by step; the value is None where the flag says nan, inf or -inf."""
@@ -20,7 +22,7 @@ Measures = Iterator[tuple[int, float]]
 
 ENTROPY: Final = (metrics.ENTROPY,)
 TRUNCATED: Final = (metrics.TRUNCATED,)
-REWARD: Final = (metrics.REWARD_GENERATED, metrics.REWARD_TRAINED)
+REWARD: Final = metrics.Headline.REWARD.value
 KEPT_GROUPS: Final = (metrics.GROUPS_MIXED,)
 FINITE: Final = (
     metrics.POLICY_LOSS,
@@ -35,7 +37,8 @@ MEAN_STEPS: Final = 10
 
 @dataclass(frozen=True)
 class Alert:
-    """A rule that holds, since step `since`, at `step` with `value` in the unit of its threshold."""
+    """A rule that holds, since step `since`, at `step` with `value` in the unit of its threshold. `message` says so and
+    what to do about it."""
 
     rule: GuardRule
     action: GuardAction
@@ -48,9 +51,18 @@ class Alert:
 
 
 @dataclass(frozen=True)
-class Watch:
-    """How one rule looks at the curves: which it reads, what it makes of them, and on which side it holds."""
+class HealthRule:
+    """What a guard watches and what to do about it.
 
+    `meaning` and `remedy` are Markdown sentences; `topic` is the panel whose help explains it. `measure` turns the
+    curves of `metrics` into what is compared with the threshold, and `holds_below` says on which side the rule holds.
+    `sentence` is the alert's, to be filled in.
+    """
+
+    title: str
+    meaning: str
+    remedy: str
+    topic: Panel
     metrics: tuple[str, ...]
     measure: Callable[[History, tuple[str, ...]], tuple[str, Measures]]
     holds_below: bool
@@ -58,24 +70,24 @@ class Watch:
 
 
 def evaluate(rules: Sequence[Guard], history: History) -> list[Alert]:
-    """The rules that hold at the end of `history`, which is the run's whole one: baselines are of its first steps."""
+    """The rules that hold at the end of `history`, which must have the run's first steps: baselines are of these."""
     return [alert for guard in rules if (alert := _judge(guard, history)) is not None]
 
 
 def metrics_of(rules: Sequence[Guard]) -> set[str]:
-    """The metrics that `rules` look at, so that only these need be kept or read."""
-    return {metric for guard in rules for metric in WATCHES[guard.rule].metrics}
+    """The metrics that `rules` need; no others have to be kept or read."""
+    return {metric for guard in rules for metric in HEALTH_RULES[guard.rule].metrics}
 
 
 def _judge(guard: Guard, history: History) -> Alert | None:
-    watch = WATCHES[guard.rule]
-    metric, measures = watch.measure(history, watch.metrics)
+    rule = HEALTH_RULES[guard.rule]
+    metric, measures = rule.measure(history, rule.metrics)
     since: int | None = None
     row_began = row_length = 0
     row_beyond: bool | None = None
     step, value = 0, 0.0
     for step, value in measures:
-        beyond = value < guard.threshold if watch.holds_below else value > guard.threshold
+        beyond = value < guard.threshold if rule.holds_below else value > guard.threshold
         if beyond != row_beyond:
             row_beyond, row_began, row_length = beyond, step, 0
         row_length += 1
@@ -83,7 +95,8 @@ def _judge(guard: Guard, history: History) -> Alert | None:
             since = (since if since is not None else row_began) if beyond else None
     if since is None:
         return None
-    message = watch.sentence.format(metric=metric, value=value, threshold=guard.threshold, since=since, step=step)
+    sentence = rule.sentence.format(metric=metric, value=value, threshold=guard.threshold, since=since, step=step)
+    message = f"{sentence} {rule.remedy.replace('`', '')}"
     return Alert(guard.rule, guard.action, metric, since, step, value, guard.threshold, message)
 
 
@@ -138,55 +151,86 @@ def _flags(history: History, metrics: tuple[str, ...]) -> tuple[str, Measures]:
     return newest, iter([(step, float(count)) for step, count in sorted(counts.items())])
 
 
-WATCHES: Final[dict[GuardRule, Watch]] = {
-    "EntropyCollapse": Watch(
-        ENTROPY,
-        _plain,
-        True,
-        "Entropy ({metric}) is {value:.3g} nats per token, below {threshold:g} since step {since}: the policy hardly "
-        "explores any more. Raise clipHigh or the temperature.",
+HEALTH_RULES: Final[Mapping[GuardRule, HealthRule]] = {
+    "EntropyCollapse": HealthRule(
+        title="Entropy collapse",
+        meaning="Entropy stays below a threshold: the policy hardly explores any more.",
+        remedy="Raise `algorithm.clipHigh` or `batch.temperature`.",
+        topic=Panel.ENTROPY,
+        metrics=ENTROPY,
+        measure=_plain,
+        holds_below=True,
+        sentence="Entropy ({metric}) is {value:.3g} nats per token, below {threshold:g} since step {since}.",
     ),
-    "EntropyExplosion": Watch(
-        ENTROPY,
-        _over_baseline,
-        False,
-        "Entropy ({metric}) is {value:.3g} times that of the run's first steps, above {threshold:g} since step "
-        "{since}: the policy becomes noise. Lower the learning rate or clipHigh.",
+    "EntropyExplosion": HealthRule(
+        title="Entropy explosion",
+        meaning="Entropy stays above a multiple of that of the run's first steps: the policy turns into noise.",
+        remedy="Lower `optimizer.learningRate` or `algorithm.clipHigh`, and resume from a checkpoint before it.",
+        topic=Panel.ENTROPY,
+        metrics=ENTROPY,
+        measure=_over_baseline,
+        holds_below=False,
+        sentence="Entropy ({metric}) is {value:.3g} times that of the run's first steps, above {threshold:g} since "
+        "step {since}.",
     ),
-    "LengthExplosion": Watch(
-        TRUNCATED,
-        _plain,
-        False,
-        "{value:.0%} of responses run into the length limit ({metric}), above {threshold:.0%} since step {since}. "
-        "Raise maxResponseTokens or widen the overlong penalty.",
+    "LengthExplosion": HealthRule(
+        title="Length explosion",
+        meaning="More than a share of the responses is truncated at the length limit.",
+        remedy="Raise `batch.maxResponseTokens`, or widen `algorithm.overlong.penalty`.",
+        topic=Panel.TRUNCATED,
+        metrics=TRUNCATED,
+        measure=_plain,
+        holds_below=False,
+        sentence="{value:.0%} of responses are truncated at the length limit ({metric}), above {threshold:.0%} since "
+        "step {since}.",
     ),
-    "RewardCollapse": Watch(
-        REWARD,
-        _below_best,
-        False,
-        "Reward ({metric}) is {value:.3g} below the run's best mean, more than {threshold:g} since step {since}. Go "
-        "back to an earlier checkpoint with a lower learning rate.",
+    "RewardCollapse": HealthRule(
+        title="Reward collapse",
+        meaning="Reward stays below the run's best mean by more than a threshold.",
+        remedy="Resume from an earlier checkpoint with a lower `optimizer.learningRate`.",
+        topic=Panel.REWARD,
+        metrics=REWARD,
+        measure=_below_best,
+        holds_below=False,
+        sentence="Reward ({metric}) is {value:.3g} below the run's best mean, more than {threshold:g} since step "
+        "{since}.",
     ),
-    "SamplingStarvation": Watch(
-        KEPT_GROUPS,
-        _plain,
-        True,
-        "{value:.0%} of generated groups teach something ({metric}), below {threshold:.0%} since step {since}: the "
-        "prompts are too easy or too hard.",
+    "SamplingStarvation": HealthRule(
+        title="Sampling starvation",
+        meaning="Too few of the generated groups are mixed, and only mixed groups have an advantage to learn from.",
+        remedy="Choose prompts that the policy solves sometimes: easier ones if all are wrong, else harder ones.",
+        topic=Panel.GROUPS,
+        metrics=KEPT_GROUPS,
+        measure=_plain,
+        holds_below=True,
+        sentence="{value:.0%} of generated groups are mixed ({metric}), below {threshold:.0%} since step {since}.",
     ),
-    "RolloutMismatch": Watch(
-        (metrics.MISMATCH,),
-        _plain,
-        False,
-        "Rollout and trainer differ by {value:.3g} in a token's mean probability ({metric}), more than {threshold:g} "
-        "since step {since}: the gradient is of another policy. Set importanceCorrection, or look for a dtype or "
-        "weights that only one of them has.",
+    "RolloutMismatch": HealthRule(
+        title="Rollout mismatch",
+        meaning="Rollout and trainer give the sampled tokens different probabilities: the gradient is computed for a "
+        "different policy than the one that sampled.",
+        remedy="Set `algorithm.importanceCorrection`, or look for a dtype or weights that only one of the two has.",
+        topic=Panel.MISMATCH,
+        metrics=(metrics.MISMATCH,),
+        measure=_plain,
+        holds_below=False,
+        sentence="Rollout and trainer differ by {value:.3g} in a token's mean probability ({metric}), more than "
+        "{threshold:g} since step {since}.",
     ),
-    "NonFinite": Watch(
-        FINITE,
-        _flags,
-        False,
-        "{metric} is not finite at step {step}: lower the learning rate or the gradient clip, and resume from the "
-        "checkpoint before.",
+    "NonFinite": HealthRule(
+        title="Non-finite values",
+        meaning="A loss, reward, entropy or gradient norm is NaN or infinite.",
+        remedy="Lower `optimizer.learningRate` or `optimizer.gradientClip`, and resume from the checkpoint before it.",
+        topic=Panel.GRADIENT,
+        metrics=FINITE,
+        measure=_flags,
+        holds_below=False,
+        sentence="{metric} is not finite at step {step}.",
     ),
 }
+"""The catalogue of guards; thresholds and their defaults are fields of the job (`dapo_core.jobspec.guards`)."""
+
+
+def help_topic(rule: str) -> str:
+    """The part of the help page about a rule; `alerts` for a rule that this version does not know."""
+    return next((known.topic.anchor for name, known in HEALTH_RULES.items() if name == rule), "alerts")

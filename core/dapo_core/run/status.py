@@ -109,11 +109,13 @@ class Progress(StatusModel):
     entropy: float | None = Field(default=None, description="Mean entropy in nats per token.")
     mean_probability: float | None = Field(default=None, description="Mean probability of the sampled tokens.")
     response_length: float | None = Field(default=None, description="Mean response length in tokens.")
-    seconds_per_step: float | None = Field(default=None, description="Median seconds of the last steps.")
-    eta_seconds: int | None = Field(default=None, description="Seconds left at that speed.")
+    seconds_per_step: float | None = Field(
+        default=None, description="Median seconds of the last 20 steps, without checkpoints."
+    )
+    eta_seconds: int | None = Field(default=None, description="Seconds left, with validations and checkpoints.")
     step_at: Time | None = Field(default=None, description="When the operator saw that step.")
     # A printer column can not compute, so the time left is also there as people read it.
-    eta: str | None = Field(default=None, description="etaSeconds as `kubectl get` shows it, such as 2h13m.")
+    eta: str | None = Field(default=None, description="etaSeconds as people read it, such as 2h13m.")
 
 
 class Attempt(StatusModel):

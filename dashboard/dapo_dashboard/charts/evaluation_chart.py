@@ -1,4 +1,4 @@
-"""Evaluations as ECharts options: each estimate as a point on its 95 % interval. Pure."""
+"""Evaluations as ECharts options: each estimate as a point on its 95% interval. Pure."""
 
 from collections.abc import Mapping, Sequence
 from math import ceil, floor

@@ -18,12 +18,6 @@ class Mark:
     label: str
 
 
-LEGEND: Final[dict[Kind, str]] = {
-    "restart": "restart",
-    "suspend": "suspended or stopped",
-    "checkpoint": "checkpoint",
-    "alert": "alert",
-}
 _STOPS: Final = ("Suspended", "Terminated")
 
 

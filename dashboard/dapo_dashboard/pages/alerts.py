@@ -8,8 +8,9 @@ import streamlit as st
 
 from dapo_core.db import AlertRow, open_writer
 from dapo_core.errors import StoreError
-from dapo_core.run.formatting import moment, span
-from dapo_dashboard import rules, session
+from dapo_core.run.formatting import duration, moment
+from dapo_core.run.guards import HEALTH_RULES
+from dapo_dashboard import session
 from dapo_dashboard.link import go
 from dapo_dashboard.pages import steady_table
 from dapo_dashboard.pages.steady_table import Selection
@@ -19,8 +20,7 @@ from dapo_dashboard.reads.source import NothingYetError, Reading
 MOST = 2_000
 COLUMNS = {
     "Run": st.column_config.TextColumn(pinned=True, width=240),
-    "What it says": st.column_config.TextColumn(width=460),
-    "What to do": st.column_config.TextColumn(width=420),
+    "Message": st.column_config.TextColumn(width=760),
 }
 
 
@@ -39,7 +39,7 @@ def _live() -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         past = st.toggle("Also those that have passed", key="past", bind="query-params")
         seen = st.toggle("Also those acknowledged", value=True, key="seen", bind="query-params")
-        names = st.multiselect("Rule", list(rules.TOPIC), key="rule", bind="query-params", width=320)
+        names = st.multiselect("Rule", list(HEALTH_RULES), key="rule", bind="query-params", width=320)
     kept = [
         alert
         for alert in reading.value
@@ -79,10 +79,9 @@ def _table(alerts: Sequence[AlertRow]) -> dict[str, list[object]]:
         "Rule": [alert.rule for alert in alerts],
         "State": ["⚠ holds" if alert.cleared_at is None else "✓ passed" for alert in alerts],
         "Since": [moment(alert.first_seen) for alert in alerts],
-        "For": [span((alert.cleared_at or now) - alert.first_seen) for alert in alerts],
+        "For": [duration((alert.cleared_at or now) - alert.first_seen) for alert in alerts],
         "Since step": [alert.first_step for alert in alerts],
-        "What it says": [shown(alert.message, 500) for alert in alerts],
-        "What to do": [rules.ADVICE.get(alert.rule, "").replace("`", "") for alert in alerts],
+        "Message": [shown(alert.message, 500) for alert in alerts],
         "Then": [alert.action for alert in alerts],
         "Acknowledged by": [shown(alert.acknowledged_by or "", 120) for alert in alerts],
         "At": ["" if alert.acknowledged_at is None else moment(alert.acknowledged_at) for alert in alerts],

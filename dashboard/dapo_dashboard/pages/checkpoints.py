@@ -4,9 +4,9 @@ import streamlit as st
 
 from dapo_core.db import CheckpointRow, RunRow
 from dapo_core.run.formatting import moment
+from dapo_core.run.metrics import validation_means
 from dapo_core.run.resume import pick
 from dapo_dashboard import session
-from dapo_dashboard.charts.panels import VALIDATION
 from dapo_dashboard.pages import steady_table
 from dapo_dashboard.plain import shown
 
@@ -62,8 +62,8 @@ def _table(rows: list[CheckpointRow]) -> dict[str, list[object]]:
 
 
 def _validation(row: CheckpointRow) -> float | None:
-    values = [value for name, value in sorted(row.metrics.items()) if (m := VALIDATION.match(name)) and m["k"]]
-    return 100 * values[0] if values else None
+    first = next(iter(validation_means(row.metrics)), None)
+    return None if first is None else 100 * row.metrics[first]
 
 
 def _way_on(row: CheckpointRow, newest: CheckpointRow | None) -> None:

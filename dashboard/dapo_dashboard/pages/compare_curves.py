@@ -8,9 +8,10 @@ from dapo_core.db import RunRow
 from dapo_core.run import metrics
 from dapo_dashboard import session
 from dapo_dashboard.charts import options, palette
-from dapo_dashboard.charts.curves import BUCKETS, Curve, scaled
+from dapo_dashboard.charts.curves import BUCKETS, Curve
 from dapo_dashboard.charts.options import Chart
-from dapo_dashboard.charts.panels import VALIDATION
+from dapo_dashboard.charts.panels import axis_unit
+from dapo_dashboard.charts.panels import shown as in_unit
 from dapo_dashboard.charts.series import Line
 from dapo_dashboard.clock import Clock
 from dapo_dashboard.pages import toolbar
@@ -29,24 +30,13 @@ USUAL = (
     metrics.GRADIENT_NORM,
     metrics.STEP_SECONDS,
 )
-TOPICS = {
-    metrics.REWARD_GENERATED: "reward",
-    metrics.ACCURACY_GENERATED: "accuracy",
-    metrics.LENGTH_MEAN: "length",
-    metrics.ENTROPY: "entropy",
-    metrics.MEAN_PROBABILITY: "entropy",
-    metrics.GROUPS_MIXED: "groups",
-    metrics.GRADIENT_NORM: "gradient",
-    metrics.STEP_SECONDS: "speed",
-}
 Series = Mapping[tuple[str, str], Curve]
 
 
 def show(runs: Sequence[RunRow], groups: Sequence[Group]) -> None:
     """Validation first, then what the reader chose."""
     names = metric_names(runs)
-    validation = [name for name in names if (match := VALIDATION.match(name)) and match["k"]]
-    usual = [*validation, *(name for name in USUAL if name in names)]
+    usual = [*metrics.validation_means(names), *(name for name in USUAL if name in names)]
     view, more = toolbar.show([name for name in names if name not in usual], axes=("step",))
     wanted = [*usual, *more]
     curves = read(runs, wanted, view.window)
@@ -88,8 +78,6 @@ def read(runs: Sequence[RunRow], names: Sequence[str], window: tuple[int, int] |
 
 
 def _chart(name: str, groups: Sequence[Group], curves: Series) -> Chart:
-    known = metrics.METRICS.get(name)
-    percent = VALIDATION.match(name) is not None or (known is not None and known.unit in ("share", "probability"))
     lines = []
     for index, group in enumerate(groups):
         members = [curve for run_id in group.run_ids if (curve := curves.get((run_id, name)))]
@@ -99,11 +87,7 @@ def _chart(name: str, groups: Sequence[Group], curves: Series) -> Chart:
         colour, dash = palette.run_colour(index)
         count = f" (n={len(members)})" if len(group.run_ids) > 1 else ""
         label = shown(group.name, 60) + count
-        lines.append(Line(label, scaled(curve, 100) if percent else curve, colour=colour, dash=dash))
-    title = name if known is None else f"{known.panel.value}: {known.title}"
-    found = VALIDATION.match(name)
-    if found:
-        title = f"Validation: {found['set']} {found['kind']}"
-    topic = "accuracy" if found else TOPICS.get(name, "")
+        lines.append(Line(label, in_unit(name, curve), colour=colour, dash=dash))
+    panel = metrics.panel_of(name)
     key = "compare-" + "".join(letter if letter.isalnum() else "-" for letter in name)
-    return Chart(key, title, "%" if percent else known.unit if known else "", lines, help_anchor=topic)
+    return Chart(key, metrics.title_of(name), axis_unit(name), lines, help_anchor=panel.anchor if panel else "")

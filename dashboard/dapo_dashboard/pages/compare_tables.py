@@ -7,13 +7,13 @@ import streamlit as st
 
 from dapo_core.db import RunRow
 from dapo_core.run import metrics
-from dapo_core.run.formatting import span
+from dapo_core.run.formatting import duration
 from dapo_dashboard.charts import ablation_chart
-from dapo_dashboard.charts.panels import VALIDATION
+from dapo_dashboard.charts.curves import Curve
 from dapo_dashboard.pages.compare_curves import Series, metric_names, read
 from dapo_dashboard.plain import shown
 from dapo_dashboard.reads import comparison
-from dapo_dashboard.reads.comparison import Group
+from dapo_dashboard.reads.comparison import Group, Outcome
 
 RESULTS = (
     metrics.REWARD_GENERATED,
@@ -34,7 +34,7 @@ def results(runs: Sequence[RunRow]) -> None:
         "Took": [_took(run) for run in runs],
     }
     for name in names:
-        outcomes = [comparison.outcome(curves.get((run.run_id, name), [])) for run in runs]
+        outcomes = [_outcome(name, curves.get((run.run_id, name), [])) for run in runs]
         short = name.removeprefix("val-core/")
         table[f"{short}, final"] = [each.final if each else None for each in outcomes]
         table[f"{short}, best"] = [each.best if each else None for each in outcomes]
@@ -46,7 +46,10 @@ def results(runs: Sequence[RunRow]) -> None:
         column_config={"Run": st.column_config.TextColumn(pinned=True)},
         alt=f"Final and best values of {len(runs)} runs",
     )
-    st.caption("Best is the highest value of any step; point at the table to download it as CSV.")
+    st.caption(
+        "Best is the highest value of any step (the lowest where lower is better); point at the table to download it "
+        "as CSV."
+    )
 
 
 def ablation(runs: Sequence[RunRow], groups: Sequence[Group]) -> None:
@@ -61,7 +64,7 @@ def ablation(runs: Sequence[RunRow], groups: Sequence[Group]) -> None:
             "Value", ["best", "final"], default="best", required=True, key="which", bind="query-params"
         )
     curves = read(runs, [name])
-    percent = VALIDATION.match(name) is not None or getattr(metrics.METRICS.get(name), "unit", "") == "share"
+    percent = metrics.in_percent(name)
     values = {group.name: _values(group, name, curves, which or "best", 100 if percent else 1) for group in groups}
     kept = {name: each for name, each in values.items() if each}
     st.echarts_chart(
@@ -92,14 +95,17 @@ def differences(runs: Sequence[RunRow]) -> None:
 
 def _outcome_metrics(runs: Sequence[RunRow]) -> list[str]:
     names = metric_names(runs)
-    validation = [name for name in names if (found := VALIDATION.match(name)) and found["k"]]
-    return [*validation, *(name for name in RESULTS if name in names)]
+    return [*metrics.validation_means(names), *(name for name in RESULTS if name in names)]
 
 
 def _values(group: Group, name: str, curves: Series, which: str, factor: float) -> list[float]:
-    outcomes = [comparison.outcome(curves.get((run_id, name), [])) for run_id in group.run_ids]
+    outcomes = [_outcome(name, curves.get((run_id, name), [])) for run_id in group.run_ids]
     return [factor * (each.best if which == "best" else each.final) for each in outcomes if each is not None]
 
 
+def _outcome(name: str, curve: Curve) -> Outcome | None:
+    return comparison.outcome(curve, lower_is_better=metrics.lower_is_better(name))
+
+
 def _took(run: RunRow) -> str:
-    return "" if run.started_at is None or run.ended_at is None else span(run.ended_at - run.started_at)
+    return "" if run.started_at is None or run.ended_at is None else duration(run.ended_at - run.started_at)

@@ -9,7 +9,7 @@ from dapo_core.db import RunRow
 from dapo_dashboard import session
 from dapo_dashboard.charts import marks, options, panels
 from dapo_dashboard.charts.marks import Mark
-from dapo_dashboard.charts.panels import Panel
+from dapo_dashboard.charts.panels import Plot
 from dapo_dashboard.charts.view import View
 from dapo_dashboard.clock import Clock
 from dapo_dashboard.pages import toolbar
@@ -35,7 +35,7 @@ def show(run: RunRow) -> None:
     """Toolbar, charts, and any other metric that is asked for."""
     names = session.source().read(("names", run.run_id), lambda reader, _: reader.metrics(run.run_id)).value
     view, more = toolbar.show(names)
-    shown = [*panels.ALL, *(panels.free_panel(name) for name in more if name in names)]
+    shown = [*panels.ALL, *(panels.free_plot(name) for name in more if name in names)]
     reading = read_curves(session.source(), run.run_id, panels.wanted(shown, names), view.window)
     clock = _STEPS if view.axis == "step" else read_clock(session.source(), run.run_id)
     happened = _marks(run)
@@ -52,7 +52,7 @@ def show(run: RunRow) -> None:
     link([made.chart for made in cards], view, clock, steps)
 
 
-def _cards(shown: Sequence[Panel], read: RunCurves, view: View, clock: Clock, happened: Sequence[Mark]) -> Drawn:
+def _cards(shown: Sequence[Plot], read: RunCurves, view: View, clock: Clock, happened: Sequence[Mark]) -> Drawn:
     found = panels.build(shown, read.curves)
     steps = options.extent(found, view)
     return [card(chart, view, clock, happened, steps) for chart in found], steps

@@ -46,7 +46,7 @@ def _steps(rows: Sequence[EvaluationRow]) -> None:
             )
     if max((len(steps) for steps in by_set.values()), default=0) < 2:
         return
-    st.markdown("**mean@k by checkpoint**, with its 95 % interval over prompts")
+    st.markdown("**mean@k by checkpoint**, with its 95% interval over prompts")
     st.echarts_chart(
         evaluation_chart.of_steps({name: list(steps.items()) for name, steps in by_set.items()}),
         height=260,

@@ -1,19 +1,18 @@
 """What each curve means, with pictures from real runs."""
 
-from collections.abc import Sequence
-
 import streamlit as st
 
 from dapo_core.db import RunRow
 from dapo_core.errors import StoreError
-from dapo_dashboard import demo, rules
+from dapo_core.run.guards import HEALTH_RULES
+from dapo_dashboard import demo
 from dapo_dashboard.charts import options
 from dapo_dashboard.charts.curves import Curve
 from dapo_dashboard.charts.options import Chart
 from dapo_dashboard.charts.plot_area import HEIGHT
 from dapo_dashboard.charts.series import Line
 from dapo_dashboard.charts.view import View
-from dapo_dashboard.help_topics import ALERTS, TOPICS, Topic
+from dapo_dashboard.help_topics import TOPICS, Topic
 from dapo_dashboard.reads.source import Source
 
 # Jobs of the demo: one that went well, and one whose learning rate was too high for it to.
@@ -100,12 +99,16 @@ def _curves(source: Source, run_id: str) -> dict[str, Curve]:
 
 def _alerts() -> None:
     st.header("Alerts", anchor="alerts", divider="gray")
-    st.write("A rule begins to hold after some steps in a row beyond its threshold, and ends after as many within it.")
-    st.markdown("\n".join(f"- **{rule}**: {what} {rules.ADVICE[rule]}" for rule, what in _sorted(ALERTS)))
-
-
-def _sorted(alerts: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
-    return [(rule, what) for rule, what in alerts if rule in rules.ADVICE]
+    st.write(
+        "A rule begins to hold after `forSteps` steps in a row beyond its threshold, and ends after as many within it."
+    )
+    st.markdown(
+        "\n".join(
+            f"- **{rule.title}** (`{name}`): {rule.meaning} {rule.remedy} "
+            f"[{rule.topic}](help?topic={rule.topic.anchor})"
+            for name, rule in HEALTH_RULES.items()
+        )
+    )
 
 
 page()

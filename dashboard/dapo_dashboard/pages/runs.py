@@ -79,8 +79,9 @@ def _filters(rows: Sequence[RunTableRow]) -> tuple[Filters, str]:
 def _table(filters: Filters, order: str) -> None:
     reading = _rows()
     session.tell_trouble(reading)
-    rows = run_rows.selected(reading.value, filters, order)
     everything = runs_feed.read_rows(session.source()).value  # also of those who are not shown: read once for all
+    left = runs_feed.read_seconds_left(session.source(), everything)
+    rows = run_rows.selected(reading.value, filters, order, left)
     accelerators = runs_feed.read_accelerators(session.source(), everything)
     _summary(reading.value, rows, accelerators)
     if not rows:
@@ -89,7 +90,7 @@ def _table(filters: Filters, order: str) -> None:
         return
     curves = runs_feed.read_sparklines(session.source(), everything)
     selection = steady_table.draw(
-        run_rows.columns(rows, curves, accelerators, time.time()),
+        run_rows.columns(rows, curves, accelerators, left, time.time()),
         [row.run_id for row in rows],
         key="runs-table",
         column_config=COLUMNS,

@@ -1,4 +1,4 @@
-"""What the model said, how it was judged, and how its answer to one prompt changed."""
+"""What the model said, how it was judged, and how its response to one prompt changed."""
 
 from collections.abc import Sequence
 
@@ -7,12 +7,13 @@ import streamlit as st
 
 from dapo_core.db import RunRow, SamplesRow
 from dapo_core.errors import StoreError
+from dapo_core.run.samples import Sample
 from dapo_dashboard import session
 from dapo_dashboard.charts.diff import diff_html, text_html
 from dapo_dashboard.plain import markdown, shown
-from dapo_dashboard.reads.stored_samples import Answer, read_answers, store_url
+from dapo_dashboard.reads.stored_samples import read_samples, store_url, verdict
 
-VERDICTS = ("all", "right", "wrong", "cut off")
+VERDICTS = ("all", "right", "wrong", "truncated")
 COLUMNS = {
     "Prompt": st.column_config.TextColumn(width=300),
     "Response": st.column_config.TextColumn(width=420),
@@ -30,18 +31,18 @@ def show(run: RunRow) -> None:
             "No samples are logged yet; `schedule.logSamplesEvery` says how often they are.", icon=":material/chat:"
         )
         return
-    step, before, verdict = _choices(sorted(newest))
+    step, before, shown_verdict = _choices(sorted(newest))
     try:
         url = store_url(run, session.settings())
         if url is None:
             raise StoreError("This server does not know their store: set DAPO_STORE_URL.")
-        answers = read_answers(url, newest[step])
-        earlier = read_answers(url, newest[before]) if before is not None else []
+        samples = read_samples(url, newest[step])
+        earlier = read_samples(url, newest[before]) if before is not None else []
     except StoreError as error:
-        st.warning(f"The samples can not be read. {markdown(error, 400)}", icon=":material/cloud_off:")
+        st.warning(f"The samples cannot be read. {markdown(error, 400)}", icon=":material/cloud_off:")
         return
-    kept = [answer for answer in answers if _is(answer, verdict)]
-    _facts(answers, newest[step])
+    kept = [sample for sample in samples if _is(sample, shown_verdict)]
+    _facts(samples, newest[step])
     if not kept:
         st.info("No sample of this step is of that kind.", icon=":material/filter_alt_off:")
         return
@@ -67,28 +68,28 @@ def _choices(steps: Sequence[int]) -> tuple[int, int | None, str]:
     return step, before, verdict or "all"
 
 
-def _is(answer: Answer, verdict: str) -> bool:
-    right = answer.accuracy > 0.5
-    return {"right": right, "wrong": not right, "cut off": answer.truncated}.get(verdict, True)
+def _is(sample: Sample, shown_verdict: str) -> bool:
+    kinds = {"right": sample.is_right, "wrong": not sample.is_right, "truncated": sample.truncated}
+    return kinds.get(shown_verdict, True)
 
 
-def _facts(answers: Sequence[Answer], row: SamplesRow) -> None:
-    right = sum(answer.accuracy > 0.5 for answer in answers)
+def _facts(samples: Sequence[Sample], row: SamplesRow) -> None:
+    right = sum(sample.is_right for sample in samples)
     st.caption(
-        f"{len(answers)} samples of step {row.step}, attempt {row.attempt}: {right} right, "
-        f"{sum(answer.truncated for answer in answers)} cut off. Click one to read it."
+        f"{len(samples)} samples of step {row.step}, attempt {row.attempt}: {right} right, "
+        f"{sum(sample.truncated for sample in samples)} truncated. Click one to read it."
     )
 
 
-def _table(answers: Sequence[Answer]) -> int:
+def _table(samples: Sequence[Sample]) -> int:
     table = pd.DataFrame(
         {
-            "Verdict": [answer.verdict for answer in answers],
-            "Reward": [answer.reward for answer in answers],
-            "Tokens": [answer.length for answer in answers],
-            "Prompt": [shown(answer.prompt, 200) for answer in answers],
-            "Response": [shown(answer.response, 400) for answer in answers],
-            "Truth": [shown(answer.ground_truth, 100) for answer in answers],
+            "Verdict": [verdict(sample) for sample in samples],
+            "Reward": [sample.reward for sample in samples],
+            "Tokens": [sample.length for sample in samples],
+            "Prompt": [shown(sample.prompt, 200) for sample in samples],
+            "Response": [shown(sample.response, 400) for sample in samples],
+            "Truth": [shown(sample.ground_truth, 100) for sample in samples],
         }
     )
     chosen = st.dataframe(
@@ -99,23 +100,23 @@ def _table(answers: Sequence[Answer]) -> int:
         key="samples-table",
         on_select="rerun",
         selection_mode="single-row-required",
-        alt=f"Table of {len(answers)} samples",
+        alt=f"Table of {len(samples)} samples",
     )
     rows = chosen.selection.rows
-    return int(rows[0]) if rows and rows[0] < len(answers) else 0
+    return int(rows[0]) if rows and rows[0] < len(samples) else 0
 
 
-def _one(answer: Answer, earlier: Sequence[Answer], step: int, before: int | None) -> None:
+def _one(sample: Sample, earlier: Sequence[Sample], step: int, before: int | None) -> None:
     st.markdown("**Prompt**")
-    st.html(text_html(answer.prompt))
+    st.html(text_html(sample.prompt))
     # Of the responses to this prompt then, the one that reads most like this one's kind: the first.
-    other = next((each for each in earlier if each.prompt == answer.prompt), None)
+    other = next((each for each in earlier if each.prompt == sample.prompt), None)
     if before is None or other is None:
         if before is not None:
             st.caption(f"Step {before} has no sample of this prompt.")
-        _response(f"Step {step}", answer, text_html(answer.response))
+        _response(f"Step {step}", sample, text_html(sample.response))
         return
-    first, second = (other, answer) if before < step else (answer, other)
+    first, second = (other, sample) if before < step else (sample, other)
     left, right = diff_html(first.response, second.response)
     for column, name, each, text in zip(
         st.columns(2), (min(step, before), max(step, before)), (first, second), (left, right), strict=True
@@ -124,13 +125,13 @@ def _one(answer: Answer, earlier: Sequence[Answer], step: int, before: int | Non
             _response(f"Step {name}", each, text)
 
 
-def _response(title: str, answer: Answer, text: str) -> None:
+def _response(title: str, sample: Sample, text: str) -> None:
     with st.container(border=True):
-        colour = "green" if answer.accuracy > 0.5 else "orange"
+        colour = "green" if sample.is_right else "orange"
         st.markdown(
-            f"**{title}** · :{colour}[{answer.verdict}] · reward {answer.reward:.3f} · {answer.length} tokens · "
-            f"truth {markdown(answer.ground_truth, 100)}"
+            f"**{title}** · :{colour}[{verdict(sample)}] · reward {sample.reward:.3f} · {sample.length} tokens · "
+            f"truth {markdown(sample.ground_truth, 100)}"
         )
         st.html(text)
-        if answer.details:
-            st.code(shown(answer.details, 4_000), language="json", wrap_lines=True)
+        if sample.details:
+            st.code(shown(sample.details, 4_000), language="json", wrap_lines=True)

@@ -6,7 +6,7 @@ import pandas as pd
 import streamlit as st
 
 from dapo_core.db import AttemptRow, EventRow, RunRow
-from dapo_core.run.formatting import moment, span
+from dapo_core.run.formatting import duration, moment
 from dapo_dashboard import session
 from dapo_dashboard.charts import timeline_chart
 from dapo_dashboard.plain import shown
@@ -47,7 +47,7 @@ def _attempts(rows: list[AttemptRow], now: float) -> pd.DataFrame:
         {
             "Attempt": [row.attempt for row in rows],
             "Started": [moment(row.started_at) for row in rows],
-            "Took": [span((row.ended_at or now) - row.started_at) for row in rows],
+            "Took": [duration((row.ended_at or now) - row.started_at) for row in rows],
             "From step": [row.step_from for row in rows],
             "To step": [row.step_to for row in rows],
             "Ended by": [row.reason or "still running" for row in rows],

@@ -6,7 +6,7 @@ from itertools import count
 
 from dapo_core.db import CurvePoint
 from dapo_core.db.pages import PageReader
-from dapo_dashboard.charts import panels
+from dapo_core.run.metrics import TOKENS_PROCESSED
 from dapo_dashboard.charts.curves import BUCKETS, MAX_BUCKETS, Curve, appended, bucket_of
 from dapo_dashboard.clock import Clock
 from dapo_dashboard.reads.source import Reading, Source
@@ -73,7 +73,7 @@ def read_clock(source: Source, run_id: str) -> Clock:
 
     def load(reader: PageReader, last: Clock | None) -> Clock:
         moments = reader.moments(run_id, BUCKETS)
-        tokens = reader.buckets([run_id], [panels.TOKENS], buckets=BUCKETS).get((run_id, panels.TOKENS), [])
+        tokens = reader.buckets([run_id], [TOKENS_PROCESSED], buckets=BUCKETS).get((run_id, TOKENS_PROCESSED), [])
         clock = clock_of(moments, tokens)
         return last if clock == last else clock
 

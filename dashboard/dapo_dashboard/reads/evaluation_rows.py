@@ -1,10 +1,10 @@
-"""What `dapo evaluate` found, as tables: shares in percent with their 95 % intervals over prompts. Pure."""
+"""What `dapo evaluate` found, as tables: shares in percent with their 95% intervals over prompts. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dapo_core.db.evaluations import EvaluationRow
-from dapo_core.run.formatting import moment
+from dapo_core.run.formatting import moment, percent
 from dapo_dashboard.plain import shown
 
 Results = Mapping[str, Any]
@@ -35,13 +35,13 @@ def figures(found: Sequence[Results]) -> dict[str, list[Any]]:
     return {
         "Prompts": [one["prompts"] for one in found],
         **({} if k != "k" else {"k": ks}),
-        f"mean@{k}": [percent(one["mean"]["value"]) for one in found],
-        "95 % interval": [interval(one["mean"]) for one in found],
-        f"pass@{k}": [percent(one["pass_at"][str(one["samples"])]["value"]) for one in found],
-        f"maj@{k}": [percent(one["majority"]["value"]) for one in found],
+        f"mean@{k}": [100 * one["mean"]["value"] for one in found],
+        "95% interval": [interval(one["mean"]) for one in found],
+        f"pass@{k}": [100 * one["pass_at"][str(one["samples"])]["value"] for one in found],
+        f"maj@{k}": [100 * one["majority"]["value"] for one in found],
         "Tokens": [one["lengths"]["mean"] for one in found],
-        "Cut off": [percent(one["truncated"]) for one in found],
-        "No answer": [percent(one["unstated"]) for one in found],
+        "Cut off": [100 * one["truncated"] for one in found],
+        "No answer": [100 * one["unstated"] for one in found],
     }
 
 
@@ -54,17 +54,12 @@ def sampling(row: EvaluationRow) -> str:
     return ", ".join(told)
 
 
-def percent(share: float) -> float:
-    """0.125 as 12.5."""
-    return 100 * share
-
-
 def interval(estimate: Mapping[str, float | None]) -> str:
-    """`37.5 to 62.5 %`; empty where one prompt gives none."""
+    """`37.5% to 62.5%`; empty where one prompt gives none."""
     low, high = estimate.get("low"), estimate.get("high")
-    return "" if low is None or high is None else f"{100 * low:.1f} to {100 * high:.1f} %"
+    return "" if low is None or high is None else f"{percent(low)} to {percent(high)}"
 
 
 def spoken(estimates: Mapping[str, Mapping[str, float | None]]) -> str:
     """What a screen reader says of estimates."""
-    return "; ".join(f"{name} {percent(one['value'] or 0):.1f} % ({interval(one)})" for name, one in estimates.items())
+    return "; ".join(f"{name} {percent(one['value'])} ({interval(one)})" for name, one in estimates.items())

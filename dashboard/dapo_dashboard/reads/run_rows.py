@@ -7,10 +7,11 @@ from typing import Any, Final
 from dapo_core.db import ENDED_STATES, RunTableRow
 from dapo_core.run import metrics
 from dapo_core.run.formatting import ago
+from dapo_core.run.metrics import HEADLINES, Headline
 from dapo_dashboard import words
 from dapo_dashboard.plain import shown
 
-METRICS: Final = (*words.REWARD, *words.ACCURACY, metrics.ENTROPY, metrics.LENGTH_MEAN, metrics.STEP_SECONDS)
+METRICS: Final = HEADLINES
 SPARKLINE: Final = metrics.REWARD_GENERATED
 
 
@@ -42,14 +43,17 @@ def tags_of(row: RunTableRow) -> list[str]:
     return [f"{name}={value}" for name, value in sorted(row.tags.items())]
 
 
-ORDERS: Final[Mapping[str, Callable[[RunTableRow], Any]]] = {
-    "newest first": lambda row: -row.created_at,
-    "needs attention": lambda row: (-row.alerts, row.state != "Failed", row.state in ENDED_STATES, -row.created_at),
-    "name": lambda row: row.run_id,
-    "reward, highest first": lambda row: _falling(words.first(row.values, *words.REWARD)),
-    "accuracy, highest first": lambda row: _falling(words.first(row.values, *words.ACCURACY)),
-    "time left": lambda row: _rising(left_of(row)),
-    "last step, longest ago": lambda row: row.updated_at or 0.0,
+Left = Mapping[str, float]
+"""Seconds left by run, of those for which they are known."""
+
+ORDERS: Final[Mapping[str, Callable[[RunTableRow, Left], Any]]] = {
+    "newest first": lambda row, _: -row.created_at,
+    "needs attention": lambda row, _: (-row.alerts, row.state != "Failed", row.state in ENDED_STATES, -row.created_at),
+    "name": lambda row, _: row.run_id,
+    "reward, highest first": lambda row, _: _falling(words.last(row.values, Headline.REWARD)),
+    "accuracy, highest first": lambda row, _: _falling(words.last(row.values, Headline.ACCURACY)),
+    "time left": lambda row, left: _rising(left.get(row.run_id)),
+    "last step, longest ago": lambda row, _: row.updated_at or 0.0,
 }
 
 
@@ -61,22 +65,17 @@ def _rising(value: float | None) -> tuple[bool, float]:
     return value is None, value or 0.0
 
 
-def left_of(row: RunTableRow) -> float | None:
-    """Seconds left, None for a run that has ended."""
-    if row.state in ENDED_STATES:
-        return None
-    return words.seconds_left(row.step, row.total_steps, words.first(row.values, metrics.STEP_SECONDS))
-
-
-def selected(rows: Iterable[RunTableRow], filters: Filters, order: str) -> list[RunTableRow]:
+def selected(rows: Iterable[RunTableRow], filters: Filters, order: str, left: Left) -> list[RunTableRow]:
     """Those that the filters keep, in that order."""
-    return sorted(filter(filters.keep, rows), key=ORDERS.get(order, ORDERS["newest first"]))
+    key = ORDERS.get(order, ORDERS["newest first"])
+    return sorted(filter(filters.keep, rows), key=lambda row: key(row, left))
 
 
 def columns(
     rows: Sequence[RunTableRow],
     sparklines: Mapping[str, Sequence[float | None]],
     accelerators: Mapping[str, int],
+    left: Left,
     now: float,
 ) -> dict[str, list[Any]]:
     """The table by column."""
@@ -87,11 +86,11 @@ def columns(
         "Done": [_share(row) for row in rows],
         "Step": [f"{'-' if row.step is None else row.step}/{row.total_steps or '?'}" for row in rows],
         "Reward curve": [[value for value in sparklines.get(row.run_id, ()) if value is not None] for row in rows],
-        "Reward": [words.first(row.values, *words.REWARD) for row in rows],
-        "Accuracy": [_percent(words.first(row.values, *words.ACCURACY)) for row in rows],
-        "Entropy": [words.first(row.values, metrics.ENTROPY) for row in rows],
-        "Length": [words.first(row.values, metrics.LENGTH_MEAN) for row in rows],
-        "Time left": [words.left(left_of(row)) for row in rows],
+        "Reward": [words.last(row.values, Headline.REWARD) for row in rows],
+        "Accuracy": [_percent(words.last(row.values, Headline.ACCURACY)) for row in rows],
+        "Entropy": [words.last(row.values, Headline.ENTROPY) for row in rows],
+        "Length": [words.last(row.values, Headline.LENGTH) for row in rows],
+        "Time left": [words.left(left.get(row.run_id)) for row in rows],
         "Last step": [ago(row.updated_at, now) for row in rows],
         "Restarts": [max(0, row.attempts - 1) for row in rows],
         "GPUs": [accelerators.get(row.run_id) for row in rows],

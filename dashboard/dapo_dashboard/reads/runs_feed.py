@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from dapo_core.db import ENDED_STATES, RunTableRow
 from dapo_core.db.pages import PageReader
+from dapo_core.run.progress import PACE_METRICS, PACE_STEPS, progress_of
 from dapo_dashboard.reads import run_rows
 from dapo_dashboard.reads.source import Reading, Source
 
@@ -12,6 +13,8 @@ MOST = 5_000
 SPARKLINE_BUCKETS = 32
 # A curve in a cell is 32 points of a run of thousands of steps: it need not move every second.
 SPARKLINE_SECONDS = 15.0
+# Nor need the time left of all runs.
+LEFT_SECONDS = 5.0
 Values = Sequence[float | None]
 
 
@@ -37,6 +40,18 @@ def read_accelerators(source: Source, rows: Sequence[RunTableRow]) -> Mapping[st
         return {**known, **reader.accelerators(new)} if new else known
 
     return source.read(("gpus",), load).value
+
+
+def read_seconds_left(source: Source, rows: Sequence[RunTableRow]) -> Mapping[str, float]:
+    """Of the runs that go on, those whose time left is known. `rows` are all that there are."""
+    alive = [row.run_id for row in rows if row.state not in ENDED_STATES]
+
+    def load(reader: PageReader, _: Mapping[str, float] | None) -> Mapping[str, float]:
+        progress = reader.progress(alive, history=PACE_METRICS, first_steps=0, last_steps=PACE_STEPS) if alive else {}
+        found = {run_id: progress_of(run).eta_seconds for run_id, run in progress.items()}
+        return {run_id: float(seconds) for run_id, seconds in found.items() if seconds is not None}
+
+    return source.read(("seconds left",), load, max_age=LEFT_SECONDS).value
 
 
 def read_sparklines(source: Source, rows: Sequence[RunTableRow]) -> Mapping[str, Values]:

@@ -2,7 +2,6 @@
 
 import io
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
@@ -11,32 +10,11 @@ import streamlit as st
 from dapo_core.db import RunRow, SamplesRow
 from dapo_core.errors import StoreError
 from dapo_core.objectstore import open_store
+from dapo_core.run.samples import Sample
 from dapo_dashboard.settings import Settings
-
-
-@dataclass(frozen=True)
-class Answer:
-    """One response. `length` is in tokens; `truncated`: it ran into the limit; `reward` is after shaping;
-    `details`: what a custom reward said of it, as JSON, or nothing."""
-
-    prompt: str
-    response: str
-    ground_truth: str
-    reward: float
-    accuracy: float
-    length: int
-    truncated: bool
-    details: str = ""
-
-    @property
-    def verdict(self) -> str:
-        """A word and a sign."""
-        return ("✓ right" if self.accuracy > 0.5 else "✗ wrong") + (", cut off" if self.truncated else "")
-
 
 # Stands in DAPO_STORE_URL for the namespace of a run, where each has a folder of its own.
 NAMESPACE: Final = "{namespace}"
-_FIELDS: Final = frozenset(field.name for field in fields(Answer))
 
 
 def store_url(run: RunRow, settings: Settings) -> str | None:
@@ -58,22 +36,26 @@ def _is_elsewhere(named: SplitResult, own: SplitResult) -> bool:
     return named.netloc == own.netloc and not (named.path.strip("/") + "/").startswith(folder)
 
 
-def read_answers(url: str, row: SamplesRow) -> list[Answer]:
+def read_samples(url: str, row: SamplesRow) -> list[Sample]:
     """The samples that the row points to. Raises StoreError."""
     if not row.key.startswith(f"{row.run_id}/samples/") or ".." in row.key:
-        raise StoreError(f"{row.key} is no place of samples of {row.run_id}.")
-    answers: list[Answer] = _read(url, row.key, row.ts)
-    return answers
+        raise StoreError(f"{row.key} is not a valid key of samples of {row.run_id}.")
+    samples: list[Sample] = _read(url, row.key, row.ts)
+    return samples
 
 
 @st.cache_data(max_entries=64, ttl=3600, show_spinner=False)
-def _read(url: str, key: str, ts: float) -> list[Answer]:
+def _read(url: str, key: str, ts: float) -> list[Sample]:
     import pyarrow.parquet as parquet
 
     data = open_store(url).get_bytes(key)
     try:
         rows = parquet.read_table(io.BytesIO(data)).to_pylist()
-        # A trainer newer than this dashboard may have written more columns.
-        return [Answer(**{name: row[name] for name in row if name in _FIELDS}) for row in rows]
+        return [Sample.of_row(row) for row in rows]
     except (ValueError, TypeError, OSError) as error:
-        raise StoreError(f"The samples {key} can not be read: {error}.") from error
+        raise StoreError(f"The samples {key} cannot be read: {error}.") from error
+
+
+def verdict(sample: Sample) -> str:
+    """A word and a sign."""
+    return ("✓ right" if sample.is_right else "✗ wrong") + (", truncated" if sample.truncated else "")

@@ -17,6 +17,7 @@ from typing import Final, TypeVar
 from dapo_core.errors import CheckpointError, StoreError
 from dapo_core.parallel import give_way
 from dapo_core.run.backoff import Backoff
+from dapo_core.run.formatting import duration, size
 from dapo_core.run.manifest import Manifest
 from dapo_core.run.retention import Retention
 from dapo_trainer.checkpoints.store import CheckpointStore, Elsewhere, nowhere
@@ -145,8 +146,8 @@ class CheckpointUploader:
         )
         self.committed = manifest
         self._keep(upload.folder)
-        size, seconds = manifest.size_bytes / 1e6, time.monotonic() - began
-        message = f"Checkpoint of step {upload.step} committed: {size:.1f} MB in {seconds:.1f} s."
+        took = duration(time.monotonic() - began)
+        message = f"Checkpoint of step {upload.step} committed: {size(manifest.size_bytes)} in {took}."
         self._checkpoints.journal.event("CheckpointCommitted", message, step=upload.step)
         try:
             self._checkpoints.retain(self._retention)

@@ -13,9 +13,8 @@ from dapo_core.errors import DapoError, DataError, ModelError, Problem, SpecErro
 from dapo_core.run import last_words
 from dapo_core.run.exit_codes import ExitCode
 from dapo_trainer.local.endings import log_tail, why
-from dapo_trainer.local.words import shown_path
 from dapo_trainer.process.heartbeat import Heartbeat, read_heartbeat
-from dapo_trainer.process.run_folder import AttemptFolder, RunFolder
+from dapo_trainer.process.run_folder import AttemptFolder, RunFolder, shown_path
 from dapo_trainer.process.signals import stop_requests
 from dapo_trainer.process.trainer_process import Places, TrainerProcess, trainer_environment
 from dapo_trainer.process.tree import ProcessTree

@@ -6,6 +6,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from dapo_core.run.formatting import percent
 from dapo_trainer.evaluate.statistics import Estimate, Summary
 
 
@@ -16,10 +17,6 @@ def report(results: Mapping[str, tuple[Summary, Mapping[str, Summary]]]) -> Iter
         yield _figures(summary)
         if subsets:
             yield _subsets(subsets)
-
-
-def percent(share: float) -> str:
-    return f"{share:.1%}"
 
 
 def interval(estimate: Estimate) -> str:

@@ -21,12 +21,13 @@ from dapo_core.jobspec import DAPOJob, load_job
 from dapo_core.objectstore import open_store
 from dapo_core.run.exit_codes import ExitCode
 from dapo_core.run.last_words import LastWords
+from dapo_core.run.samples import Sample
 from dapo_trainer.checkpoints.store import CheckpointStore
 from dapo_trainer.evaluate.files import WorkFolder
 from dapo_trainer.evaluate.target import Checkpoint
 from dapo_trainer.evaluation import Evaluated
 from dapo_trainer.process.run_folder import replace_text
-from dapo_trainer.samples import Sample, to_parquet
+from dapo_trainer.samples import to_parquet
 
 
 class Progress:

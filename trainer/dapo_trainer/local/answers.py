@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dapo_core.db import open_reader
 from dapo_core.errors import StoreError
 from dapo_core.objectstore import open_store
+from dapo_core.run.samples import Sample
 from dapo_trainer.local.summary import SAMPLES, Answer
-from dapo_trainer.samples import Sample, read_samples
+from dapo_trainer.samples import read_samples
 
-RIGHT = 0.5
 TRIES = 5
 
 
@@ -38,7 +38,7 @@ def _answer(before: Sample, after: Sample) -> Answer:
     return Answer(
         prompt=before.prompt,
         before=before.response,
-        before_right=before.accuracy >= RIGHT,
+        before_right=before.is_right,
         after=after.response,
-        after_right=after.accuracy >= RIGHT,
+        after_right=after.is_right,
     )

@@ -8,15 +8,15 @@ from typing import Literal
 from dapo_core.jobspec import RunPolicy
 from dapo_core.run import last_words
 from dapo_core.run.exit_codes import ExitCode
+from dapo_core.run.formatting import plural, sentence
 from dapo_core.run.status import Reason
 from dapo_trainer.local.board import Board
 from dapo_trainer.local.deadlines import Overdue, Pulse, overdue
 from dapo_trainer.local.endings import why
 from dapo_trainer.local.ports import Alarm, Ended, Feed, Guard, Step
 from dapo_trainer.local.view_model import Note
-from dapo_trainer.local.words import count, sentence, shown_path
 from dapo_trainer.process.heartbeat import read_heartbeat
-from dapo_trainer.process.run_folder import AttemptFolder
+from dapo_trainer.process.run_folder import AttemptFolder, shown_path
 from dapo_trainer.process.signals import StopRequest
 from dapo_trainer.process.stacks import dump_stacks
 from dapo_trainer.process.trainer_process import TrainerProcess
@@ -139,7 +139,7 @@ class Attempt:
             Note(
                 time.time(),
                 "Stacks",
-                f"Stacks of {count(read, 'process', 'processes')} are in {shown_path(self.folder.log)}.",
+                f"Stacks of {plural(read, 'process', 'processes')} are in {shown_path(self.folder.log)}.",
             )
         )
         self._end()

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from dapo_trainer.local.sparkline import Glyphs, Point, area, resample, scale, stacked
-from dapo_trainer.local.words import fit, number, percent
+from dapo_core.run.formatting import fit, number, percent
+from dapo_core.run.sparkline import Glyphs, Point, area, resample, scale, stacked
 
 TITLE = 10
 AXIS = 7
@@ -35,7 +35,7 @@ def chart_lines(chart: Chart, width: int, rows: int, glyphs: Glyphs) -> list[Tex
         return [_line(row, rows, chart, "", Text(" " * room)) for row in range(rows)]
     low, high = scale(values)
     curve = _curve(chart, room, rows, low, high, glyphs)
-    form = percent if chart.share else lambda value: number(value, 3)
+    form = percent if chart.share else number
     axis = ["" for _ in range(rows)]
     axis[-1], axis[0] = form(min(values)), form(max(values))
     return [_line(row, rows, chart, axis[row] if rows > 1 else "", curve[row]) for row in range(rows)]

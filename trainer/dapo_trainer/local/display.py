@@ -12,10 +12,10 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 from rich.text import Text
 
+from dapo_core.run.sparkline import Glyphs
 from dapo_trainer.local.lines import note_line, phase_line, step_line
 from dapo_trainer.local.measures import charts
 from dapo_trainer.local.render import MIN_WIDTH, Screen, render
-from dapo_trainer.local.sparkline import Glyphs
 from dapo_trainer.local.view_model import Note, View
 
 REFRESH_SECONDS = 0.25
@@ -57,7 +57,7 @@ class Lines:
     def update(self, view: View) -> None:
         # Before the first step, the phases are all there is to see; later they would drown the steps.
         line = phase_line(view)
-        if line != self._phase and view.finished == ():
+        if line != self._phase and view.step_at is None:
             self._phase = line
             self._write(line)
 

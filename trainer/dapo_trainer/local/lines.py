@@ -2,9 +2,10 @@
 
 from datetime import datetime
 
-from dapo_trainer.local import watched
+from dapo_core.run import metrics
+from dapo_core.run.formatting import duration, number, percent
+from dapo_core.run.metrics import Headline
 from dapo_trainer.local.view_model import Note, View
-from dapo_trainer.local.words import clock, number, percent
 
 
 def step_line(view: View) -> str:
@@ -15,20 +16,22 @@ def step_line(view: View) -> str:
         return view.curves.get(metric, {}).get(step)
 
     total = f"/{view.total_steps}" if view.total_steps else ""
-    seconds = at_step(watched.STEP_SECONDS)
+    seconds = at_step(metrics.STEP_SECONDS)
     left = view.seconds_left()
     parts = [
-        ("reward", number(at_step(watched.first_of(view, watched.REWARD)))),
-        ("accuracy", percent(at_step(watched.first_of(view, watched.ACCURACY)))),
-        ("length", number(at_step(watched.LENGTH[0]))),
-        ("entropy", number(at_step(watched.ENTROPY[0]))),
-        *((f"{check.name} {check.title}", percent(at_step(check.metric))) for check in watched.validations(view)),
-        ("seconds", number(seconds, 2)),
-        ("left", clock(left) if left is not None else "-"),
+        ("reward", number(at_step(Headline.REWARD.metric(view.curves)))),
+        ("accuracy", percent(at_step(Headline.ACCURACY.metric(view.curves)))),
+        ("length", number(at_step(metrics.LENGTH_MEAN))),
+        ("entropy", number(at_step(metrics.ENTROPY))),
+        *(
+            (f"{validation.set_name} {validation.title}", percent(at_step(metric)))
+            for metric, validation in metrics.validation_means(view.curves).items()
+        ),
+        ("step time", duration(seconds) if seconds is not None else "-"),
+        ("left", duration(left) if left is not None else "-"),
     ]
-    at = view.finished[-1][1] if view.finished else 0.0
     shown = "  ".join(f"{name} {value}" for name, value in parts if value != "-")
-    return f"{_time(at)} step {step}{total}  {shown}"
+    return f"{_time(view.step_at or 0.0)} step {step}{total}  {shown}"
 
 
 def note_line(note: Note) -> str:

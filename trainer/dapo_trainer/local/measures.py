@@ -2,12 +2,14 @@
 
 from rich.text import Text
 
-from dapo_trainer.local import watched
+from dapo_core.run import metrics
+from dapo_core.run.formatting import duration, number, percent
+from dapo_core.run.metrics import STAGES, Headline, validation_means
+from dapo_core.run.sparkline import Glyphs, Point
 from dapo_trainer.local.charts import Chart, chart_lines, stacked_line
-from dapo_trainer.local.sparkline import Glyphs
 from dapo_trainer.local.view_model import View
-from dapo_trainer.local.words import number, percent, span
 
+_GROUPS = (metrics.GROUPS_ALL_WRONG, metrics.GROUPS_MIXED, metrics.GROUPS_ALL_RIGHT)
 _GROUP_COLOURS = ("red", "green", "blue")
 _TIME_COLOURS = ("cyan", "yellow", "magenta", "blue", "green", "red")
 
@@ -29,21 +31,21 @@ def bars(view: View, width: int, glyphs: Glyphs) -> list[Text]:
 def figures(view: View) -> list[str]:
     """The other numbers of the last step, the most telling first; those it has."""
     last = view.last
-    batches, pace = last(watched.GENERATION_BATCHES), last(watched.STEP_SECONDS)
-    tokens, clipped = last(watched.THROUGHPUT), last(watched.CLIP_HIGH)
-    gradient, rate = last(watched.GRAD_NORM), last(watched.LEARNING_RATE)
+    batches, pace = last(metrics.GENERATION_BATCHES), last(metrics.STEP_SECONDS)
+    tokens, clipped = last(metrics.THROUGHPUT), last(metrics.CLIP_FRACTION_HIGH)
+    gradient, rate = last(metrics.GRADIENT_NORM), last(metrics.LEARNING_RATE)
     found = [
         "" if batches is None else f"{number(batches)} generation {'batch' if batches == 1 else 'batches'}",
         "" if tokens is None else f"{number(tokens)} tokens/s",
-        "" if pace is None else f"{span(pace)} a step",
-        "" if clipped is None else f"clipped high {percent(clipped)} low {percent(last(watched.CLIP_LOW))}",
+        "" if pace is None else f"{duration(pace)} per step",
+        "" if clipped is None else f"clipped high {percent(clipped)} low {percent(last(metrics.CLIP_FRACTION_LOW))}",
         "" if gradient is None else f"gradient {number(gradient, 2)}",
         "" if rate is None else f"lr {number(rate, 2)}",
     ]
     return [figure for figure in found if figure]
 
 
-def _change(view: View, metric: str, as_percent: bool = False) -> str:
+def _change(view: View, metric: str, as_percent: bool) -> str:
     change = view.change(metric)
     if change is None:
         return ""
@@ -52,49 +54,49 @@ def _change(view: View, metric: str, as_percent: bool = False) -> str:
 
 
 def _reward(view: View) -> Chart:
-    metric = watched.first_of(view, watched.REWARD)
-    trained = view.last(watched.REWARD[1])
-    second = f"trained on {number(trained, 2)}" if trained is not None and metric != watched.REWARD[1] else ""
-    return Chart("reward", "green", view.curve(metric), number(view.last(metric)), _change(view, metric), second)
+    filtered = view.last(metrics.REWARD_TRAINED)
+    beside = filtered is not None and Headline.REWARD.metric(view.curves) != metrics.REWARD_TRAINED
+    second = f"{metrics.METRICS[metrics.REWARD_TRAINED].title} {number(filtered, 2)}" if beside else ""
+    return _chart(view, Headline.REWARD, "green", second)
 
 
 def _accuracy(view: View) -> Chart:
-    metric = watched.first_of(view, watched.ACCURACY)
-    checks = watched.validations(view)[:1]
-    curve = view.curve(checks[0].metric) if checks else []
-    second = ""
-    if curve:
+    checked, validation = next(iter(validation_means(view.curves).items()), ("", None))
+    curve, second = view.curve(checked), ""
+    if validation is not None:
         before = f" from {percent(curve[0][1])}" if len(curve) > 1 else ""
-        second = f"◆ {checks[0].title} {percent(curve[-1][1])}{before}"
-    value, change = percent(view.last(metric)), _change(view, metric, as_percent=True)
-    return Chart("accuracy", "cyan", view.curve(metric), value, change, second, marks=tuple(curve), share=True)
+        second = f"◆ {validation.title} {percent(curve[-1][1])}{before}"
+    return _chart(view, Headline.ACCURACY, "cyan", second, marks=tuple(curve))
 
 
 def _length(view: View) -> Chart:
-    metric = watched.first_of(view, watched.LENGTH)
-    parts = [f"max {number(view.last(watched.LENGTH_MAX))}" if view.last(watched.LENGTH_MAX) is not None else ""]
-    if (cut := view.last(watched.LENGTH_CLIPPED)) is not None:
-        parts.append(f"cut {percent(cut)}")
-    second = " · ".join(part for part in parts if part)
-    return Chart("length", "yellow", view.curve(metric), number(view.last(metric)), _change(view, metric), second)
+    parts = [f"max {number(view.last(metrics.LENGTH_MAX))}" if view.last(metrics.LENGTH_MAX) is not None else ""]
+    if (truncated := view.last(metrics.TRUNCATED)) is not None:
+        parts.append(f"truncated {percent(truncated)}")
+    return _chart(view, Headline.LENGTH, "yellow", " · ".join(part for part in parts if part))
 
 
 def _entropy(view: View) -> Chart:
-    metric = watched.first_of(view, watched.ENTROPY)
-    probability = view.last(watched.MEAN_PROBABILITY)
-    second = f"mean probability {number(probability, 2)}" if probability is not None else ""
-    return Chart("entropy", "magenta", view.curve(metric), number(view.last(metric)), _change(view, metric), second)
+    probability = view.last(metrics.MEAN_PROBABILITY)
+    second = f"mean probability {percent(probability)}" if probability is not None else ""
+    return _chart(view, Headline.ENTROPY, "magenta", second)
+
+
+def _chart(view: View, headline: Headline, colour: str, second: str, marks: tuple[Point, ...] = ()) -> Chart:
+    metric = headline.metric(view.curves)
+    share, value = metrics.in_percent(metric), view.last(metric)
+    shown, change = percent(value) if share else number(value), _change(view, metric, as_percent=share)
+    return Chart(headline.title.lower(), colour, view.curve(metric), shown, change, second, marks, share)
 
 
 def _groups(view: View, width: int, glyphs: Glyphs) -> Text:
-    shares = [view.last(metric) or 0.0 for metric in watched.GROUPS]
-    names = ("all wrong", "mixed", "all right")
-    labels = [f"{name} {percent(share)}" for name, share in zip(names, shares, strict=True)]
+    shares = [view.last(metric) or 0.0 for metric in _GROUPS]
+    titles = [metrics.METRICS[metric].title for metric in _GROUPS]
+    labels = [f"{title} {percent(share)}" for title, share in zip(titles, shares, strict=True)]
     return stacked_line("groups", shares, labels, _GROUP_COLOURS, width, glyphs)
 
 
 def _times(view: View, width: int, glyphs: Glyphs) -> Text:
-    times = [(name, watched.phase_seconds(view, name) or 0.0) for name in watched.TIMINGS]
-    shown = [(name, seconds) for name, seconds in times if seconds > 0]
-    labels = [f"{name} {span(seconds)}" for name, seconds in shown]
+    shown = [(stage, seconds) for stage in STAGES if (seconds := view.stage_seconds(stage)) > 0]
+    labels = [f"{name} {duration(seconds)}" for name, seconds in shown]
     return stacked_line("time", [seconds for _, seconds in shown], labels, _TIME_COLOURS, width, glyphs)

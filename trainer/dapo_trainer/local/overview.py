@@ -3,6 +3,7 @@
 from urllib.parse import unquote, urlsplit
 
 from dapo_core.jobspec import DAPOJob
+from dapo_core.run.progress import Cadence
 from dapo_trainer.local.view_model import View
 
 
@@ -15,6 +16,7 @@ def first_view(run_id: str, job: DAPOJob, now: float) -> View:
         mode=spec.topology.mode,
         started_at=now,
         total_steps=spec.schedule.steps,
+        cadence=Cadence.of(spec),
         max_restarts=spec.run_policy.max_restarts,
         max_response_tokens=spec.batch.max_response_tokens,
         phase_since=now,

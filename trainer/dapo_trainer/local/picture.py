@@ -57,7 +57,7 @@ def export(
     reader = open_reader(place.metadata_url)
     began = min((attempt.started_at for attempt in reader.attempts(folder.run_id)), default=0.0)
     view = with_history(first_view(folder.run_id, folder.read_job(), began), reader, until_step=step)
-    now = view.finished[-1][1] + 1.2 if view.finished else began
+    now = began if view.step_at is None else view.step_at + 1.2
     beat = Heartbeat("update", (view.step or 0) + 1, view.total_steps or 0, now - 1.2)
     restarts = sum(bool(attempt.counted) for attempt in reader.attempts(folder.run_id))
     view = replace(with_heartbeat(view, beat), restarts=restarts)

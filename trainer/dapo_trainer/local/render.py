@@ -5,12 +5,12 @@ from datetime import datetime
 
 from rich.text import Text
 
+from dapo_core.run.formatting import clock, duration, fit, plural
+from dapo_core.run.metrics import STAGES
+from dapo_core.run.sparkline import Glyphs
 from dapo_trainer.local.measures import bars, charts, figures
-from dapo_trainer.local.sparkline import Glyphs
 from dapo_trainer.local.view_model import Mood, Note, View
-from dapo_trainer.local.words import clock, count, fit, span
 
-CHAIN = ("generate", "score", "update", "sync", "validate", "checkpoint")
 MIN_WIDTH = 40
 DEFAULT_GLYPHS = Glyphs()
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -82,7 +82,7 @@ def sides(left: Text, right: Text, width: int) -> Text:
 
 def _header(view: View, screen: Screen) -> list[Text]:
     word, style = _MOODS[view.mood]
-    attempt = f"attempt {max(1, view.attempt)}{screen.dot}{view.restarts} of {count(view.max_restarts, 'restart')}"
+    attempt = f"attempt {max(1, view.attempt)}{screen.dot}{view.restarts} of {plural(view.max_restarts, 'restart')}"
     right = Text.assemble((word, style), screen.dot if word else "", (attempt, "yellow" if view.restarts else "dim"))
     elapsed = f"elapsed {clock(screen.now - view.started_at)}"
     where = screen.dot.join([view.model, view.mode])
@@ -96,7 +96,7 @@ def _left(view: View) -> Text:
     seconds = view.seconds_left()
     if view.mood in ("done", "failed", "stopped"):
         return Text("ended", "dim")
-    return Text("time left unknown", "dim") if seconds is None else Text(f"about {clock(seconds)} left", "bold")
+    return Text("time left unknown", "dim") if seconds is None else Text(f"about {duration(seconds)} left", "bold")
 
 
 def _progress(view: View, screen: Screen) -> Text:
@@ -104,7 +104,7 @@ def _progress(view: View, screen: Screen) -> Text:
     step = view.step or 0
     label = f"step {step:,}" + (f" of {total:,}" if total else "")
     share = min(1.0, step / total) if total else 0.0
-    right = Text.assemble((label, "bold"), f"{int(share * 100):>5} % " if total else " ")
+    right = Text.assemble((label, "bold"), f"{int(share * 100):>5}% " if total else " ")
     width = max(8, screen.width - right.cell_len - 3)
     full = int(share * width)
     marks = ("#", ".") if screen.glyphs.ascii else ("━", "─")
@@ -117,14 +117,14 @@ def _phase(view: View, screen: Screen) -> Text:
     if view.mood != "running" and view.mood != "stopping":
         return Text(f" {view.notice}")
     line = Text.assemble(" ", (spin, "cyan"), " ")
-    if view.phase in CHAIN:
-        shown = [name for name in CHAIN if name in CHAIN[:4] or name == view.phase]
+    if view.phase in STAGES:
+        shown = [name for name in STAGES if name in STAGES[:4] or name == view.phase]
         for at, name in enumerate(shown):
             line.append(" → " if at else "", "dim").append(name, "bold cyan" if name == view.phase else "dim")
     else:
         line.append(view.phase, "bold cyan")
     detail = f"{view.detail}  " if view.detail else ""
-    return sides(line, Text.assemble((detail, "default"), (f"{span(age)} ", "bold")), screen.width)
+    return sides(line, Text.assemble((detail, "default"), (f"{duration(age)} ", "bold")), screen.width)
 
 
 def _events(view: View, screen: Screen, rows: int) -> list[Text]:

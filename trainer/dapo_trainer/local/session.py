@@ -25,9 +25,8 @@ from dapo_trainer.local.rules import JobGuard, JobPolicy
 from dapo_trainer.local.summary import Place, summary
 from dapo_trainer.local.supervisor import Outcome, Supervisor
 from dapo_trainer.local.view_model import View
-from dapo_trainer.local.words import shown_path
 from dapo_trainer.process.lock import hold
-from dapo_trainer.process.run_folder import Home, RunFolder, replace_text
+from dapo_trainer.process.run_folder import Home, RunFolder, replace_text, shown_path
 from dapo_trainer.process.signals import StopRequest, stop_requests
 from dapo_trainer.process.trainer_process import TRAINER, Places
 

@@ -7,10 +7,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dapo_trainer.local import watched
+from dapo_core.run.formatting import clock, duration, fit, minus, percent, plural
+from dapo_core.run.metrics import validation_means
 from dapo_trainer.local.supervisor import Outcome
 from dapo_trainer.local.view_model import View
-from dapo_trainer.local.words import clock, count, fit, percent, signed_minus, span
 
 SAMPLES = 5
 _TEXT = 160
@@ -58,7 +58,7 @@ def summary(
 
 def _headline(view: View, outcome: Outcome, seconds: float) -> Text:
     of = f" of {view.total_steps:,}" if view.total_steps else ""
-    restarts = f", {count(view.restarts, 'restart')}" if view.restarts else ""
+    restarts = f", {plural(view.restarts, 'restart')}" if view.restarts else ""
     return Text.assemble(
         (f" {outcome.mood.upper()} ", f"reverse {_STYLES.get(outcome.mood, 'bold')}"),
         (f" {view.run_id}", "bold"),
@@ -70,13 +70,13 @@ def _accuracy(view: View) -> RenderableType | None:
     table = Table(box=None, padding=(0, 2), header_style="bold")
     for column in ("Validation", "before", "after", "change"):
         table.add_column(column, justify="left" if column == "Validation" else "right")
-    for check in watched.validations(view):
-        curve = view.curve(check.metric)
+    for metric, validation in validation_means(view.curves).items():
+        curve = view.curve(metric)
         (first, before), (last, after) = curve[0], curve[-1]
-        gain = signed_minus(f"{(after - before) * 100:+.1f} points") if len(curve) > 1 else ""
+        gain = minus(f"{(after - before) * 100:+.1f} points") if len(curve) > 1 else ""
         style = "green" if after > before else "red"
         row = (f"{percent(before)} (step {first})", f"{percent(after)} (step {last})", Text(gain, style))
-        table.add_row(f"{check.name} {check.title}", *row)
+        table.add_row(f"{validation.set_name} {validation.title}", *row)
     return table if table.row_count else None
 
 
@@ -99,7 +99,7 @@ def _one_line(text: str) -> str:
 
 
 def _times(view: View, seconds: float) -> RenderableType | None:
-    totals = watched.total_phase_seconds(view)
+    totals = view.total_stage_seconds()
     if not totals:
         return None
     by_size = sorted(totals.items(), key=lambda entry: -entry[1])
@@ -107,7 +107,7 @@ def _times(view: View, seconds: float) -> RenderableType | None:
     # A resumed run has steps of an earlier day: then the time of this call is no whole to take shares of.
     by_size += [("start and the rest", rest)] if rest > 0 else []
     whole = seconds if rest > 0 else sum(totals.values())
-    rows = [(phase, f"{span(spent):<9}{percent(spent / whole)}") for phase, spent in by_size]
+    rows = [(phase, f"{duration(spent):<9}{percent(spent / whole)}") for phase, spent in by_size]
     return _pairs("Time", rows)
 
 

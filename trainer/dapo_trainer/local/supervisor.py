@@ -10,14 +10,14 @@ from dapo_core.db.rows import RunState
 from dapo_core.errors import RunBusyError
 from dapo_core.jobspec import DAPOJob
 from dapo_core.run.exit_codes import ExitCode
+from dapo_core.run.formatting import duration, plural, sentence
 from dapo_core.run.status import Reason
 from dapo_trainer.local.attempt import Attempt, Cause
 from dapo_trainer.local.board import Board
 from dapo_trainer.local.ports import Ended, Feed, Guard, Next, NextAction, Policy, Record
 from dapo_trainer.local.view_model import Mood, Note
-from dapo_trainer.local.words import count, sentence, shown_path, span
 from dapo_trainer.process.kernel import become_subreaper
-from dapo_trainer.process.run_folder import AttemptFolder, RunFolder
+from dapo_trainer.process.run_folder import AttemptFolder, RunFolder, shown_path
 from dapo_trainer.process.signals import StopRequest
 from dapo_trainer.process.table import send
 from dapo_trainer.process.trainer_process import TRAINER, Places, TrainerProcess, trainer_environment
@@ -82,7 +82,7 @@ class Supervisor:
         tree = ProcessTree.of(self.run)
         left = tree.alive()
         if left:
-            what = count(len(left), "process", "processes")
+            what = plural(len(left), "process", "processes")
             self._tell(Note(time.time(), "Leftovers", f"Ending {what} of an earlier attempt."))
             self._let_leader_finish(tree)
         if stuck := tree.end():
@@ -147,7 +147,7 @@ class Supervisor:
         self._counted += then.counted
         limit = self.job.spec.run_policy.max_restarts
         what = f"restart {self._counted} of {limit}" if then.counted else "not counted as a restart"
-        soon = f"Next attempt in {span(then.delay_seconds)}, {what}."
+        soon = f"Next attempt in {duration(then.delay_seconds)}, {what}."
         self._tell(Note(time.time(), last.reason, last.message, warning=True))
         self._tell(Note(time.time(), "Restarting", soon))
         self.record.state("Restarting", last.reason, last.message)

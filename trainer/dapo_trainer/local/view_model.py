@@ -8,13 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from dapo_trainer.local.sparkline import Point
+from dapo_core.run.metrics import PHASES, STAGES, STEP_SECONDS
+from dapo_core.run.progress import Cadence, pace_of, seconds_left
+from dapo_core.run.sparkline import Point
 from dapo_trainer.process.heartbeat import Heartbeat
 
 EVENTS_KEPT: Final = 50
-# Steps from whose distance the time left is told: enough to hold a validation and a checkpoint.
-PACE_STEPS: Final = 20
 CHANGE_STEPS: Final = 5
+
+_STAGE_METRICS: Final = {stage: [phase.metric for phase in PHASES if phase.stage == stage] for stage in STAGES}
 
 Mood = Literal["running", "waiting", "stopping", "done", "failed", "stopped"]
 Curves = Mapping[str, Mapping[int, float]]
@@ -32,13 +34,18 @@ class Note:
 
 @dataclass(frozen=True)
 class View:
-    """The state of the view. `step` is the last finished one, None before the first."""
+    """The state of the view.
+
+    `step` is the last finished one, None before the first, and `step_at` when the attempt finished it. `step_from` is
+    the step before the first of attempt `step_attempt`, which did the last one.
+    """
 
     run_id: str
     model: str
     mode: str
     started_at: float
     total_steps: int | None = None
+    cadence: Cadence = field(default_factory=Cadence)
     max_restarts: int = 0
     max_response_tokens: int | None = None
     attempt: int = 0
@@ -49,7 +56,8 @@ class View:
     detail: str = ""
     step: int | None = None
     step_attempt: int = 0
-    finished: tuple[tuple[int, float], ...] = ()
+    step_at: float | None = None
+    step_from: int = 0
     curves: Curves = field(default_factory=dict)
     events: tuple[Note, ...] = ()
     notice: str = ""
@@ -70,18 +78,26 @@ class View:
         now, before = values[-CHANGE_STEPS:], values[-2 * CHANGE_STEPS : -CHANGE_STEPS]
         return sum(now) / len(now) - sum(before) / len(before) if len(before) == CHANGE_STEPS else None
 
-    def seconds_left(self) -> float | None:
-        """Steps left at the pace of this attempt's last steps; None before its second step."""
-        if self.total_steps is None or len(self.finished) < 2:
+    def stage_seconds(self, stage: str) -> float:
+        """Seconds of one of `metrics.STAGES` in the last step; 0 when it was not in it."""
+        return sum(self.curves.get(m, {}).get(self.step or 0, 0.0) for m in _STAGE_METRICS[stage])
+
+    def total_stage_seconds(self) -> dict[str, float]:
+        """Seconds of each of `metrics.STAGES` over all steps, of those that took any."""
+        totals = {stage: sum(sum(self.curves.get(m, {}).values()) for m in _STAGE_METRICS[stage]) for stage in STAGES}
+        return {stage: seconds for stage, seconds in totals.items() if seconds > 0}
+
+    def seconds_left(self) -> int | None:
+        """Whole seconds from the last step until the run is complete; None before the attempt's first step."""
+        if self.step is None or self.step_attempt < self.attempt:
             return None
-        (step0, at0), (step1, at1) = self.finished[0], self.finished[-1]
-        return max(0.0, (at1 - at0) / max(1, step1 - step0) * (self.total_steps - step1))
+        return seconds_left(pace_of(self.curves, self.step, self.step_from), self.step, self.total_steps, self.cadence)
 
 
 def with_attempt(view: View, number: int, restarts: int, at: float) -> View:
-    """A new attempt starts; what was finished stays, the pace is measured anew."""
+    """A new attempt starts; what was finished stays, but says nothing of the new attempt's pace."""
     view = with_mood(view, "running")
-    return replace(view, attempt=number, restarts=restarts, phase="start", phase_since=at, detail="", finished=())
+    return replace(view, attempt=number, restarts=restarts, phase="start", phase_since=at, detail="", step_at=None)
 
 
 def with_heartbeat(view: View, beat: Heartbeat | None) -> View:
@@ -93,14 +109,16 @@ def with_heartbeat(view: View, beat: Heartbeat | None) -> View:
 
 
 def with_step(view: View, attempt: int, step: int, at: float, values: Mapping[str, float]) -> View:
-    """A finished step. The first one of a new attempt drops what older attempts did from there on."""
+    """A finished step. The first one of a new attempt drops what older attempts did beyond it."""
     curves = view.curves
     if attempt > view.step_attempt:
-        curves = {name: {s: v for s, v in curve.items() if s < step} for name, curve in curves.items()}
+        before = {name: {s: v for s, v in curve.items() if s <= step} for name, curve in curves.items()}
+        curves = {name: curve for name, curve in before.items() if curve}
+        # A validation before the first step is reported with the step that the attempt resumed from.
+        view = replace(view, step_attempt=attempt, step_from=step - (STEP_SECONDS in values))
     finite = {name: value for name, value in values.items() if math.isfinite(value)}
     curves = {**curves, **{name: {**curves.get(name, {}), step: value} for name, value in finite.items()}}
-    finished = (*view.finished, (step, at))[-PACE_STEPS - 1 :]
-    return replace(view, step=step, step_attempt=max(attempt, view.step_attempt), curves=curves, finished=finished)
+    return replace(view, step=step, step_at=at, curves=curves)
 
 
 def with_event(view: View, note: Note) -> View:

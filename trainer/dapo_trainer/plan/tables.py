@@ -6,6 +6,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from dapo_core.run.formatting import duration
 from dapo_trainer.plan.duration import Assumptions, Duration
 from dapo_trainer.plan.estimate import Estimate
 from dapo_trainer.plan.warnings import gib
@@ -48,25 +49,27 @@ def _memory(estimate: Estimate) -> Table:
     return table
 
 
-def _time(duration: Duration, assumed: Assumptions, steps: int | None) -> Table:
+def _time(times: Duration, assumed: Assumptions, steps: int | None) -> Table:
     table = Table("phase", "time", "assumed", title="One step's time, estimated", title_justify="left")
-    rate = f"{duration.decode_rate:,.0f} tokens a second and GPU"
+    rate = f"{times.decode_rate:,.0f} tokens a second and GPU"
     how = (
         "given"
         if assumed.decode_rate
         else (f"{assumed.bandwidth_share:.0%} of memory bandwidth, {assumed.step_overhead * 1000:g} ms a token on top")
     )
-    made, trained = duration.tokens_generated / 1e6, duration.tokens_trained / 1e6
-    table.add_row("generate", span(duration.generate), f"{made:.3g} million tokens, {rate} ({how})")
-    table.add_row("the longest response", span(duration.tail), "the rest of it alone on its engine")
-    table.add_row("log-probs", span(duration.log_probs), f"{trained:.3g} million tokens, {assumed.mfu_forward:.0%} MFU")
-    table.add_row("update", span(duration.update), f"{trained:.3g} million tokens, {assumed.mfu:.0%} MFU")
-    table.add_row("weights to the engines", span(duration.sync), f"{assumed.sync_seconds_per_gb:g} s a GB")
+    made, trained = times.tokens_generated / 1e6, times.tokens_trained / 1e6
+    table.add_row("generate", duration(times.generate), f"{made:.3g} million tokens, {rate} ({how})")
+    table.add_row("the longest response", duration(times.tail), "the rest of it alone on its engine")
+    table.add_row(
+        "log-probs", duration(times.log_probs), f"{trained:.3g} million tokens, {assumed.mfu_forward:.0%} MFU"
+    )
+    table.add_row("update", duration(times.update), f"{trained:.3g} million tokens, {assumed.mfu:.0%} MFU")
+    table.add_row("weights to the engines", duration(times.sync), f"{assumed.sync_seconds_per_gb:g} s a GB")
     table.add_section()
-    how = "generation and training at once" if duration.overlap else "one after the other"
-    table.add_row("a step", span(duration.step), how, style="bold")
+    how = "generation and training at once" if times.overlap else "one after the other"
+    table.add_row("a step", duration(times.step), how, style="bold")
     if steps:
-        table.add_row(f"{steps:,} steps", span(duration.step * steps), "without validation, start-up and restarts")
+        table.add_row(f"{steps:,} steps", duration(times.step * steps), "without validation, start-up and restarts")
     length = f"responses of {assumed.response_share:.0%} of the limit; {assumed.kept_share:.0%} of groups kept"
     table.caption = f"{length} where dynamic sampling is on. Each is an option: dapo plan --help."
     table.caption_justify = "left"
@@ -75,11 +78,3 @@ def _time(duration: Duration, assumed: Assumptions, steps: int | None) -> Table:
 
 def _billions(count: int) -> str:
     return f"{count / 1e9:.3g} billion" if count >= 1e8 else f"{count:,}"
-
-
-def span(seconds: float) -> str:
-    """`42 s`, `7.1 min`, `11.3 h`, `4.9 days`."""
-    for limit, unit, size in ((120, "s", 1), (7200, "min", 60), (172_800, "h", 3600)):
-        if seconds < limit:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds / 86_400:.3g} days"

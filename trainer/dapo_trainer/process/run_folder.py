@@ -144,5 +144,10 @@ def replace_text(path: Path, text: str) -> None:
     scratch.replace(path)
 
 
+def shown_path(path: Path) -> str:
+    """`path` relative to the working folder where it lies in it: shorter, and still to be copied."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
 def _job_name(run_id: str) -> str:
     return run_id.rsplit("-", 3)[0]

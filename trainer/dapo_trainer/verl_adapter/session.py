@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dapo_core.db import EventType
+from dapo_core.run.samples import Sample
 from dapo_trainer.evaluation import Evaluated
-from dapo_trainer.samples import Sample
 from dapo_trainer.verl_adapter.ledger import Ledger
 
 

@@ -20,8 +20,8 @@ from verl.trainer.ppo.v1 import PPOTrainerSeparateAsync, PPOTrainerSync, registe
 from verl.workers.rollout.llm_server import LLMServerClient
 
 from dapo_core.run import metrics
+from dapo_core.run.samples import Sample
 from dapo_trainer.evaluation import validation_metrics
-from dapo_trainer.samples import Sample
 from dapo_trainer.sampling import Kind, Tally
 from dapo_trainer.verl_adapter.agent_loop import VALIDATION
 from dapo_trainer.verl_adapter.group_buffer import TRAIN, GroupBuffer, NothingLeft

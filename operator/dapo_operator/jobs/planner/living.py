@@ -130,7 +130,7 @@ def _stalled(draft: Draft, attempt: Attempt) -> Ending | None:
         draft.wake(since + limit)
         return None
     step = known.step if known is not None else None
-    after = "before its first step" if step is None else f"after step {step}"
+    after = "before its first step" if not step else f"after step {step}"
     message = f"No step was finished for stallTimeoutSeconds ({limit} s) {after}: the attempt hangs and is ended."
     return Ending(Reason.STALLED, message, ExitCode.KILLED)
 

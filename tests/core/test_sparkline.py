@@ -1,11 +1,10 @@
-"""Curves and bars of characters, and numbers as words."""
+"""Curves and bars of characters."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dapo_trainer.local.sparkline import Glyphs, area, resample, scale, stacked
-from dapo_trainer.local.words import clock, count, fit, number, percent, size, span
+from dapo_core.run.sparkline import Glyphs, area, resample, scale, sparkline, stacked
 
 RISING = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]
 
@@ -55,32 +54,9 @@ def test_a_bar_is_as_wide_as_it_should_be(shares: list[float], width: int) -> No
     assert all(cell >= (1 if share > 0 else 0) for cell, share in zip(cells, shares, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("said", "meant"),
-    [
-        pytest.param(clock(59.9), "00:59", id="seconds"),
-        pytest.param(clock(3723), "1:02:03", id="hours"),
-        pytest.param(clock(90_061), "1d 01:01", id="days"),
-        pytest.param(clock(-3), "00:00", id="never below zero"),
-        pytest.param(span(0.84), "0.8 s", id="a short time"),
-        pytest.param(span(300), "5 min", id="minutes"),
-        pytest.param(span(9000), "2.5 h", id="some hours"),
-        pytest.param(number(None), "-", id="no number"),
-        pytest.param(number(float("nan")), "nan", id="not a number"),
-        pytest.param(number(12345.6), "12,346", id="thousands"),
-        pytest.param(number(2.0), "2", id="whole"),
-        pytest.param(number(0.0412), "0.0412", id="small"),
-        pytest.param(number(-0.5), "\N{MINUS SIGN}0.500", id="negative"),
-        pytest.param(number(5e-4, 2), "5e-4", id="a learning rate"),
-        pytest.param(percent(0.0743), "7.4 %", id="few percent"),
-        pytest.param(percent(0.714), "71 %", id="percent"),
-        pytest.param(percent(None), "-", id="no share"),
-        pytest.param(count(1, "restart"), "1 restart", id="one"),
-        pytest.param(count(2, "restart"), "2 restarts", id="many"),
-        pytest.param(fit("abcdef", 4), "abc…", id="cut"),
-        pytest.param(size(11_300_000), "11.3 MB", id="megabytes"),
-        pytest.param(size(812), "812 B", id="bytes"),
-    ],
-)
-def test_words(said: str, meant: str) -> None:
-    assert said == meant
+LINES = {"none": ([], ""), "flat": ([2, 2], "▄▄"), "rising": ([0, 1], "▁█"), "averaged": ([0, 0, 1, 1], "▁█")}
+
+
+@pytest.mark.parametrize(("values", "line"), LINES.values(), ids=LINES.keys())
+def test_sparklines(values: list[float], line: str) -> None:
+    assert sparkline(values, 2) == line
