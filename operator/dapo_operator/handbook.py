@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from dapo_core.run.guards import HEALTH_RULES
-from dapo_core.run.status import ConditionType, Reason
+from dapo_core.run.reasons import Reason
+from dapo_core.run.status import ConditionType
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "operator.md"
 BEGIN: Final = "<!-- made by python -m dapo_operator.handbook --write -->"
@@ -179,6 +180,9 @@ RUNBOOKS: Final[dict[ConditionType, Runbook]] = {
                 "The API server will not take the pods: PodSecurity, or a template it does not understand.",
                 "Change the template, and the job goes on; a change of the namespace's labels is noticed in a minute.",
             ),
+            Reason.USAGE: Entry(
+                "The command line of the container is wrong (2).", "Correct the image or the template's command."
+            ),
             Reason.BAD_DATA: Entry("A data file can not be trained on (11).", "Correct the file; make a new job."),
             Reason.MODEL_UNLOADABLE: Entry("The model can not be loaded (12).", "Correct it; make a new job."),
             Reason.TOO_MANY_RESTARTS: Entry(
@@ -198,6 +202,10 @@ ATTEMPT_REASONS: Final[dict[str, Entry]] = {
     Reason.KILLED: Entry("A process was killed (137); counted.", _RETRIED),
     Reason.CRASHED: Entry("A process ended with an exit code that says nothing; counted.", "See the log."),
     Reason.DISTRIBUTED_FAULT: Entry("Ray or NCCL failed, or a pod was lost (30); counted.", _RETRIED),
+    Reason.CHECKPOINT_UNUSABLE: Entry(
+        "A checkpoint is missing, corrupt or does not fit the job (31); counted.",
+        "The message names it; `dapo checkpoints verify {run}` checks all of the run's.",
+    ),
     Reason.STORES_UNREACHABLE: Entry("A store did not answer for too long (31); counted.", "Bring it back."),
     Reason.STALLED: Entry("No step for `stallTimeoutSeconds`; counted.", "See condition Stalled."),
     Reason.START_TIMEOUT: Entry(

@@ -13,7 +13,7 @@ POLICY = RunPolicy.model_validate({"maxRestarts": 3, "backoffSeconds": 10, "back
 # Failure -> (action, counted, reason)
 ENDS: dict[str, tuple[Failure, tuple[str, bool, str]]] = {
     "done": (Failure(0), ("complete", False, "Completed")),
-    "wrong command line": (Failure(2), ("fail", False, "Crashed")),
+    "wrong command line": (Failure(2), ("fail", False, "Usage")),
     "invalid spec": (Failure(10), ("fail", False, "InvalidSpec")),
     "bad data": (Failure(11, "BadLabel", "Row 3."), ("fail", False, "BadLabel")),
     "model unloadable": (Failure(12), ("fail", False, "ModelUnloadable")),

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from dapo_core import errors, naming
 from dapo_core.run import last_words
-from dapo_core.run.exit_codes import ExitCode
 from dapo_core.run.last_words import LastWords
+from dapo_core.run.reasons import OF_ERROR, ExitCode
 from dapo_core.run.status import Condition, DAPOJobStatus, Progress
 
 MOMENT = datetime(2026, 11, 21, 4, 12, tzinfo=UTC)
@@ -46,10 +46,11 @@ def test_object_keys() -> None:
 
 
 def test_errors_end_processes_with_the_designs_codes() -> None:
-    codes = {error: error.exit_code for error in (errors.SpecError, errors.DataError, errors.ModelError)}
-    assert list(codes.values()) == [ExitCode.SPEC, ExitCode.DATA, ExitCode.MODEL] == [10, 11, 12]
-    assert errors.CheckpointError.exit_code == ExitCode.STORES == 31
-    assert all(error.user_mistake for error in codes) and not errors.StoreError.user_mistake
+    mistakes = (errors.SpecError, errors.DataError, errors.ModelError)
+    codes = [OF_ERROR[error].code for error in mistakes]
+    assert codes == [ExitCode.SPEC, ExitCode.DATA, ExitCode.MODEL] == [10, 11, 12]
+    assert OF_ERROR[errors.CheckpointError].code == ExitCode.STORES == 31
+    assert all(error.user_mistake for error in mistakes) and not errors.StoreError.user_mistake
 
 
 def test_error_tree_is_the_one_drawn() -> None:
@@ -68,7 +69,20 @@ def test_last_words_fit_and_are_read_back(tmp_path_factory: pytest.TempPathFacto
     assert found.message == words.message or path.stat().st_size > last_words.MAX_BYTES - 12
 
 
-@pytest.mark.parametrize("content", [None, b"", b"{", b"[]", b'{"message": 1}', b"\xff", b'{"reason":"a","step":"x"}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        None,
+        b"",
+        b"{",
+        b"[]",
+        b'{"message": 1}',
+        b"\xff",
+        b'{"reason":"a","step":"x"}',
+        b'{"reason":"a","step":1e999}',
+        b"[" * 4000,
+    ],
+)
 def test_unreadable_last_words_are_none(tmp_path: Path, content: bytes | None) -> None:
     if content is not None:
         (tmp_path / "log").write_bytes(content)
@@ -88,7 +102,7 @@ def test_a_place_that_can_not_be_written_does_not_keep_a_process_from_ending(
 ) -> None:
     monkeypatch.setenv("DAPO_TERMINATION_LOG", str(tmp_path / "absent" / "log"))
     LastWords("Completed", "All steps are done.").leave()
-    assert "The last words cannot be written" in capsys.readouterr().err
+    assert "Cannot write the last words" in capsys.readouterr().err
 
 
 def test_status_reads_what_it_writes_and_newer_fields() -> None:

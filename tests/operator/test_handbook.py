@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import get_args
 
 import dapo_operator.jobs.planner
-from dapo_core.run.failure_policy import _REASONS
-from dapo_core.run.status import ConditionType, Reason
+from dapo_core.run.reasons import OF_ERROR, OF_EXIT_CODE, Reason
+from dapo_core.run.status import ConditionType
 from dapo_operator.handbook import ATTEMPT_REASONS, PAGE, RUNBOOKS, page
 
 PLANNER = Path(dapo_operator.jobs.planner.__file__).parent
@@ -24,9 +24,14 @@ def test_every_reason_that_a_condition_is_given_is_in_its_runbook() -> None:
     assert missing == []
 
 
-def test_every_reason_of_an_exit_code_is_told() -> None:
-    told = ATTEMPT_REASONS.keys() | RUNBOOKS["Failed"].reasons.keys() | RUNBOOKS["Degraded"].reasons.keys()
-    assert set(_REASONS.values()) <= told
+def test_every_reason_of_an_exit_code_is_documented() -> None:
+    documented = ATTEMPT_REASONS.keys() | RUNBOOKS["Failed"].reasons.keys() | RUNBOOKS["Degraded"].reasons.keys()
+    assert {*OF_EXIT_CODE.values(), *(end.reason for end in OF_ERROR.values())} <= documented
+
+
+def test_every_reason_has_a_runbook() -> None:
+    documented = set(ATTEMPT_REASONS).union(*(runbook.reasons for runbook in RUNBOOKS.values()))
+    assert set(Reason) <= documented
 
 
 def test_the_page_is_fresh() -> None:

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 from planner_bench import Bench, raw_job
+from trainer_errors import ENDS
 
 from dapo_core.run.guards import Alert
+from dapo_core.run.last_words import ending
 from dapo_core.run.status import CheckpointRef, DAPOJobStatus
 
 HEAD, TRAINER = "first-head-1-0", "first-trainer-1-0"
@@ -90,6 +92,17 @@ def test_a_failure_rule_of_the_user() -> None:
     assert bench.attempts == [(1, None)], "ignored"
     bench = Bench(raw_job(**groups)).training().finish("first-rollout-1-0", 99).settle()
     assert bench.says("Failed")[0] == "True"
+
+
+@pytest.mark.parametrize(("error", "code", "reason", "_message"), ENDS.values(), ids=ENDS.keys())
+def test_a_failure_rule_matches_what_the_trainer_writes(
+    error: BaseException, code: int, reason: str, _message: str
+) -> None:
+    """Codes 10-12 fail whatever the rules say; with all others only the rule makes the job fail at once."""
+    rules = {"failureRules": [{"action": "Fail", "reasons": [reason]}]}
+    exit_code, words = ending(error)
+    bench = Bench(raw_job(runPolicy=rules)).training().finish(HEAD, exit_code, words.reason, words.message).settle()
+    assert (exit_code, bench.says("Failed")) == (code, ("True", reason))
 
 
 def test_a_lost_status_never_brings_a_number_back() -> None:

@@ -16,7 +16,7 @@ from servers.postgres import PostgresServer
 
 from dapo_core.db import roles, upgrade
 from dapo_core.objectstore.s3 import open_s3
-from dapo_core.run.exit_codes import ExitCode
+from dapo_core.run.reasons import ExitCode
 from dapo_trainer.checkpoints.store import CheckpointStore
 
 pytestmark = pytest.mark.timeout(900)

@@ -7,10 +7,10 @@ from functools import partial
 import pytest
 from group_stage import TRAIN, Build, G, Items, Stage, build_stage, groups_of
 
+from dapo_core.errors import SamplingExhaustedError, StoppedError
 from dapo_trainer.sampling import GroupOutcome, Kind
 from dapo_trainer.verl_adapter.group_buffer import stored
 from dapo_trainer.verl_adapter.ledger import Ledger
-from dapo_trainer.verl_adapter.session import SamplingExhausted, Stopped
 
 
 @pytest.fixture
@@ -73,20 +73,22 @@ class TestCap:
     @pytest.mark.parametrize("choice", ["TrainPartial", "Suspend", "Fail"])
     def test_nothing_to_train_on_ends_the_run(self, stage: Build, choice: str) -> None:
         at = stage(then=G, cap=2, on_exhausted=choice)
-        with pytest.raises(SamplingExhausted, match=r"After 8 prompts .* only 0 of 4 .* raise maxGenerationBatches\."):
+        with pytest.raises(
+            SamplingExhaustedError, match=r"After 8 prompts .* only 0 of 4 .* raise maxGenerationBatches\."
+        ):
             at.step(4)
         assert at.rollout.made == 8
 
     @pytest.mark.parametrize("choice", ["Suspend", "Fail"])
     def test_a_part_is_not_trained_on_unless_allowed(self, stage: Build, choice: str) -> None:
         at = stage(answers=[2, 2, 2], then=0, cap=2, on_exhausted=choice)
-        with pytest.raises(SamplingExhausted, match="only 3 of 4"):
+        with pytest.raises(SamplingExhaustedError, match="only 3 of 4"):
             at.step(4)
 
     def test_groups_that_are_all_lost_end_the_run_without_dynamic_sampling_too(self, stage: Build) -> None:
         at = stage(then=None, cap=2, enabled=False)
         with pytest.raises(
-            SamplingExhausted, match=r"0 of 4 groups could be scored .* 8 lost\)\. See the trainer's log"
+            SamplingExhaustedError, match=r"0 of 4 groups could be scored .* 8 lost\)\. See the trainer's log"
         ):
             at.step(4)
 
@@ -153,7 +155,7 @@ def test_a_stop_is_answered_while_waiting(stage: Build) -> None:
     at.buffer.begin_step(1, 2)
     at.session.ledger.submit(TRAIN, ["never"])
     threading.Timer(0.05, at.session.stop.set).start()
-    with pytest.raises(Stopped):
+    with pytest.raises(StoppedError):
         at.buffer.sample(1, TRAIN, 2)
 
 

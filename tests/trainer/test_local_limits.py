@@ -5,10 +5,11 @@ from typing import Any, ClassVar
 
 import pytest
 from builders import job
+from trainer_errors import ENDS
 
 from dapo_core.jobspec import RunPolicy
 from dapo_core.run.guards import Alert
-from dapo_core.run.last_words import LastWords
+from dapo_core.run.last_words import LastWords, ending
 from dapo_trainer.local.deadlines import Pulse, overdue
 from dapo_trainer.local.endings import why
 from dapo_trainer.local.feed import news_of
@@ -150,6 +151,16 @@ class TestPolicy:
         spec = job(algorithm={"dynamicSampling": {"onExhausted": "Suspend"}}).spec
         then = JobPolicy(spec, started_at=0.0).after(attempts, counted)
         assert (then.action, then.delay_seconds) == (action, delay)
+
+
+@pytest.mark.parametrize(("error", "code", "reason", "_message"), ENDS.values(), ids=ENDS.keys())
+def test_a_failure_rule_matches_what_the_trainer_writes(
+    error: BaseException, code: int, reason: str, _message: str
+) -> None:
+    spec = job(runPolicy={"failureRules": [{"action": "Fail", "reasons": [reason]}]}).spec
+    exit_code, words = ending(error)
+    then = JobPolicy(spec, started_at=0.0).after([Ended(1, 0.0, 1.0, exit_code, *why(exit_code, words))], 0)
+    assert (exit_code, then.action, then.reason) == (code, "fail", reason)
 
 
 class AlertNotes:

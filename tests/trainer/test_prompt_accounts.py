@@ -8,9 +8,9 @@ from group_stage import TRAIN, G, Stage, build_stage, groups_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dapo_core.errors import SamplingExhaustedError
 from dapo_trainer.sampling import Kind
 from dapo_trainer.verl_adapter.group_buffer import NothingLeft
-from dapo_trainer.verl_adapter.session import SamplingExhausted
 
 # Hard prompts first: only after many rejections does the buffer ask for so many that there is a surplus to drop.
 ANSWERS = st.builds(
@@ -60,7 +60,7 @@ def test_every_prompt_is_accounted_for(
                     if not separated:
                         assert all(step - born[uid] <= 1 for uid in uids), "carried further than the next step"
                     at.queue.kv_clear(handed.keys, TRAIN)  # as verl does after the step
-            except SamplingExhausted:
+            except SamplingExhaustedError:
                 policy = at.buffer._policy()
                 in_flight = at.session.ledger.in_flight(TRAIN)
                 assert policy.starved(batch, at.buffer.carried, in_flight, at.buffer.tally.generated)

@@ -9,9 +9,9 @@ import pytest
 from group_stage import TRAIN, Build, G, Stage, build_stage, groups_of
 from omegaconf import OmegaConf
 
+from dapo_core.errors import SamplingExhaustedError
 from dapo_trainer.sampling import Kind
 from dapo_trainer.verl_adapter.group_buffer import NothingLeft
-from dapo_trainer.verl_adapter.session import SamplingExhausted
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ class TestLaterMiniBatches:
         at = stage("dapo_separated", then=0, cap=1)
         at.buffer.begin_step(1, 4)
         at.rollout(4)
-        with pytest.raises(SamplingExhausted, match="only 0 of 1 groups"):
+        with pytest.raises(SamplingExhaustedError, match="only 0 of 1 groups"):
             at.buffer.sample(1, TRAIN, 1)
 
     @pytest.mark.parametrize("choice", ["Suspend", "Fail"])
@@ -96,7 +96,7 @@ class TestLaterMiniBatches:
         at.buffer.begin_step(1, 4)
         at.rollout(4)
         at.buffer.sample(1, TRAIN, 1)
-        with pytest.raises(SamplingExhausted, match="only 1 of 2 groups"):
+        with pytest.raises(SamplingExhaustedError, match="only 1 of 2 groups"):
             at.buffer.sample(1, TRAIN, 1)
 
     def test_verls_own_step_goes_on_with_the_mini_batches_it_has(self, stage: Build) -> None:

@@ -13,7 +13,7 @@ from rich.console import Console
 from servers.minio import MinioServer
 
 from dapo_core.errors import StoreError
-from dapo_core.run.exit_codes import ExitCode
+from dapo_core.run.reasons import ExitCode
 from dapo_trainer.local.session import Show, work_on
 from dapo_trainer.process.run_folder import Home
 
@@ -67,4 +67,4 @@ def test_a_trainer_ends_with_31(minio: MinioServer, tmp_path: Path) -> None:
     )
     assert ended.returncode == ExitCode.STORES, ended.stderr
     words = json.loads((tmp_path / "words").read_text())
-    assert words["reason"] == "Store" and "the bucket no-such-bucket does not exist" in words["message"]
+    assert words["reason"] == "StoresUnreachable" and "the bucket no-such-bucket does not exist" in words["message"]

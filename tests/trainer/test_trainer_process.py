@@ -7,51 +7,14 @@ from typing import Any
 
 import pytest
 
-from dapo_core.errors import CheckpointError, DataError, ModelError, Problem, RunBusyError, SpecError, StoreError
-from dapo_core.run.exit_codes import ExitCode
-from dapo_trainer.main import Places, StopRequested, ending
+from dapo_core.run.last_words import LastWords, ending
+from dapo_core.run.reasons import ExitCode
+from dapo_trainer.main import Places, StopRequested
 from dapo_trainer.report import RunReport
-from dapo_trainer.verl_adapter.session import SamplingExhausted, Stopped
 
 
-class RayActorError(Exception):
-    """As Ray's own, whose module is what is looked at."""
-
-
-RayActorError.__module__ = "ray.exceptions"
-
-
-@pytest.mark.parametrize(
-    ("error", "code", "reason", "message"),
-    [
-        pytest.param(SpecError([Problem("a", "a is 1.")]), ExitCode.SPEC, "Spec", "a is 1.", id="spec"),
-        pytest.param(DataError("row 3"), ExitCode.DATA, "Data", "row 3", id="data"),
-        pytest.param(ModelError("torn"), ExitCode.MODEL, "Model", "torn", id="model"),
-        pytest.param(StoreError("down"), ExitCode.STORES, "Store", "down", id="stores"),
-        pytest.param(CheckpointError("torn"), ExitCode.STORES, "Checkpoint", "torn", id="checkpoint"),
-        pytest.param(RunBusyError("held"), 1, "RunBusy", "held", id="another mistake"),
-        pytest.param(Stopped(), ExitCode.TERMINATED, "Stopped", "Stopped as asked.", id="stopped between steps"),
-        pytest.param(StopRequested(), ExitCode.TERMINATED, "Stopped", "Stopped as asked.", id="stopped at the start"),
-        pytest.param(
-            SamplingExhausted("only 2 of 4"),
-            ExitCode.SAMPLING_EXHAUSTED,
-            "SamplingExhausted",
-            "only 2 of 4",
-            id="sampling exhausted",
-        ),
-        pytest.param(
-            RayActorError("Traceback:\n  File x\n\nOSError: the actor died\n"),
-            ExitCode.DISTRIBUTED,
-            "DistributedFault",
-            "OSError: the actor died",
-            id="a Ray fault, by its last line",
-        ),
-        pytest.param(ValueError("x\ny"), 1, "ValueError", "y", id="a bug"),
-        pytest.param(KeyError(), 1, "KeyError", "KeyError", id="a bug without words"),
-    ],
-)
-def test_how_a_training_ends(error: BaseException, code: int, reason: str, message: str) -> None:
-    assert ending(error) == (code, reason, message)
+def test_a_stop_before_the_first_step_ends_with_143() -> None:
+    assert ending(StopRequested()) == (ExitCode.TERMINATED, LastWords("Terminated", "Stopped on request."))
 
 
 def test_places_come_from_the_environment() -> None:

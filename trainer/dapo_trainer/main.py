@@ -1,7 +1,7 @@
 """A trainer process: `python -m dapo_trainer.main`, the same in a pod and below `dapo run`.
 
 Reads the job and its places from the environment, restores the newest committed checkpoint, trains, and ends with an
-exit code of `dapo_core.run.exit_codes` and last words that say why.
+exit code of `dapo_core.run.reasons` and last words that say why.
 """
 
 import logging
@@ -21,9 +21,9 @@ from dapo_core.db import CheckpointRow, MetadataWriter, open_reader, open_writer
 from dapo_core.errors import CheckpointError, DapoError, StoreError
 from dapo_core.jobspec import DAPOJob, load_job
 from dapo_core.objectstore import open_store
-from dapo_core.run.exit_codes import ExitCode
-from dapo_core.run.last_words import LastWords
+from dapo_core.run.last_words import LastWords, ending
 from dapo_core.run.manifest import FileEntry
+from dapo_core.run.reasons import ExitCode, Reason
 from dapo_core.run.retention import Retention
 from dapo_trainer.checkpoints.restore import Restored, patiently, restore
 from dapo_trainer.checkpoints.store import CheckpointStore
@@ -42,7 +42,7 @@ UPLOAD_SECONDS = 240.0
 
 
 class StopRequested(KeyboardInterrupt):
-    """SIGTERM before the first step: there is nothing to save."""
+    """SIGTERM before the first step: there is nothing to save. Ray lets no other exception of a handler through."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Trainer:
         self._spool.event(reason, message, type="Normal" if reason == "StoreReachable" else "Warning")
 
     def train(self) -> None:
-        """Raises DapoError, the adapter's Stopped and SamplingExhausted, or whatever verl and Ray raise."""
+        """Raises DapoError (StoppedError for a clean stop), StopRequested, or whatever verl and Ray raise."""
         self.report.phase("start", 0, 0, "checking model and data")
         resumed = self._restore()
         config = self._compose(None if resumed is None else resumed.folder)
@@ -239,46 +239,21 @@ class Trainer:
         return None if self._session is None else self._session.last_recorded
 
 
-def ending(error: BaseException) -> tuple[ExitCode | int, str, str]:
-    """Exit code, reason and sentence of what ended the training."""
-    name, message = type(error).__name__, str(error).strip() or type(error).__name__
-    if isinstance(error, DapoError):
-        return ExitCode(error.exit_code) if error.exit_code in set(ExitCode) else 1, name.removesuffix("Error"), message
-    # Ray turns what a signal's handler raises into a plain KeyboardInterrupt, and lets nothing else through.
-    if name == "Stopped" or isinstance(error, KeyboardInterrupt):
-        return ExitCode.TERMINATED, "Stopped", "Stopped as asked."
-    if name == "SamplingExhausted":
-        return ExitCode.SAMPLING_EXHAUSTED, name, message
-    cause = getattr(error, "cause", error)
-    if type(cause).__module__.partition(".")[0] in ("hydra", "omegaconf"):
-        return ExitCode.SPEC, "BadConfiguration", _cause(str(cause))
-    if type(error).__module__.startswith("ray."):
-        return ExitCode.DISTRIBUTED, "DistributedFault", _cause(message)
-    return 1, name, _cause(message)
-
-
-def _cause(message: str) -> str:
-    """The last line that says something: Ray's messages are tracebacks of the other process."""
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
-    return lines[-1] if lines else message
-
-
-def _run(places: Places, job: DAPOJob) -> tuple[int, LastWords]:
+def _run(places: Places, job: DAPOJob) -> tuple[ExitCode, LastWords]:
     trainer = Trainer(places, job)
     trainer.watch_for_stop()
-    code: int = ExitCode.DONE
-    words = LastWords("Completed", "All steps are done.")
+    code, words = ExitCode.DONE, LastWords(Reason.COMPLETED, "All steps are done.")
     try:
         trainer.train()
     except BaseException as error:
-        code, reason, message = ending(error)
-        words = LastWords(reason, message)
-        if code not in (ExitCode.TERMINATED,):
+        code, words = ending(error)
+        if code != ExitCode.TERMINATED:
             traceback.print_exc()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     trainer.report.phase("stop", trainer.step or 0, 0, "bringing home the last metrics and checkpoint")
     if not trainer.close() and code == ExitCode.DONE:
-        code, words = ExitCode.STORES, LastWords("StoresUnreachable", "The last metrics or checkpoint did not arrive.")
+        message = "The final metrics or checkpoint could not be uploaded."
+        code, words = ExitCode.STORES, LastWords(Reason.STORES_UNREACHABLE, message)
     trainer.leave(done=code == ExitCode.DONE)
     return code, LastWords(words.reason, words.message, trainer.step)
 
@@ -290,8 +265,7 @@ def main() -> None:
     try:
         code, words = _run(places, load_job(places.job_file))
     except DapoError as error:
-        code, reason, message = ending(error)
-        words = LastWords(reason, message)
+        code, words = ending(error)
     log.info("%s: %s (exit code %d after %.0f s)", words.reason, words.message, code, time.monotonic() - begun)
     words.leave()
     sys.stdout.flush()

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from dapo_core.errors import DapoError, NotInstalledError
-from dapo_core.run.exit_codes import ExitCode
+from dapo_core.run.reasons import ExitCode, end_of
 
 DISTRIBUTION: Final = "dapo-platform"
 ENTRY_POINTS: Final = "dapo.commands"
@@ -102,12 +102,12 @@ def root(
 
 
 def main() -> None:
-    """Entry point of `dapo`: a user's mistake is told in sentences on stderr and ends with code 2."""
+    """Entry point of `dapo`: a user's mistake is reported in sentences on stderr and exits with 2."""
     try:
         app()
     except DapoError as error:
         tell(error)
-        sys.exit(ExitCode.USAGE if error.user_mistake else error.exit_code)
+        sys.exit(ExitCode.USAGE if error.user_mistake else end_of(error).code)
 
 
 def tell(error: DapoError) -> None:

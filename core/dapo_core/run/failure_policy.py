@@ -18,8 +18,7 @@ from typing import Final, Literal
 from dapo_core.jobspec import DAPOJobSpec, RunPolicy
 from dapo_core.jobspec.operations import FailureRule
 from dapo_core.naming import Role
-from dapo_core.run.exit_codes import ExitCode
-from dapo_core.run.status import Reason
+from dapo_core.run.reasons import ExitCode, Reason, current, reason_of
 
 Action = Literal["complete", "restart", "ignore", "suspend", "stop", "fail"]
 
@@ -33,18 +32,6 @@ UNCOUNTED_REASONS: Final = (
     Reason.SPEC_CHANGED,
     Reason.TERMINATED,
 )
-_REASONS: Final[dict[int, str]] = {
-    ExitCode.DONE: Reason.COMPLETED,
-    ExitCode.SPEC: Reason.INVALID_SPEC,
-    ExitCode.DATA: Reason.BAD_DATA,
-    ExitCode.MODEL: Reason.MODEL_UNLOADABLE,
-    ExitCode.SAMPLING_EXHAUSTED: Reason.SAMPLING_EXHAUSTED,
-    ExitCode.GUARD: Reason.GUARD,
-    ExitCode.DISTRIBUTED: Reason.DISTRIBUTED_FAULT,
-    ExitCode.STORES: Reason.STORES_UNREACHABLE,
-    ExitCode.KILLED: Reason.KILLED,
-    ExitCode.TERMINATED: Reason.TERMINATED,
-}
 
 
 @dataclass(frozen=True)
@@ -71,7 +58,7 @@ class Failure:
     @property
     def why(self) -> str:
         """The reason, never empty."""
-        return self.reason or _REASONS.get(self.code if self.code is not None else -1, Reason.CRASHED)
+        return self.reason or reason_of(self.code)
 
 
 @dataclass(frozen=True)
@@ -125,7 +112,7 @@ def matches(rule: FailureRule, failure: Failure) -> bool:
     return (
         (not rule.roles or failure.role in rule.roles)
         and (not rule.exit_codes or failure.code in rule.exit_codes)
-        and (not rule.reasons or failure.why in rule.reasons)
+        and (not rule.reasons or failure.why in map(current, rule.reasons))
     )
 
 

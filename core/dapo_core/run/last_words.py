@@ -1,10 +1,13 @@
-"""What a trainer process says last: why it ended, as JSON where Kubernetes reads it (the termination log)."""
+"""A trainer process's last words: why it ended, as JSON where Kubernetes reads it (the termination log)."""
 
 import json
 import os
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from dapo_core.errors import DapoError
+from dapo_core.run.reasons import ExitCode, Reason, cause_of, current, end_of
 
 DEFAULT_PATH = Path("/dev/termination-log")
 # Kubernetes cuts a termination message at 4,096 bytes, and cut JSON is not JSON.
@@ -24,22 +27,33 @@ class LastWords:
     message: str
     step: int | None = None
 
+    @classmethod
+    def parse(cls, text: str | bytes) -> "LastWords | None":
+        """Last words as they were written, the reason as it is spelled today; None for anything else."""
+        try:
+            said = json.loads(text)
+            step = said.get("step")
+            return cls(current(str(said["reason"])), str(said.get("message", "")), None if step is None else int(step))
+        # A tenant's pod can write anything: also 1e999 as a step, or 4,000 brackets.
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+            return None
+
     def write(self, path: Path | None = None) -> None:
         """Write to `path` (default: `default_path()`), shortened to what Kubernetes keeps. Raises OSError."""
         (path or default_path()).write_bytes(self._encode())
 
     def leave(self) -> None:
-        """Write to this process's own place. One that can not be written is told on standard error: who ends has nobody
-        to raise to."""
+        """Write to `default_path()`. A failure is printed to standard error: an ending process has nobody to raise
+        to."""
         try:
             self.write()
         except OSError as error:
-            print(f"The last words cannot be written: {error}", file=sys.stderr)
+            print(f"Cannot write the last words: {error}", file=sys.stderr)
 
     def _encode(self) -> bytes:
         message = self.message
         while len(encoded := _json({**asdict(self), "message": message})) > MAX_BYTES and message:
-            # A byte too many is at most one character too many, and at least a sixth of one (a \uXXXX escape).
+            # Each excess byte is at most one character, and at least a sixth of one (a \uXXXX escape).
             message = message[: -max(1, (len(encoded) - MAX_BYTES) // 6)]
         return encoded
 
@@ -49,10 +63,28 @@ def _json(value: dict[str, object]) -> bytes:
 
 
 def read(path: Path | None = None) -> LastWords | None:
-    """The last words at `path`, or None when nothing readable was left there."""
+    """The last words at `path` (default: `default_path()`), or None when there are none that can be read."""
     try:
-        words = json.loads((path or default_path()).read_bytes())
-        step = words.get("step")
-        return LastWords(str(words["reason"]), str(words.get("message", "")), None if step is None else int(step))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return LastWords.parse((path or default_path()).read_bytes())
+    except OSError:
         return None
+
+
+def ending(error: BaseException) -> tuple[ExitCode, LastWords]:
+    """The exit code and last words of a process that `error` ends."""
+    code, reason = end_of(error)
+    return code, LastWords(reason, _message(error, reason))
+
+
+def _message(error: BaseException, reason: Reason) -> str:
+    cause = cause_of(error)
+    if isinstance(cause, DapoError):
+        return str(cause).strip() or type(cause).__name__
+    if reason == Reason.TERMINATED:
+        return "Stopped on request."
+    # Ray's message is the traceback of the other process, and ends with the error's name and its last line.
+    raised = cause if reason == Reason.INVALID_SPEC else error
+    name, lines = type(raised).__name__, [line.strip() for line in str(raised).splitlines() if line.strip()]
+    if not lines:
+        return name
+    return f"{name}: {lines[-1]}" if reason == Reason.CRASHED else lines[-1]

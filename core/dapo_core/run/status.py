@@ -20,65 +20,6 @@ ConditionType = Literal[
 MAX_ATTEMPTS_KEPT = 10
 
 
-class Reason:
-    """Reasons of conditions, events and attempts: what programs match on, so they never change their spelling."""
-
-    # The spec
-    SPEC_ACCEPTED = "SpecAccepted"
-    APPLIES_NEXT_ATTEMPT = "AppliesAtNextAttempt"
-    SPEC_CHANGED = "SpecChanged"
-    # Waiting and starting
-    SUSPENDED_BY_USER = "SuspendedByUser"
-    SUSPENDED_BY_GUARD = "SuspendedByGuard"
-    SUSPENDED_BY_SAMPLING = "SuspendedBySampling"
-    WAITING_FOR_QUOTA = "WaitingForQuota"
-    QUOTA_RESERVED = "QuotaReserved"
-    STARTING = "Starting"
-    RESUMED = "Resumed"
-    PODS_READY = "PodsReady"
-    START_TIMEOUT = "StartTimeout"
-    BACKING_OFF = "BackingOff"
-    ENDING = "Ending"
-    DELETED = "Deleted"
-    # What keeps pods from starting
-    QUOTA_EXCEEDED = "QuotaExceeded"
-    POD_REFUSED = "PodRefused"
-    NAME_TAKEN = "NameTaken"
-    GANG_SCHEDULER_MISSING = "GangSchedulerMissing"
-    API_REFUSED = "ApiRefused"
-    UNSCHEDULABLE = "Unschedulable"
-    CONTAINER_WAITING = "ContainerWaiting"
-    # Training
-    TRAINING = "Training"
-    RESTARTING = "Restarting"
-    STALLED = "Stalled"
-    GUARD = "Guard"
-    HEALTHY = "Healthy"
-    PROGRESS_READ = "ProgressRead"
-    NO_METADATA_STORE = "NoMetadataStore"
-    METADATA_UNREACHABLE = "MetadataUnreachable"
-    # Faults of the job, counted
-    DISTRIBUTED_FAULT = "DistributedFault"
-    STORES_UNREACHABLE = "StoresUnreachable"
-    OUT_OF_MEMORY = "OOMKilled"
-    KILLED = "Killed"
-    CRASHED = "Crashed"
-    # Faults of the cluster, not counted
-    EVICTED = "Evicted"
-    PREEMPTED = "Preempted"
-    NODE_LOST = "NodeLost"
-    POD_DELETED = "PodDeleted"
-    TERMINATED = "Terminated"
-    # Ends
-    COMPLETED = "Completed"
-    INVALID_SPEC = "InvalidSpec"
-    BAD_DATA = "BadData"
-    MODEL_UNLOADABLE = "ModelUnloadable"
-    SAMPLING_EXHAUSTED = "SamplingExhausted"
-    TOO_MANY_RESTARTS = "TooManyRestarts"
-    DEADLINE_EXCEEDED = "DeadlineExceeded"
-
-
 class StatusModel(BaseModel):
     """A part of the status. A field unknown here is let through: a newer operator may have written it."""
 

@@ -1,6 +1,5 @@
 """What the operator sees of one job: its pods as small values, and what surrounds them. Pure."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
@@ -8,7 +7,8 @@ from typing import Any, Final, Literal
 from dapo_core.naming import LABEL_ATTEMPT, LABEL_INDEX, LABEL_ROLE, ROLES, Role
 from dapo_core.run.guards import Alert
 from dapo_core.run.last_words import LastWords
-from dapo_core.run.status import CheckpointRef, Progress, Reason
+from dapo_core.run.reasons import Reason
+from dapo_core.run.status import CheckpointRef, Progress
 from dapo_operator.kube.clock import seconds
 
 CONTAINER: Final = "dapo"
@@ -174,12 +174,7 @@ def _words(message: str | None) -> LastWords | None:
     """The last words, or what the kubelet took from the end of the log in their place."""
     if not message:
         return None
-    try:
-        said = json.loads(message)
-        step = said.get("step")
-        return LastWords(str(said["reason"]), str(said.get("message", "")), step if isinstance(step, int) else None)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return LastWords("", message.strip()[-500:])
+    return LastWords.parse(message) or LastWords("", message.strip()[-500:])
 
 
 def _disruption(status: Mapping[str, Any], conditions: Mapping[str, Mapping[str, Any]]) -> str | None:

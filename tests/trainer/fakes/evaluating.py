@@ -27,7 +27,7 @@ job = load_job(Path(os.environ["DAPO_JOB"]))
 Progress(FOLDER.heartbeat).phase("validate", 1, 2, "sampling and judging")
 match PLAN.get("end"):
     case "words":
-        LastWords("Model", "The model is torn: download it again.").write()
+        LastWords("ModelUnloadable", "The model is torn: download it again.").write()
         sys.exit(12)
     case "crash":
         print("Segmentation fault of some engine")
@@ -48,4 +48,4 @@ checkpoint = FOLDER.read_request()
 step = None if checkpoint is None else checkpoint.step or 60
 FOLDER.responses.write_bytes(to_parquet([Sample("1+1?", "Answer: 2", "2", 1.0, 1.0, 10, False)]))
 FOLDER.groups.write_text(json.dumps({"step": step, "groups": [asdict(group) for group in groups]}))
-LastWords("Completed", "All prompts are judged.").write()
+LastWords("Completed", "All prompts are evaluated.").write()

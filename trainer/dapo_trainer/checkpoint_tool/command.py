@@ -13,6 +13,7 @@ from rich.console import Console
 
 from dapo_core.cli.runs import HomeOption, JsonOption, UrlOption
 from dapo_core.errors import CheckpointError, Problem, SpecError
+from dapo_core.run.reasons import ExitCode
 
 checkpoints = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -86,7 +87,7 @@ def verify(
             damaged += 1
             typer.echo(f"Step {step}: {error}")
     if damaged:
-        raise typer.Exit(CheckpointError.exit_code)
+        raise typer.Exit(ExitCode.STORES)
 
 
 @checkpoints.command()

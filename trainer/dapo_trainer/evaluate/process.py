@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from dapo_core.errors import DapoError, DataError, ModelError, Problem, SpecError, StoreError
+from dapo_core.errors import DapoError, DataError, ModelError, Problem, SpecError, StoppedError, StoreError
 from dapo_core.run import last_words
-from dapo_core.run.exit_codes import ExitCode
+from dapo_core.run.reasons import ExitCode
 from dapo_trainer.local.endings import log_tail, why
 from dapo_trainer.process.heartbeat import Heartbeat, read_heartbeat
 from dapo_trainer.process.run_folder import AttemptFolder, RunFolder, shown_path
@@ -22,12 +22,6 @@ from dapo_trainer.process.tree import ProcessTree
 WORKER = (sys.executable, "-m", "dapo_trainer.evaluate.worker")
 TICK_SECONDS = 0.1
 PARTING_SECONDS = 3.0
-
-
-class StoppedError(DapoError):
-    """The user ended the evaluation."""
-
-    exit_code = ExitCode.TERMINATED
 
 
 def work(run: RunFolder, places: Places, console: Console, command: Sequence[str] = WORKER) -> None:
@@ -56,7 +50,7 @@ def _error(code: int, attempt: AttemptFolder) -> DapoError:
     """What ended the worker, as the error that a user would get here."""
     words = last_words.read(attempt.last_words)
     _, message = why(code, words)
-    if words is None or code == 1:
+    if words is None or code in (ExitCode.CRASHED, ExitCode.DISTRIBUTED):
         log = "\n".join(log_tail(attempt.log))
         message = f"{message}\n{log}\nThe whole log is {shown_path(attempt.log)}."
     if code == ExitCode.SPEC:

@@ -19,8 +19,8 @@ from dapo_core.db import EventType
 from dapo_core.errors import DapoError, ModelError
 from dapo_core.jobspec import DAPOJob, load_job
 from dapo_core.objectstore import open_store
-from dapo_core.run.exit_codes import ExitCode
-from dapo_core.run.last_words import LastWords
+from dapo_core.run.last_words import LastWords, ending
+from dapo_core.run.reasons import ExitCode, Reason
 from dapo_core.run.samples import Sample
 from dapo_trainer.checkpoints.store import CheckpointStore
 from dapo_trainer.evaluate.files import WorkFolder
@@ -119,24 +119,17 @@ def _write(folder: WorkFolder, step: int | None, evaluated: Sequence[Evaluated],
 def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     folder = WorkFolder(Path(os.environ["DAPO_WORK_DIR"]))
-    code: int = ExitCode.DONE
-    words = LastWords("Completed", "All prompts are judged.")
+    code, words = ExitCode.DONE, LastWords(Reason.COMPLETED, "All prompts are evaluated.")
     try:
         _evaluate(folder, load_job(Path(os.environ["DAPO_JOB"])))
-    except DapoError as error:
-        code, words = error.exit_code, LastWords(type(error).__name__.removesuffix("Error"), str(error))
     except Exception as error:
-        traceback.print_exc()
-        code, words = 1, LastWords(type(error).__name__, _last_line(error))
+        code, words = ending(error)
+        if not isinstance(error, DapoError):
+            traceback.print_exc()
     words.write()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # threads of Ray and vLLM outlive a failed evaluation
-
-
-def _last_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
 
 
 if __name__ == "__main__":

@@ -7,9 +7,8 @@ from typing import Literal
 
 from dapo_core.jobspec import RunPolicy
 from dapo_core.run import last_words
-from dapo_core.run.exit_codes import ExitCode
 from dapo_core.run.formatting import plural, sentence
-from dapo_core.run.status import Reason
+from dapo_core.run.reasons import ExitCode, Reason
 from dapo_trainer.local.board import Board
 from dapo_trainer.local.deadlines import Overdue, Pulse, overdue
 from dapo_trainer.local.endings import why

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from dapo_core.run.exit_codes import ExitCode
 from dapo_core.run.failure_policy import Failure
 from dapo_core.run.last_words import LastWords
+from dapo_core.run.reasons import ExitCode
 
 TAIL_BYTES = 16_384
 TAIL_LINES = 12

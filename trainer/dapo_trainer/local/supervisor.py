@@ -9,9 +9,8 @@ from dataclasses import dataclass, field, replace
 from dapo_core.db.rows import RunState
 from dapo_core.errors import RunBusyError
 from dapo_core.jobspec import DAPOJob
-from dapo_core.run.exit_codes import ExitCode
 from dapo_core.run.formatting import duration, plural, sentence
-from dapo_core.run.status import Reason
+from dapo_core.run.reasons import ExitCode, Reason
 from dapo_trainer.local.attempt import Attempt, Cause
 from dapo_trainer.local.board import Board
 from dapo_trainer.local.ports import Ended, Feed, Guard, Next, NextAction, Policy, Record

@@ -8,8 +8,8 @@ from typing import NoReturn
 from dapo_core.errors import DapoError
 from dapo_core.jobspec import DAPOJobSpec, load_job
 from dapo_core.naming import ROLES, Role
-from dapo_core.run.exit_codes import ExitCode
-from dapo_core.run.last_words import LastWords
+from dapo_core.run.last_words import LastWords, ending
+from dapo_core.run.reasons import ExitCode, Reason
 from dapo_trainer.pod import head, worker
 from dapo_trainer.pod.node import LOST_AFTER_SECONDS, NODE_IP, Node, device
 from dapo_trainer.pod.surroundings import READY_FILE, Surroundings
@@ -42,27 +42,27 @@ def _run(role: Role) -> ExitCode:
     return worker.serve(node, around, spec)
 
 
-def _end(code: int, words: LastWords) -> NoReturn:
+def _end(code: ExitCode, words: LastWords) -> NoReturn:
     log.info("%s: %s (exit code %d)", words.reason, words.message, code)
     words.leave()
     sys.exit(code)
 
 
 _WORDS = {
-    ExitCode.DONE: LastWords("Completed", "The driver is done."),
-    ExitCode.TERMINATED: LastWords("Terminated", "Stopped as asked."),
-    ExitCode.DISTRIBUTED: LastWords("DistributedFault", "The driver, or Ray on this pod, is gone."),
+    ExitCode.DONE: LastWords(Reason.COMPLETED, "The driver is done."),
+    ExitCode.TERMINATED: LastWords(Reason.TERMINATED, "Stopped on request."),
+    ExitCode.DISTRIBUTED: LastWords(Reason.DISTRIBUTED_FAULT, "The driver, or Ray on this pod, is lost."),
 }
 
 
 def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     if len(sys.argv) != 2 or sys.argv[1] not in ROLES:
-        _end(ExitCode.USAGE, LastWords("Usage", f"Name one role of {', '.join(ROLES)}."))
+        _end(ExitCode.USAGE, LastWords(Reason.USAGE, f"Expected one role: {', '.join(ROLES[:-1])} or {ROLES[-1]}."))
     try:
         code = _run(sys.argv[1])
     except DapoError as error:
-        _end(error.exit_code, LastWords(type(error).__name__.removesuffix("Error"), str(error)))
+        _end(*ending(error))
     _end(code, _WORDS[code])
 
 

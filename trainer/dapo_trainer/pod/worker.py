@@ -9,7 +9,7 @@ from typing import Final
 
 from dapo_core.errors import DistributedFaultError
 from dapo_core.jobspec import DAPOJobSpec
-from dapo_core.run.exit_codes import ExitCode
+from dapo_core.run.reasons import ExitCode
 from dapo_trainer.data.sources import model_folder
 from dapo_trainer.pod.gate import Line
 from dapo_trainer.pod.node import NODE_IP, Node, ray_start

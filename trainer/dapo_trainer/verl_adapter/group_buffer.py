@@ -11,8 +11,9 @@ from typing import Any
 import transfer_queue as tq
 from transfer_queue import KVBatchMeta
 
+from dapo_core.errors import SamplingExhaustedError, StoppedError
 from dapo_trainer.sampling import Acceptance, GroupOutcome, Kind, Policy, Tally
-from dapo_trainer.verl_adapter.session import SamplingExhausted, Stopped, current
+from dapo_trainer.verl_adapter.session import current
 
 TRAIN = "train"
 WAKE_SECONDS = 0.5
@@ -47,13 +48,13 @@ class GroupBuffer:
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[KVBatchMeta, dict[str, float]]:
         """Wait for `batch_size` groups worth training on and hand over where they lie (verl's replay buffer contract).
 
-        Raises Stopped when a stop is asked for while waiting; at the cap SamplingExhausted, or NothingLeft.
+        Raises StoppedError when a stop is requested while waiting; at the cap SamplingExhaustedError, or NothingLeft.
         """
         assert partition_id == TRAIN, "validation has its own path (trainers.validate)"
         policy = self._policy()
         while len(self._ready) < batch_size or (self._ahead and self._in_flight()):
             if current().stop.is_set():
-                raise Stopped
+                raise StoppedError
             if policy.starved(batch_size, len(self._ready), self._in_flight(), self.tally.generated):
                 self._starve(batch_size)
                 break
@@ -148,7 +149,7 @@ class GroupBuffer:
             if self._enabled
             else "See the trainer's log for why responses are lost."
         )
-        raise SamplingExhausted(f"{message}. {remedy}")
+        raise SamplingExhaustedError(f"{message}. {remedy}")
 
     def _starvation(self, needed: int) -> str:
         """Counted over the step, of which a separate pool trains one mini-batch at a time."""

@@ -10,16 +10,17 @@ from omegaconf import DictConfig, OmegaConf
 from verl.trainer.ppo.v1 import get_trainer_cls
 from verl.utils.import_utils import load_class_from_fqn
 
+from dapo_core.errors import StoppedError
 from dapo_trainer.verl_adapter import group_server, trainers
 from dapo_trainer.verl_adapter.cluster import Cluster
 from dapo_trainer.verl_adapter.engine_watch import EngineWatch
-from dapo_trainer.verl_adapter.session import Session, Stopped, open_session
+from dapo_trainer.verl_adapter.session import Session, open_session
 
 assert trainers  # imported for its registrations
 
 
 def run(config: DictConfig, session: Session, cluster: Cluster, on_ready: Callable[[], None]) -> None:
-    """Train to the end. Raises Stopped after a clean stop, with the last whole step saved.
+    """Train to the end. Raises StoppedError after a clean stop, with the last whole step saved.
 
     `on_ready` is called when all engines are up: from then on a stop is clean, and asked for by `session.stop`.
     """
@@ -42,7 +43,7 @@ def run(config: DictConfig, session: Session, cluster: Cluster, on_ready: Callab
 def _fit(trainer: Any, agent_loop: Any, session: Session) -> None:
     try:
         trainer.fit(agent_loop)
-    except Stopped:
+    except StoppedError:
         _save_where_it_stands(trainer, session)
         raise
 

@@ -64,14 +64,6 @@ class Session:
         self.recorded(step, self._values)
 
 
-class Stopped(Exception):
-    """A clean stop was asked for, and the step in progress is abandoned at a point that loses nothing."""
-
-
-class SamplingExhausted(Exception):
-    """Dynamic sampling reached its cap without a full batch, and the job says not to train on a part."""
-
-
 _current: Session | None = None
 
 

@@ -19,6 +19,7 @@ from verl.single_controller.ray import ResourcePoolManager
 from verl.trainer.ppo.v1 import PPOTrainerSeparateAsync, PPOTrainerSync, register_trainer
 from verl.workers.rollout.llm_server import LLMServerClient
 
+from dapo_core.errors import StoppedError
 from dapo_core.run import metrics
 from dapo_core.run.samples import Sample
 from dapo_trainer.evaluation import validation_metrics
@@ -27,7 +28,7 @@ from dapo_trainer.verl_adapter.agent_loop import VALIDATION
 from dapo_trainer.verl_adapter.group_buffer import TRAIN, GroupBuffer, NothingLeft
 from dapo_trainer.verl_adapter.group_router import ServerName
 from dapo_trainer.verl_adapter.group_server import GroupClient
-from dapo_trainer.verl_adapter.session import Stopped, current
+from dapo_trainer.verl_adapter.session import current
 from dapo_trainer.verl_adapter.validation import validate
 from dapo_trainer.verl_config.placement import NODE_RESOURCE
 
@@ -136,7 +137,7 @@ class _Hooks:
         metrics |= _trained_metrics(batch)
         current().recorded(global_steps, self._record(metrics))
         if current().stop.is_set():
-            raise Stopped
+            raise StoppedError
 
     @property
     def _in_step(self) -> bool:

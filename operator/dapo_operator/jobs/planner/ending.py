@@ -4,9 +4,9 @@ from typing import Final
 
 from dapo_core.jobspec import DAPOJobSpec
 from dapo_core.naming import ROLES
-from dapo_core.run.exit_codes import ExitCode
 from dapo_core.run.failure_policy import Decision, Failure, History, decide, failure_of
-from dapo_core.run.status import Attempt, Reason
+from dapo_core.run.reasons import ExitCode, Reason
+from dapo_core.run.status import Attempt
 from dapo_operator.jobs.builders.pods import grace_seconds
 from dapo_operator.jobs.observed import Pod
 from dapo_operator.jobs.planner.draft import Draft, overdue

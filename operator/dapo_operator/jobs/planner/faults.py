@@ -6,9 +6,8 @@ from typing import Final
 
 from dapo_core.jobspec import DAPOJobSpec
 from dapo_core.naming import Role
-from dapo_core.run.exit_codes import ExitCode
 from dapo_core.run.failure_policy import History, decide, failure_of
-from dapo_core.run.status import Reason
+from dapo_core.run.reasons import ExitCode, Reason
 from dapo_operator.jobs.observed import Pod
 
 # What a worker says that only lost its head: the head's own words are the better ones.

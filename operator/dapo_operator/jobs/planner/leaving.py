@@ -1,6 +1,6 @@
 """The end of a job's own life: deleted by someone, or by its time to live."""
 
-from dapo_core.run.status import Reason
+from dapo_core.run.reasons import Reason
 from dapo_operator.jobs.actions import DeleteJob, DeletePod, RemoveFinalizer
 from dapo_operator.jobs.planner.conditions import find
 from dapo_operator.jobs.planner.draft import FORCE_SECONDS, Draft

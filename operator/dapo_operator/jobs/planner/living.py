@@ -3,9 +3,9 @@
 from typing import Final
 
 from dapo_core.jobspec import DAPOJobSpec
-from dapo_core.run.exit_codes import ExitCode
 from dapo_core.run.guards import Alert
-from dapo_core.run.status import Attempt, Reason
+from dapo_core.run.reasons import ExitCode, Reason
+from dapo_core.run.status import Attempt
 from dapo_operator.jobs.builders.pods import members
 from dapo_operator.jobs.observed import Pod, Refusal
 from dapo_operator.jobs.planner.conditions import find

@@ -5,7 +5,8 @@ from typing import Final
 
 from dapo_core.naming import LABEL_JOB, LABEL_ROLE
 from dapo_core.run.guards import Alert
-from dapo_core.run.status import ConditionType, Reason
+from dapo_core.run.reasons import Reason
+from dapo_core.run.status import ConditionType
 from dapo_operator.jobs.planner.conditions import find
 from dapo_operator.jobs.planner.draft import Draft
 from dapo_operator.kube.clock import stamp

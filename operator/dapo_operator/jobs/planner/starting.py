@@ -6,7 +6,8 @@ from typing import Final
 
 from dapo_core.jobspec import DAPOJob
 from dapo_core.naming import MAX_ATTEMPT, Role, child_name
-from dapo_core.run.status import Attempt, Reason
+from dapo_core.run.reasons import Reason
+from dapo_core.run.status import Attempt
 from dapo_operator.jobs.actions import ApplySupport, CreatePod, CreateToken, TryPod
 from dapo_operator.jobs.builders.common import Object
 from dapo_operator.jobs.builders.pods import members, pod, replicas
