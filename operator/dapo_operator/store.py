@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from dapo_core.errors import StoreError
 from dapo_core.jobspec import DAPOJobSpec
+from dapo_core.run.backoff import Backoff
 from dapo_core.run.guards import Alert, evaluate, metrics_of
 from dapo_core.run.progress import LAST_METRICS, PACE_METRICS, Cadence, progress_of
 from dapo_core.run.status import CheckpointRef, Progress
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 POLL_SECONDS: Final = 5.0
-POLL_MAX_SECONDS: Final = 60.0
+BACKOFF: Final = Backoff(2 * POLL_SECONDS, 60.0)
 GATHER_SECONDS: Final = 1.0
 FIRST_ANSWER_SECONDS: Final = 5.0
 WRITE_RETRY_SECONDS: Final = 5.0
@@ -117,16 +118,16 @@ class Store:
         await asyncio.gather(self._read_for_ever(ledger), self._write_for_ever(ledger))
 
     async def _read_for_ever(self, ledger: "Ledger") -> None:
-        pause = POLL_SECONDS
+        failures = 0
         while True:
             try:
                 await self._read(ledger)
-                pause = POLL_SECONDS
+                failures = 0
             except StoreError as error:
                 logger.warning("The metadata store can not be read: %s", error)
                 self._turn("down")
-                pause = min(pause * 2, POLL_MAX_SECONDS)
-            await self._rest(pause)
+                failures += 1
+            await self._rest(BACKOFF.delay(failures) if failures else POLL_SECONDS)
 
     async def _rest(self, seconds: float) -> None:
         """Until the next read; a new run, or many at once, has not to wait for as long."""

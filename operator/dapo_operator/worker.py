@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
+from dapo_core.run.backoff import Backoff
 from dapo_core.run.status import DAPOJobStatus, Progress
 from dapo_operator.executor import Executor, LeftoversError, Outcome, dumped
 from dapo_operator.jobs.actions import AddFinalizer, Event, Plan, RemoveFinalizer
@@ -37,8 +38,7 @@ COUNT_SECONDS: Final = RESYNC_SECONDS
 LAST_NEWS_SECONDS: Final = 600.0
 # Jobs that are looked at, at once: more could not ask for anything, and each would hold the bodies of all its pods.
 TURNS: Final = 32
-BACKOFF_SECONDS: Final = 1.0
-BACKOFF_MAX_SECONDS: Final = 60.0
+BACKOFF: Final = Backoff(1.0, 60.0)
 
 
 _ENDS: Final = ("Succeeded", "Failed")
@@ -126,8 +126,7 @@ class Worker:
 
     def _backoff(self) -> float:
         self._failures += 1
-        seconds = min(BACKOFF_SECONDS * 2.0 ** min(self._failures - 1, 10), BACKOFF_MAX_SECONDS)
-        return seconds * random.uniform(0.5, 1.0)
+        return BACKOFF.delay(self._failures, random.random())
 
     async def _wait(self, seconds: float) -> None:
         if self._failures or self.gone:
@@ -293,7 +292,7 @@ class Worker:
             self.leave()
         except ApiError as error:
             logger.warning("%s", error.message)
-        return BACKOFF_SECONDS
+        return BACKOFF.first
 
     def _attempt_number(self) -> int | None:
         attempts = self._known().attempts

@@ -2,14 +2,20 @@
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from patience import patient
 
+from dapo_core.run.backoff import Backoff
 from dapo_operator.kube import informer
-from dapo_operator.kube.errors import ApiError, GoneError, UnreachableError
+from dapo_operator.kube.client import Connection, Kube
+from dapo_operator.kube.errors import ApiError, GoneError, StreamCutError, UnreachableError
 from dapo_operator.kube.informer import Informer
 from dapo_operator.kube.resources import PODS
 
@@ -56,7 +62,7 @@ class Heard(list[str]):
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(informer, "BACKOFF_SECONDS", 0.0)
+    monkeypatch.setattr(informer, "BACKOFF", Backoff(0.0, 0.0))
 
 
 def heard(script: Script) -> Heard:
@@ -94,3 +100,63 @@ def test_a_broken_stream_goes_on_from_where_it_was() -> None:
 def test_after_some_failures_everything_is_listed() -> None:
     script = Script(*[[UnreachableError("refused")] for _ in range(3)])
     assert heard(script) == ["+a", "+b", "=a,b@100", "+a", "+b", "=a,b@200"]
+
+
+def test_failures_may_go_on_for_hours() -> None:
+    script = Script(*[[UnreachableError("forbidden")] for _ in range(1100)])
+    assert heard(script)[:3] == ["+a", "+b", "=a,b@100"]
+
+
+@pytest.mark.parametrize("delivered", [[("ADDED", raw("b", 101))], []], ids=["busy", "idle"])
+def test_a_proxy_that_cuts_every_stream_makes_nothing_be_listed_again(
+    delivered: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+
+    def delay(failures: int, chance: float) -> float:
+        waits.append(Backoff(1.0, 15.0).delay(failures))
+        return 0.0
+
+    monkeypatch.setattr(informer, "BACKOFF", SimpleNamespace(delay=delay))
+    script = Script(*[[*delivered, StreamCutError("cut")] for _ in range(20)])
+    assert heard(script).count("=a,b@100") == script.lists == 1
+    assert waits == [1.0] * 20
+
+
+def test_a_stream_that_worked_ends_a_row_of_failures() -> None:
+    pair: list[Any] = [[UnreachableError("refused")], [("ADDED", raw("b", 101)), UnreachableError("silent")]]
+    script = Script(*pair * 10)
+    heard(script)
+    assert script.lists == 1
+
+
+def test_a_stream_that_is_cut_differs_from_one_that_cannot_be_opened() -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.query["resourceVersion"] == "1":
+            return web.json_response({"message": "starting"}, status=503)
+        stream = web.StreamResponse()
+        await stream.prepare(request)
+        await stream.write(json.dumps({"type": "ADDED", "object": raw("a", 3)}).encode() + b"\n")
+        assert request.transport is not None
+        request.transport.abort()
+        return stream
+
+    async def errors() -> list[type[ApiError]]:
+        app = web.Application()
+        app.router.add_get("/api/v1/pods", answer)
+        async with TestServer(app) as server:
+            kube = Kube(Connection(str(server.make_url("")).rstrip("/"), None, {}))
+            try:
+                return [await error_of(kube, version) for version in ("1", "2")]
+            finally:
+                await kube.close()
+
+    async def error_of(kube: Kube, version: str) -> type[ApiError]:
+        try:
+            async for _ in kube.watch(PODS, None, version):
+                pass
+        except ApiError as error:
+            return type(error)
+        raise AssertionError("the stream ended cleanly")
+
+    assert asyncio.run(errors()) == [UnreachableError, StreamCutError]

@@ -189,13 +189,6 @@ def test_a_database_locked_by_another_program(
     assert sent(reader) == [1]
 
 
-@pytest.mark.parametrize("delays", [Backoff(0.5, 30.0)], ids=["sender"])
-def test_waits_grow_to_a_limit_and_differ(delays: Backoff) -> None:
-    waits = [[delays.delay(failures) for _ in range(50)] for failures in (1, 2, 5, 100)]
-    for row, whole in zip(waits, (0.5, 1.0, 8.0, 30.0), strict=True):
-        assert all(whole / 2 <= wait <= whole for wait in row) and len(set(row)) > 10
-
-
 def kill_at_random(arguments: list[str], chance: random.Random) -> list[int]:
     """Run the reporting process and kill -9 it within a second; the steps it said were on disk."""
     process = subprocess.Popen([sys.executable, str(SPOOLING), *arguments], stdout=subprocess.PIPE)

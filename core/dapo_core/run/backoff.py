@@ -1,7 +1,10 @@
-"""How long to wait before trying again. Pure but for the dice."""
+"""How long to wait before the next try. Pure: chance is drawn by the caller."""
 
-import random
 from dataclasses import dataclass
+from typing import Final
+
+# Far beyond any limit, and far below what a float can hold.
+_MAX_DOUBLINGS: Final = 32
 
 
 @dataclass(frozen=True)
@@ -11,10 +14,13 @@ class Backoff:
     first: float
     longest: float
 
-    def delay(self, failures: int) -> float:
-        """Seconds after the given number of failures in a row (1, 2, ...), of which a half is by chance.
+    def delay(self, failures: int, chance: float = 1.0) -> float:
+        """Seconds to wait after this many failures in a row; 0 after none.
 
-        Without chance, all trainers of a cluster would come back to a restarted database at the same moment.
+        `chance` (0 to 1) chooses between half of the wait and all of it. Whoever shares a server passes
+        `random.random()`: otherwise all clients of one that restarted come back at the same moment.
         """
-        whole: float = min(self.longest, self.first * 2 ** min(failures - 1, 32))
-        return whole * random.uniform(0.5, 1.0)
+        if failures <= 0:
+            return 0.0
+        whole = min(self.longest, self.first * 2.0 ** min(failures - 1, _MAX_DOUBLINGS))
+        return whole * (1 + chance) / 2

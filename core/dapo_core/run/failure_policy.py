@@ -18,6 +18,7 @@ from typing import Final, Literal
 from dapo_core.jobspec import DAPOJobSpec, RunPolicy
 from dapo_core.jobspec.operations import FailureRule
 from dapo_core.naming import Role
+from dapo_core.run.backoff import Backoff
 from dapo_core.run.reasons import ExitCode, Reason, current, reason_of
 
 Action = Literal["complete", "restart", "ignore", "suspend", "stop", "fail"]
@@ -148,9 +149,9 @@ def _restart(policy: RunPolicy, failure: Failure, history: History, *, counted: 
         limit = f"maxRestarts ({policy.max_restarts}) counted restarts are used up"
         return _end("fail", Reason.TOO_MANY_RESTARTS, _told(failure, limit))
     # Not counting is no licence to spin: a run that is evicted again and again before its first step waits as well.
-    doublings = history.counted if counted else history.fruitless - 1
-    delay = 0.0 if doublings < 0 else float(policy.backoff_seconds) * 2 ** min(doublings, 32)
-    return Decision("restart", counted, min(delay, policy.backoff_max_seconds), failure.why, failure.message)
+    failures = history.counted + 1 if counted else history.fruitless
+    delay = Backoff(policy.backoff_seconds, policy.backoff_max_seconds).delay(failures)
+    return Decision("restart", counted, delay, failure.why, failure.message)
 
 
 def _end(action: Action, reason: str, message: str) -> Decision:

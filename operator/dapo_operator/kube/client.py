@@ -13,7 +13,8 @@ from typing import Any, Final
 
 import aiohttp
 
-from dapo_operator.kube.errors import ApiError, BusyError, GoneError, UnreachableError, error_of
+from dapo_core.run.backoff import Backoff
+from dapo_operator.kube.errors import ApiError, BusyError, GoneError, StreamCutError, UnreachableError, error_of
 from dapo_operator.kube.resources import Resource
 
 Object = dict[str, Any]
@@ -27,6 +28,7 @@ SILENCE_SECONDS: Final = 90
 WATCH_SECONDS: Final = 290
 PAGE: Final = 200
 BUSY_TRIES: Final = 6
+BUSY: Final = Backoff(1.0, 5.0)
 _METADATA: Final = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
 _TOKEN_SECONDS: Final = 60.0
 
@@ -137,8 +139,12 @@ class Kube:
     async def watch(
         self, resource: Resource, namespace: str | None, version: str, labels: str = "", metadata_only: bool = False
     ) -> AsyncIterator[tuple[str, Object]]:
-        """Events since `version` until the server ends the stream. Raises GoneError when the version is too old, and
-        UnreachableError when the stream breaks or is silent for longer than bookmarks allow."""
+        """Events since `version` until the server ends the stream.
+
+        Raises GoneError when the version is too old, StreamCutError when the stream breaks after it was established,
+        UnreachableError when it cannot be established or is silent for longer than bookmarks allow.
+        """
+        established = False
         query = {"watch": "true", "resourceVersion": version, "allowWatchBookmarks": "true"}
         query |= {"timeoutSeconds": str(WATCH_SECONDS)} | ({"labelSelector": labels} if labels else {})
         accept = _METADATA.format("") if metadata_only else "application/json"
@@ -148,10 +154,14 @@ class Kube:
             async with self.session.get(url, params=query, headers={"Accept": accept}, timeout=timeout) as answer:
                 if answer.status >= 400:
                     raise await _error(answer)
+                established = True
                 async for line in _lines(answer.content):
                     yield _event(line)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise UnreachableError(f"The watch of {resource.plural} broke: {error or type(error).__name__}.") from error
+            # aiohttp's timeouts are of both kinds; a stream that was silent for too long may never have been one.
+            cut = established and not isinstance(error, TimeoutError)
+            message = f"The watch of {resource.plural} broke: {error or type(error).__name__}."
+            raise (StreamCutError if cut else UnreachableError)(message) from error
 
     async def _ask(
         self,
@@ -169,7 +179,7 @@ class Kube:
             except BusyError as error:
                 if tries == BUSY_TRIES - 1:
                     raise
-                await asyncio.sleep((error.retry_after or 1.0) * random.uniform(1.0, 1.5 + tries))
+                await asyncio.sleep((error.retry_after or 0.0) + BUSY.delay(tries + 1, random.random()))
         raise AssertionError("unreachable")
 
     async def _ask_once(

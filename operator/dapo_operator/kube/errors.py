@@ -8,6 +8,7 @@ ApiError
  +- GoneError           410: the watch is too old, list again
  +- BusyError           429: come back later
  +- UnreachableError    no answer, or a 5xx
+     +- StreamCutError  a watch that worked was cut
 """
 
 from collections.abc import Mapping
@@ -48,6 +49,10 @@ class BusyError(ApiError):
 
 class UnreachableError(ApiError):
     """No answer, or a server's own error."""
+
+
+class StreamCutError(UnreachableError):
+    """A watch was cut after it had been established, by a proxy or a restart: the next one continues it."""
 
 
 _BY_CODE: Mapping[int, type[ApiError]] = {

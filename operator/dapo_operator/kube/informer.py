@@ -2,17 +2,19 @@
 
 import asyncio
 import logging
+import random
 from typing import Final, Protocol
 
+from dapo_core.run.backoff import Backoff
 from dapo_operator.kube.client import Kube, Object
-from dapo_operator.kube.errors import ApiError, GoneError
+from dapo_operator.kube.errors import ApiError, GoneError, StreamCutError
 from dapo_operator.kube.resources import Resource
 
 logger = logging.getLogger(__name__)
 
-BACKOFF_SECONDS: Final = 1.0
-BACKOFF_MAX_SECONDS: Final = 15.0
-# An API server that came back with less than it had does not say that a version is gone, so at last one lists anyway.
+BACKOFF: Final = Backoff(1.0, 15.0)
+# An API server that was restored from an older copy does not always say that a version is gone: after this many
+# failures in a row everything is listed again.
 LIST_AFTER: Final = 3
 Key = tuple[str, str]
 
@@ -48,25 +50,26 @@ class Informer:
         self._kube, self._resource, self._namespace = kube, resource, namespace
         self._labels, self._sink, self._metadata_only = labels, sink, metadata_only
         self._version = ""
+        self._failures = 0  # in a row
         self.synced = asyncio.Event()
 
     async def run(self) -> None:
-        """List and watch for ever; whatever the API server answers, it is asked again."""
-        failures = 0
+        """List and watch until cancelled, and retry after every error."""
         while True:
             try:
                 if not self._version:
                     await self._list()
                 await self._watch()
-                failures = 0
+                self._failures = 0
             except GoneError:
-                # What went by meanwhile is lost, deletions too: only a new list tells.
+                # What happened meanwhile is lost, deletions too: only a new list has it.
                 self._version = ""
             except ApiError as error:
-                pause = min(BACKOFF_SECONDS * 2.0**failures, BACKOFF_MAX_SECONDS)
-                logger.warning("Watching %s: %s Again in %g s.", self._resource.plural, error.message, pause)
-                failures += 1
-                if failures >= LIST_AFTER:
+                # A stream that was cut had worked until then, and says nothing against the version.
+                self._failures = 1 if isinstance(error, StreamCutError) else self._failures + 1
+                pause = BACKOFF.delay(self._failures, random.random())
+                logger.warning("Watching %s: %s Retrying in %.1f s.", self._resource.plural, error.message, pause)
+                if self._failures >= LIST_AFTER:
                     self._version = ""
                 await asyncio.sleep(pause)
 
@@ -83,11 +86,12 @@ class Informer:
         self.synced.set()
 
     async def _watch(self) -> None:
-        """A stream that breaks goes on from where it was: what it missed, the next one tells."""
+        """A stream that breaks is continued from its last event by the next one."""
         stream = self._kube.watch(self._resource, self._namespace, self._version, self._labels, self._metadata_only)
         async for kind, raw in stream:
             if kind == "DELETED":
                 self._sink.drop(raw)
             elif kind != "BOOKMARK":
                 self._sink.put(raw)
+            self._failures = 0
             self._version = raw["metadata"]["resourceVersion"]

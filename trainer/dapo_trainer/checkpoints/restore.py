@@ -1,5 +1,6 @@
 """What an attempt starts from: its run's newest whole checkpoint, another run's, or the model; never by mistake."""
 
+import random
 import re
 import shutil
 import time
@@ -54,7 +55,7 @@ def patiently(
             return work()
         except StoreUnreachableError as error:
             failures += 1
-            wait = backoff.delay(failures)
+            wait = backoff.delay(failures, random.random())
             if time.monotonic() + wait > deadline:
                 raise
             tell(f"{error} It is tried again.")

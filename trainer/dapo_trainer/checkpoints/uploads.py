@@ -6,6 +6,7 @@ is given up is counted, told by an event and recorded; training goes on.
 """
 
 import logging
+import random
 import shutil
 import threading
 import time
@@ -178,7 +179,7 @@ class CheckpointUploader:
                     )
                     step = None if self._current is None else self._current.step
                     self._checkpoints.journal.event("CheckpointDelayed", message, type="Warning", step=step)
-                self._pause(self._backoff.delay(failures), error)
+                self._pause(self._backoff.delay(failures, random.random()), error)
 
     def _pause(self, seconds: float, error: StoreError) -> None:
         with self._changed:

@@ -5,6 +5,7 @@ killed between the two sends the batch once more, which changes nothing. A store
 """
 
 import logging
+import random
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -146,7 +147,7 @@ def drain(folder: Path, sink: Sink, run_id: str, timeout_seconds: float) -> bool
             if time.monotonic() >= deadline:
                 log.warning("%s", error)
                 return False
-            time.sleep(max(0.0, min(backoff.delay(failures), deadline - time.monotonic())))
+            time.sleep(max(0.0, min(backoff.delay(failures, random.random()), deadline - time.monotonic())))
 
 
 @dataclass(frozen=True)
@@ -223,7 +224,7 @@ class Sender:
                 delay = 0.0 if again else self._poll_seconds
             except Exception as error:  # a thread that ends would stop all delivery silently
                 self._note_failure(error)
-                delay = self._backoff.delay(self._failures)
+                delay = self._backoff.delay(self._failures, random.random())
             self._look()
             self._pause(delay)
 

@@ -9,6 +9,7 @@ events can be written again.
 
 import logging
 import math
+import random
 import threading
 import time
 import uuid
@@ -161,7 +162,7 @@ class Spool:
             except Exception as error:  # whatever it is, training goes on
                 failures += 1
                 self._note_failure(error, failures)
-                if not self._pause(self._backoff.delay(failures)):
+                if not self._pause(self._backoff.delay(failures, random.random())):
                     break
         self._files.close()
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from dapo_core.jobspec import DAPOJob
 from dapo_core.naming import MAX_ATTEMPT, Role, child_name
+from dapo_core.run.backoff import Backoff
 from dapo_core.run.reasons import Reason
 from dapo_core.run.status import Attempt
 from dapo_operator.jobs.actions import ApplySupport, CreatePod, CreateToken, TryPod
@@ -19,8 +20,7 @@ from dapo_operator.kube.clock import seconds, stamp
 # Failures that a changed spec can repair: nothing was trained with what was refused.
 RECOVERABLE: Final = (Reason.INVALID_SPEC, Reason.POD_REFUSED)
 HELD_REASONS: Final = (Reason.SUSPENDED_BY_GUARD, Reason.SUSPENDED_BY_SAMPLING)
-RETRY_SECONDS: Final = 5.0
-RETRY_MAX_SECONDS: Final = 300.0
+RETRY: Final = Backoff(5.0, 300.0)
 TRY_AGAIN_SECONDS: Final = 60.0
 
 
@@ -168,7 +168,7 @@ def was_refused_lately(draft: Draft, number: int) -> bool:
     refusal = draft.seen.refusal
     if refusal is None or refusal.attempt != number:
         return False
-    at = refusal.at + min(RETRY_SECONDS * 2 ** min(refusal.tries - 1, 10), RETRY_MAX_SECONDS)
+    at = refusal.at + RETRY.delay(refusal.tries)
     if draft.now >= at:
         return False
     draft.wake(at)
