@@ -7,7 +7,7 @@ from builders import MINIMAL
 
 from dapo_core.jobspec import RunPolicy, parse_job
 from dapo_core.jobspec.presets import merged
-from dapo_core.run.failure_policy import Decision, Failure, History, decide, failure_of
+from dapo_core.run.failure_policy import Decision, Failure, History, decide, failure_of, fruitless
 
 POLICY = RunPolicy.model_validate({"maxRestarts": 3, "backoffSeconds": 10, "backoffMaxSeconds": 60})
 # Failure -> (action, counted, reason)
@@ -37,6 +37,10 @@ ENDS: dict[str, tuple[Failure, tuple[str, bool, str]]] = {
     "node lost": (Failure(None, "NodeLost"), ("restart", False, "NodeLost")),
     "pods that found no place": (Failure(None, "StartTimeout"), ("restart", False, "StartTimeout")),
     "a process that never got ready": (Failure(137, "StartTimeout"), ("restart", True, "StartTimeout")),
+    "ended at the run's deadline": (Failure(143, "DeadlineExceeded"), ("fail", False, "DeadlineExceeded")),
+    "done at the run's deadline": (Failure(0, "DeadlineExceeded"), ("complete", False, "Completed")),
+    "pods that are rejected": (Failure(None, "PodRefused"), ("fail", False, "PodRefused")),
+    "held by a guard": (Failure(None, "SuspendedByGuard"), ("suspend", False, "SuspendedByGuard")),
     "stopped by the user": (Failure(143, "SuspendedByUser"), ("stop", False, "SuspendedByUser")),
 }
 
@@ -141,6 +145,21 @@ DELAYS: dict[str, tuple[int, History, float]] = {
 @pytest.mark.parametrize(("code", "history", "seconds"), DELAYS.values(), ids=DELAYS.keys())
 def test_waits(code: int, history: History, seconds: float) -> None:
     assert decide(POLICY, Failure(code), history, 0.0).delay_seconds == seconds
+
+
+FRUITLESS: dict[str, tuple[list[tuple[int | None, int | None]], int]] = {
+    "none so far": ([], 0),
+    "the last finished steps": ([(0, None), (0, 3)], 0),
+    "none since": ([(0, 3), (3, None), (3, None)], 2),
+    "never": ([(None, None), (0, None)], 2),
+    "no step beyond the one it started from": ([(0, 3), (3, 3)], 1),
+    "it did some steps once more": ([(0, 9), (5, 7)], 0),
+}
+
+
+@pytest.mark.parametrize(("attempts", "count"), FRUITLESS.values(), ids=FRUITLESS.keys())
+def test_attempts_without_a_step(attempts: list[tuple[int | None, int | None]], count: int) -> None:
+    assert fruitless(attempts) == count
 
 
 DEADLINES = {"before": (99.0, "restart"), "at": (100.0, "fail"), "after": (1000.0, "fail")}

@@ -7,10 +7,8 @@ import pytest
 from builders import job
 from trainer_errors import ENDS
 
-from dapo_core.jobspec import RunPolicy
 from dapo_core.run.guards import Alert
 from dapo_core.run.last_words import LastWords, ending
-from dapo_trainer.local.deadlines import Pulse, overdue
 from dapo_trainer.local.endings import why
 from dapo_trainer.local.feed import news_of
 from dapo_trainer.local.ports import Ended, Step
@@ -20,33 +18,6 @@ from dapo_trainer.process.kinship import ancestry, family, in_session, still_the
 from dapo_trainer.process.signals import StopRequest
 from dapo_trainer.process.table import Identity, Process, Table, parse_stat
 from dapo_trainer.spool.records import Kind, Record
-
-POLICY = RunPolicy(startTimeoutSeconds=100, stallTimeoutSeconds=50, activeDeadlineSeconds=1000)
-
-
-@pytest.mark.parametrize(
-    ("pulse", "now", "reason"),
-    [
-        pytest.param(Pulse(0.0), 99.0, None, id="still starting"),
-        pytest.param(Pulse(0.0), 100.0, "StartTimeout", id="never ready"),
-        pytest.param(Pulse(0.0, ready_at=90.0), 139.0, None, id="first step on its way"),
-        pytest.param(Pulse(0.0, ready_at=90.0), 140.0, "Stalled", id="hung before the first step"),
-        pytest.param(Pulse(0.0, ready_at=90.0, step=3, step_at=130.0), 179.0, None, id="steps go on"),
-        pytest.param(Pulse(0.0, ready_at=90.0, step=3, step_at=130.0), 180.0, "Stalled", id="hung after a step"),
-        pytest.param(Pulse(900.0, ready_at=910.0, step=3, step_at=999.0), 1000.0, "DeadlineExceeded", id="deadline"),
-    ],
-)
-def test_limits(pulse: Pulse, now: float, reason: str | None) -> None:
-    late = overdue(POLICY, pulse, run_started=0.0, now=now)
-    assert (late.reason if late else None) == reason
-
-
-def test_a_pulse_is_advanced_by_readiness_and_by_new_steps_only() -> None:
-    pulse = Pulse(0.0).beat(starting=True, step=None, now=1.0)
-    assert pulse.ready_at is None
-    pulse = pulse.beat(starting=False, step=None, now=2.0).beat(starting=False, step=4, now=3.0)
-    pulse = pulse.beat(starting=False, step=4, now=9.0)
-    assert pulse == Pulse(0.0, ready_at=2.0, step=4, step_at=3.0)
 
 
 @pytest.mark.parametrize(

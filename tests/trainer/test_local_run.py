@@ -234,6 +234,13 @@ class TestGuards:
         reached = bench.steps()[-1]
         assert reached == 12 if action == "Warn" else 3 <= reached < 12
 
+    def test_a_failure_rule_comes_before_what_the_guard_says(self, bench: Bench) -> None:
+        guard = {"rule": "EntropyCollapse", "action": "Suspend", "threshold": 0.05, "forSteps": 3}
+        bench.job(guards=[guard], failureRules=[{"action": "Fail", "reasons": ["EntropyCollapse"]}])
+        ended, out = bench.all_of({"steps": 12, "seconds": 0.3, "values": {"actor/entropy": 0.01}})
+        assert (ended, bench.rows()[0]) == (21, "Failed"), out
+        assert bench.rows()[1][0][:3] == (1, "EntropyCollapse", 21)
+
 
 class TestProcesses:
     def test_orphans_of_an_attempt_are_gone_before_the_next(self, bench: Bench) -> None:

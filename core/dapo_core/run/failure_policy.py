@@ -3,15 +3,18 @@ the operator.
 
 In this order, the first that applies decides:
 
-1. A finished run is complete; a stop that the user asked for is a stop.
-2. A wrong command line (2), spec (10), data (11) or model (12) fails: trying again would only fail again.
-3. Past `activeDeadlineSeconds` the run fails.
-4. The user's `failureRules`, in their order.
-5. Exhausted sampling (20) and guards (21) suspend or fail, as the spec says.
-6. A clean termination (143), evictions, preemptions, lost nodes, and pods that never started restart without counting.
-7. Everything else (30, 31, 137, a crash, a stall) restarts and counts, up to `maxRestarts`.
+1. A finished run is complete; a stop requested by the user is a stop.
+2. What the operator or the supervisor ended on purpose fails or suspends: pods that the API server rejects, a deadline
+   that has passed, a suspended job.
+3. An invalid command line (2), spec (10), data (11) or model (12) fails: a retry would fail again.
+4. Past `activeDeadlineSeconds` the run fails.
+5. The user's `failureRules`, in their order.
+6. Exhausted sampling (20) and guards (21) suspend or fail, as the spec says.
+7. A clean termination (143), evictions, preemptions, lost nodes, and pods that never started restart without counting.
+8. Everything else (1, 30, 31, 137, a crash, a stall) restarts and counts, up to `maxRestarts`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -19,11 +22,20 @@ from dapo_core.jobspec import DAPOJobSpec, RunPolicy
 from dapo_core.jobspec.operations import FailureRule
 from dapo_core.naming import Role
 from dapo_core.run.backoff import Backoff
+from dapo_core.run.deadlines import active_deadline
 from dapo_core.run.reasons import ExitCode, Reason, current, reason_of
 
 Action = Literal["complete", "restart", "ignore", "suspend", "stop", "fail"]
 
 NEVER_RETRIED: Final = (ExitCode.USAGE, ExitCode.SPEC, ExitCode.DATA, ExitCode.MODEL)
+# Ends that the operator or the supervisor brought about, and what they mean whatever the process exited with.
+IMPOSED: Final[dict[str, Action]] = {
+    Reason.SUSPENDED_BY_USER: "stop",
+    Reason.POD_REFUSED: "fail",
+    Reason.DEADLINE_EXCEEDED: "fail",
+    Reason.SUSPENDED_BY_GUARD: "suspend",
+    Reason.SUSPENDED_BY_SAMPLING: "suspend",
+}
 # Faults of the cluster, or of whoever asked the pods to end: not the job's.
 UNCOUNTED_REASONS: Final = (
     Reason.EVICTED,
@@ -39,10 +51,9 @@ UNCOUNTED_REASONS: Final = (
 class Failure:
     """How an attempt ended.
 
-    `exit_code` is None when no process ended (pods that never started, a lost node). `reason` is a CamelCase word, from
-    the cluster, the supervisor or the trainer's last words; left empty, it follows from the exit code. `role` is the
-    failed pod's, None where there is but one process. `suspends`: the spec suspends, not fails, a run that ends with
-    20 or 21.
+    `exit_code` is None when no process ended (pods that never started, a lost node). `reason` comes from the cluster,
+    the supervisor or the trainer's last words; if empty, it follows from the exit code. `role` is the failed pod's,
+    None where there is only one process. `suspends`: the spec suspends, not fails, a run that ends with 20 or 21.
     """
 
     exit_code: int | None
@@ -53,7 +64,7 @@ class Failure:
 
     @property
     def code(self) -> int | None:
-        """The exit code as a shell tells it: a process that ended by signal 9 has 137."""
+        """The exit code as a shell reports it: 137 for a process ended by signal 9."""
         return 128 - self.exit_code if self.exit_code is not None and self.exit_code < 0 else self.exit_code
 
     @property
@@ -64,8 +75,8 @@ class Failure:
 
 @dataclass(frozen=True)
 class History:
-    """What went before: counted restarts so far, attempts in a row before this one that finished no step, and when
-    the run started (Unix seconds)."""
+    """What happened before: counted restarts, attempts in a row before this one that finished no step, and when the
+    run started (Unix seconds)."""
 
     counted: int = 0
     fruitless: int = 0
@@ -74,7 +85,7 @@ class History:
 
 @dataclass(frozen=True)
 class Decision:
-    """What is done now. `counted`: it is one of `maxRestarts`. `reason` is a CamelCase word, `message` a sentence."""
+    """What happens next. `counted`: the restart counts against `maxRestarts`. `message` is a sentence."""
 
     action: Action
     counted: bool
@@ -86,8 +97,19 @@ class Decision:
 def failure_of(
     spec: DAPOJobSpec, exit_code: int | None, reason: str = "", message: str = "", role: Role | None = None
 ) -> Failure:
-    """A failure together with what the job's spec says of it."""
+    """A failure with what the job's spec says about it."""
     return Failure(exit_code, reason, message, role, _suspends(spec, exit_code, reason))
+
+
+def fruitless(attempts: Sequence[tuple[int | None, int | None]]) -> int:
+    """How many of the last attempts in a row finished no step. Each is the step it started from and its last finished
+    one, None where there is none; the newest attempt comes last."""
+    count = 0
+    for started_from, last in reversed(attempts):
+        if last is not None and last > (started_from or 0):
+            break
+        count += 1
+    return count
 
 
 def decide(policy: RunPolicy, failure: Failure, history: History, now: float) -> Decision:
@@ -95,12 +117,12 @@ def decide(policy: RunPolicy, failure: Failure, history: History, now: float) ->
     why, code = failure.why, failure.code
     if code == ExitCode.DONE:
         return _end("complete", Reason.COMPLETED, failure.message or "The run is complete.")
-    if why == Reason.SUSPENDED_BY_USER:
-        return _end("stop", why, failure.message or "Stopped as the user asked.")
+    if (action := IMPOSED.get(why)) is not None:
+        return _end(action, why, failure.message or f"The run ended with {why}.")
     if code in NEVER_RETRIED:
-        return _end("fail", why, failure.message or f"The trainer ended with {code}, which a restart would not change.")
-    if (deadline := policy.active_deadline_seconds) is not None and _age(history, now) >= deadline:
-        return _end("fail", Reason.DEADLINE_EXCEEDED, f"The run took longer than activeDeadlineSeconds ({deadline} s).")
+        return _end("fail", why, failure.message or f"The trainer exited with {code}; a retry would fail again.")
+    if (deadline := active_deadline(policy, history.started_at)) is not None and now >= deadline.at:
+        return _end("fail", deadline.reason, deadline.message)
     if (rule := next((rule for rule in policy.failure_rules if matches(rule, failure)), None)) is not None:
         return _by_rule(policy, rule, failure, history)
     if code in (ExitCode.SAMPLING_EXHAUSTED, ExitCode.GUARD):
@@ -109,7 +131,7 @@ def decide(policy: RunPolicy, failure: Failure, history: History, now: float) ->
 
 
 def matches(rule: FailureRule, failure: Failure) -> bool:
-    """Whether all conditions of a rule hold; an empty condition holds."""
+    """Whether all conditions of a rule hold; an empty condition always does."""
     return (
         (not rule.roles or failure.role in rule.roles)
         and (not rule.exit_codes or failure.code in rule.exit_codes)
@@ -121,34 +143,34 @@ def _suspends(spec: DAPOJobSpec, exit_code: int | None, reason: str) -> bool:
     if exit_code == ExitCode.SAMPLING_EXHAUSTED:
         return spec.algorithm.dynamic_sampling.on_exhausted == "Suspend"
     acting = [guard for guard in spec.guards if guard.action != "Warn"]
-    # The trainer's last words name the guard; without a name it may have been any that acts.
+    # The reason names the guard; without a name it may have been any that acts.
     named = [guard for guard in acting if guard.rule == reason] or acting
     return bool(named) and all(guard.action == "Suspend" for guard in named)
 
 
 def _counts(failure: Failure) -> bool:
     if failure.why == Reason.START_TIMEOUT:
-        # Pods that never ran wait for a place in the cluster; a process that ran and did not get ready is at fault.
+        # Pods that never ran were waiting for room in the cluster; a process that never got ready is at fault.
         return failure.code is not None
     return failure.why not in UNCOUNTED_REASONS and failure.code != ExitCode.TERMINATED
 
 
 def _by_rule(policy: RunPolicy, rule: FailureRule, failure: Failure, history: History) -> Decision:
     if rule.action == "Fail":
-        return _end("fail", failure.why, _told(failure, "a failureRule says Fail"))
+        return _end("fail", failure.why, _because(failure, "a failureRule says Fail"))
     if rule.action == "Restart":
         return _restart(policy, failure, history, counted=rule.counted)
     if failure.role in (None, "head"):
-        # Without its driver a run can not go on: what is left of "ignore" is not to count it.
+        # A run cannot continue without its driver: all that is left of Ignore is not to count the restart.
         return _restart(policy, failure, history, counted=False)
-    return Decision("ignore", False, 0.0, failure.why, _told(failure, "a failureRule says Ignore"))
+    return Decision("ignore", False, 0.0, failure.why, _because(failure, "a failureRule says Ignore"))
 
 
 def _restart(policy: RunPolicy, failure: Failure, history: History, *, counted: bool) -> Decision:
     if counted and history.counted >= policy.max_restarts:
         limit = f"maxRestarts ({policy.max_restarts}) counted restarts are used up"
-        return _end("fail", Reason.TOO_MANY_RESTARTS, _told(failure, limit))
-    # Not counting is no licence to spin: a run that is evicted again and again before its first step waits as well.
+        return _end("fail", Reason.TOO_MANY_RESTARTS, _because(failure, limit))
+    # Uncounted restarts back off too where a run is evicted again and again before it finishes a step.
     failures = history.counted + 1 if counted else history.fruitless
     delay = Backoff(policy.backoff_seconds, policy.backoff_max_seconds).delay(failures)
     return Decision("restart", counted, delay, failure.why, failure.message)
@@ -158,10 +180,6 @@ def _end(action: Action, reason: str, message: str) -> Decision:
     return Decision(action, False, 0.0, reason, message)
 
 
-def _told(failure: Failure, because: str) -> str:
+def _because(failure: Failure, cause: str) -> str:
     what = failure.message.rstrip(".") or f"{failure.why} (exit code {failure.code})"
-    return f"{what}: {because}."
-
-
-def _age(history: History, now: float) -> float:
-    return 0.0 if history.started_at is None else now - history.started_at
+    return f"{what}: {cause}."

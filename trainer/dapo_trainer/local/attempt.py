@@ -7,10 +7,10 @@ from typing import Literal
 
 from dapo_core.jobspec import RunPolicy
 from dapo_core.run import last_words
+from dapo_core.run.deadlines import Deadline, Milestones, overdue
 from dapo_core.run.formatting import plural, sentence
 from dapo_core.run.reasons import ExitCode, Reason
 from dapo_trainer.local.board import Board
-from dapo_trainer.local.deadlines import Overdue, Pulse, overdue
 from dapo_trainer.local.endings import why
 from dapo_trainer.local.ports import Alarm, Ended, Feed, Guard, Step
 from dapo_trainer.local.view_model import Note
@@ -35,7 +35,6 @@ class Cause:
     reason: str
     message: str
     exit_code: int | None = None
-    suspend: bool = False
 
 
 @dataclass
@@ -53,14 +52,14 @@ class Attempt:
     run_started: float
     tell: Callable[[Note], None]
     cause: Cause | None = None
-    first_step: int | None = None
+    from_step: int | None = None
     last_step: int | None = None
-    _pulse: Pulse = field(init=False)
+    _milestones: Milestones = field(init=False)
     _kill_at: float | None = None
     _looked: float = 0.0
 
     def __post_init__(self) -> None:
-        self._pulse = Pulse(time.monotonic())
+        self._milestones = Milestones(time.monotonic())
 
     def watch(self) -> Ended:
         """Blocks until the attempt is over."""
@@ -74,7 +73,7 @@ class Attempt:
         if self.cause and self.cause.kind != "user" and code != ExitCode.DONE:
             reason, message = self.cause.reason, self.cause.message
             code = self.cause.exit_code if self.cause.exit_code is not None else code
-        ended = (started_at, time.time(), code, reason, message, self.first_step, self.last_step)
+        ended = (started_at, time.time(), code, reason, message, self.from_step, self.last_step)
         return Ended(self.folder.number, *ended)
 
     def _turn(self) -> None:
@@ -83,7 +82,7 @@ class Attempt:
         beat = read_heartbeat(self.folder.heartbeat)
         self.board.look(beat)
         starting = beat is None or beat.phase == "start"
-        self._pulse = self._pulse.beat(starting=starting, step=self.last_step, now=now)
+        self._milestones = self._milestones.at(now, starting=starting, step=self.last_step)
         self._mind_stop(now)
         if self.cause is None or self.cause.kind == "user":
             self._mind_limits(now)
@@ -96,7 +95,7 @@ class Attempt:
             if isinstance(news, Note):
                 self.board.note(news)
                 continue
-            self.first_step = news.step if self.first_step is None else self.first_step
+            self.from_step = news.step - 1 if self.from_step is None else self.from_step
             self.last_step = news.step
             self.board.step(news)
             self._mind_guards(news)
@@ -114,7 +113,7 @@ class Attempt:
             self._end()
 
     def _mind_limits(self, now: float) -> None:
-        late = overdue(self.policy, self._pulse, self.run_started, now)
+        late = overdue(self.policy, self._milestones, self.run_started, now)
         if late is None or self.stop.asked:
             return
         if late.reason == Reason.DEADLINE_EXCEEDED:
@@ -129,7 +128,7 @@ class Attempt:
         self.board.mood("stopping", f"{sentence(cause.message)} Saving a checkpoint; Ctrl-C again stops now.")
         self.process.ask_to_stop()
 
-    def _end_hung(self, late: Overdue) -> None:
+    def _end_hung(self, late: Deadline) -> None:
         """A hung trainer can not save anything: its stacks are kept, then it is killed."""
         self.cause = Cause("overdue", late.reason, late.message, ExitCode.KILLED)
         self.tell(Note(time.time(), late.reason, late.message, warning=True))
@@ -150,4 +149,4 @@ class Attempt:
 
 
 def _guard_cause(alarm: Alarm) -> Cause:
-    return Cause("guard", Reason.GUARD, f"{alarm.rule}: {alarm.message}", ExitCode.GUARD, alarm.action == "Suspend")
+    return Cause("guard", alarm.rule, f"Ended by the guard: {alarm.message}", ExitCode.GUARD)

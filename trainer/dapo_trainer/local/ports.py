@@ -27,7 +27,8 @@ class Step:
 
 @dataclass(frozen=True)
 class Ended:
-    """How an attempt ended. Times are Unix seconds; `step_to` is its last finished step, None without one."""
+    """How an attempt ended. Times are Unix seconds; `step_from` is the step it started from, `step_to` its last
+    finished one, both None when it finished none."""
 
     attempt: int
     started_at: float

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dapo_core.db import Flag, MetadataReader, split_value
 from dapo_core.errors import StoreError
 from dapo_core.jobspec import DAPOJobSpec
-from dapo_core.run.failure_policy import History, decide, failure_of
+from dapo_core.run.failure_policy import History, decide, failure_of, fruitless
 from dapo_core.run.guards import Alert, evaluate, metrics_of
 from dapo_trainer.local.ports import Alarm, AlertLog, Ended, Next, NextAction, Step
 
@@ -24,20 +24,11 @@ class JobPolicy:
         """What follows the last of `attempts`."""
         last = attempts[-1]
         failure = failure_of(self._spec, last.exit_code, last.reason, last.message)
-        history = History(counted, _fruitless(attempts[:-1]), self._started_at)
+        earlier = [(attempt.step_from, attempt.step_to) for attempt in attempts[:-1]]
+        history = History(counted, fruitless(earlier), self._started_at)
         decision = decide(self._spec.run_policy, failure, history, last.ended_at)
         action = _ACTIONS.get(decision.action, "fail")
         return Next(action, decision.counted, decision.delay_seconds, decision.reason, decision.message)
-
-
-def _fruitless(attempts: Sequence[Ended]) -> int:
-    """How many of the last attempts in a row finished no step."""
-    count = 0
-    for attempt in reversed(attempts):
-        if attempt.step_to is not None:
-            break
-        count += 1
-    return count
 
 
 class JobGuard:

@@ -10,7 +10,7 @@ from dapo_core.db.rows import RunState
 from dapo_core.errors import RunBusyError
 from dapo_core.jobspec import DAPOJob
 from dapo_core.run.formatting import duration, plural, sentence
-from dapo_core.run.reasons import ExitCode, Reason
+from dapo_core.run.reasons import ExitCode
 from dapo_trainer.local.attempt import Attempt, Cause
 from dapo_trainer.local.board import Board
 from dapo_trainer.local.ports import Ended, Feed, Guard, Next, NextAction, Policy, Record
@@ -173,13 +173,7 @@ class Supervisor:
 
 
 def _final(last: Ended, cause: Cause | None) -> RunState | None:
-    """How the run ended with this attempt, where no policy need be asked."""
+    """How the run ended with this attempt, where the failure policy does not decide."""
     if last.exit_code == ExitCode.DONE:
         return "Succeeded"
-    if cause is None:
-        return None
-    if cause.kind == "user":
-        return "Stopped"
-    if cause.kind == "guard":
-        return "Suspended" if cause.suspend else "Failed"
-    return "Failed" if cause.reason == Reason.DEADLINE_EXCEEDED else None
+    return "Stopped" if cause is not None and cause.kind == "user" else None

@@ -4,7 +4,7 @@ from typing import Final
 
 from dapo_core.jobspec import DAPOJobSpec
 from dapo_core.naming import ROLES
-from dapo_core.run.failure_policy import Decision, Failure, History, decide, failure_of
+from dapo_core.run.failure_policy import Decision, Failure, History, decide, failure_of, fruitless
 from dapo_core.run.reasons import ExitCode, Reason
 from dapo_core.run.status import Attempt
 from dapo_operator.jobs.builders.pods import grace_seconds
@@ -21,7 +21,7 @@ HUNG_GRACE_SECONDS: Final = 30
 # Workers of a driver that is done leave by themselves, at once.
 LEAVE_SECONDS: Final = 30
 _MAX_MESSAGE: Final = 1000
-# Ends that the operator brought about; the head's exit code then only matters when it says that the run is complete.
+# The reason of condition Suspended, by the exit code that suspends a job.
 _HELD: Final[dict[int, str]] = {
     ExitCode.SAMPLING_EXHAUSTED: Reason.SUSPENDED_BY_SAMPLING,
     ExitCode.GUARD: Reason.SUSPENDED_BY_GUARD,
@@ -139,15 +139,9 @@ def patience_seconds(draft: Draft) -> int:
 
 def _decide(draft: Draft, attempt: Attempt) -> Decision:
     """What follows this attempt, from what is known of its end so far."""
-    if attempt.reason == Reason.POD_REFUSED:
-        return Decision("fail", False, 0.0, Reason.POD_REFUSED, attempt.message or "")
-    if attempt.reason == Reason.DEADLINE_EXCEEDED and attempt.exit_code != ExitCode.DONE:
-        return Decision("fail", False, 0.0, Reason.DEADLINE_EXCEEDED, attempt.message or "")
-    if attempt.reason in _HELD.values() and attempt.exit_code != ExitCode.DONE:
-        return Decision("suspend", False, 0.0, attempt.reason or "", attempt.message or "")
-    failure = _failure(draft, attempt)
-    history = History(draft.status.restarts_counted or 0, _fruitless(draft), seconds(draft.status.started_at))
-    return decide(draft.policy, failure, history, draft.now)
+    earlier = [(before.from_step, before.to_step) for before in draft.status.attempts[:-1]]
+    history = History(draft.status.restarts_counted or 0, fruitless(earlier), seconds(draft.status.started_at))
+    return decide(draft.policy, _failure(draft, attempt), history, draft.now)
 
 
 def _failure(draft: Draft, attempt: Attempt) -> Failure:
@@ -157,16 +151,6 @@ def _failure(draft: Draft, attempt: Attempt) -> Failure:
     if spec is None:
         return Failure(attempt.exit_code, reason, message, role)
     return failure_of(spec, attempt.exit_code, reason, message, role)
-
-
-def _fruitless(draft: Draft) -> int:
-    """How many of the last attempts in a row, before this one, finished no step."""
-    count = 0
-    for attempt in reversed(draft.status.attempts[:-1]):
-        if attempt.to_step is not None and attempt.to_step > (attempt.from_step or 0):
-            break
-        count += 1
-    return count
 
 
 def _over(draft: Draft, attempt: Attempt) -> None:

@@ -3,6 +3,7 @@
 from typing import Final
 
 from dapo_core.jobspec import DAPOJobSpec
+from dapo_core.run.deadlines import Deadline, active_deadline, stall_deadline, start_deadline
 from dapo_core.run.guards import Alert
 from dapo_core.run.reasons import ExitCode, Reason
 from dapo_core.run.status import Attempt
@@ -84,32 +85,34 @@ def _refused(draft: Draft) -> Ending | None:
 
 
 def _overdue(draft: Draft, attempt: Attempt) -> Ending | None:
-    policy, now = draft.policy, draft.now
-    if (limit := policy.active_deadline_seconds) is not None:
-        if age(draft.status.started_at, now) >= limit:
-            message = f"The run took longer than activeDeadlineSeconds ({limit} s)."
-            return Ending(Reason.DEADLINE_EXCEEDED, message)
-        draft.wake((seconds(draft.status.started_at) or now) + limit)
+    deadline = active_deadline(draft.policy, seconds(draft.status.started_at))
+    if deadline is not None and _passed(draft, deadline):
+        return Ending(deadline.reason, deadline.message)
     return _late_start(draft, attempt) if attempt.ready_at is None else _stalled(draft, attempt)
 
 
+def _passed(draft: Draft, deadline: Deadline) -> bool:
+    """Whether the deadline has passed; one that lies ahead wakes the job."""
+    if draft.now >= deadline.at:
+        return True
+    draft.wake(deadline.at)
+    return False
+
+
 def _late_start(draft: Draft, attempt: Attempt) -> Ending | None:
-    limit = draft.policy.start_timeout_seconds
-    since = attempt.scheduled_at if draft.policy.gang.scheduler in _QUEUEING else attempt.started_at
+    since = seconds(attempt.scheduled_at if draft.policy.gang.scheduler in _QUEUEING else attempt.started_at)
     if since is None:
         return None
-    if age(since, draft.now) < limit:
-        draft.wake((seconds(since) or draft.now) + limit)
-        return None
     pods = draft.pods
-    unready = [pod for pod in pods if not pod.ready]
-    trouble = trouble_of(pods)
-    refusal = _refusal(draft)
+    unready = sum(not pod.ready for pod in pods)
+    deadline = start_deadline(draft.policy, since, f"{unready} of {len(pods)} pods were not ready")
+    if not _passed(draft, deadline):
+        return None
+    trouble, refusal = trouble_of(pods), _refusal(draft)
     why = f" {trouble[1]}" if trouble else f" {refusal.message}" if refusal else ""
-    message = f"Not all pods were ready within startTimeoutSeconds ({limit} s): {len(unready)} of {len(pods)} were not."
-    # Pods that never ran wait for a place in the cluster; processes that ran and did not get ready are at fault.
+    # Pods that never ran were waiting for room in the cluster; processes that never got ready are at fault.
     ran = bool(pods) and all(pod.started for pod in pods)
-    return Ending(Reason.START_TIMEOUT, f"{message}{why}".strip(), ExitCode.KILLED if ran else None)
+    return Ending(deadline.reason, f"{deadline.message}{why}", ExitCode.KILLED if ran else None)
 
 
 def _refusal(draft: Draft) -> Refusal | None:
@@ -119,20 +122,14 @@ def _refusal(draft: Draft) -> Refusal | None:
 
 
 def _stalled(draft: Draft, attempt: Attempt) -> Ending | None:
-    """No step for too long. What the metadata store can not say is not held against the job."""
+    """No step for too long. While the metadata store cannot be read, nobody knows, and nothing is ended."""
     if draft.seen.store != "ok":
         return None
-    limit = draft.policy.stall_timeout_seconds
     known = draft.status.progress
     step_at = seconds(known.step_at) if known is not None else None
     since = max(seconds(attempt.ready_at) or 0.0, step_at or 0.0, draft.seen.store_since)
-    if draft.now - since < limit:
-        draft.wake(since + limit)
-        return None
-    step = known.step if known is not None else None
-    after = "before its first step" if not step else f"after step {step}"
-    message = f"No step was finished for stallTimeoutSeconds ({limit} s) {after}: the attempt hangs and is ended."
-    return Ending(Reason.STALLED, message, ExitCode.KILLED)
+    deadline = stall_deadline(draft.policy, since, known.step if known is not None else None)
+    return Ending(deadline.reason, deadline.message, ExitCode.KILLED) if _passed(draft, deadline) else None
 
 
 def _alerted(draft: Draft, attempt: Attempt) -> Ending | None:
