@@ -9,24 +9,18 @@ from typing import Annotated
 import typer
 
 from dapo_core.cli.main import DISTRIBUTION
+from dapo_core.cli.options import HomeOption, MetadataOption
 from dapo_core.db import upgrade
 from dapo_core.errors import NotInstalledError
+from dapo_core.run.home import Home
 from dapo_dashboard import demo, settings
 
 SCRIPT = Path(__file__).with_name("server.py")
 
 
 def dashboard(
-    home: Annotated[
-        Path | None,
-        typer.Option("--home", help="Folder of the runs. Left out: DAPO_HOME, else ./runs.", show_default=False),
-    ] = None,
-    metadata: Annotated[
-        str | None,
-        typer.Option(
-            "--metadata", help="URL of the metadata store, instead of the one in the home.", show_default=False
-        ),
-    ] = None,
+    home: HomeOption = None,
+    metadata: MetadataOption = None,
     port: Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65535)] = 8501,
     address: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 lets other machines in.")] = "127.0.0.1",
     show_demo: Annotated[bool, typer.Option("--demo", help="Show the runs that come with the platform.")] = False,
@@ -45,20 +39,18 @@ def dashboard(
 
 def environment(home: Path | None, metadata: str | None, show_demo: bool) -> dict[str, str]:
     """The server's environment: the store that is named, else the home's, else the demo's. Raises DapoError."""
-    env = dict(os.environ)
-    url = metadata or (None if home or show_demo else env.get(settings.METADATA_URL))
-    if url:
-        return env | {settings.METADATA_URL: url}
-    folder = (home or Path(env.get("DAPO_HOME") or "runs")).expanduser().resolve()
-    is_demo = show_demo or not (folder / "dapo.db").is_file()
+    env, place = dict(os.environ), Home.find(home, metadata)
+    if place.metadata and (metadata or not show_demo):
+        return env | {settings.METADATA_URL: place.metadata}
+    is_demo = show_demo or not place.database.is_file()
     if is_demo:
         folder = demo.unpack()
-    database = f"sqlite:///{folder / 'dapo.db'}"
-    upgrade(database)
+        place = Home(folder, store=(folder / "store").as_uri())
+    upgrade(place.metadata_url)
     # Alone on this machine: whoever can start the dashboard may acknowledge alerts.
     return env | {
-        settings.METADATA_URL: database,
-        settings.ACKNOWLEDGE_URL: database,
-        settings.STORE_URL: (folder / "store").as_uri(),
+        settings.METADATA_URL: place.metadata_url,
+        settings.ACKNOWLEDGE_URL: place.metadata_url,
+        settings.STORE_URL: place.store_url,
         settings.DEMO: "1" if is_demo else "0",
     }

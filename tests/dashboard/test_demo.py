@@ -56,6 +56,7 @@ def test_what_is_shown(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for name in ("DAPO_METADATA_URL", "DAPO_HOME"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("DAPO_STORE_URL", "s3://bucket/runs")
     (tmp_path / "runs").mkdir()
     if kind != "nothing":
         upgrade(f"sqlite:///{tmp_path / 'runs' / 'dapo.db'}")
@@ -67,4 +68,8 @@ def test_what_is_shown(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         "demo": f"sqlite:///{next(iter((tmp_path / 'cache' / 'dapo').glob('*')), tmp_path) / 'dapo.db'}",
     }
     assert env["DAPO_METADATA_URL"] == shown[kind]
+    if kind in ("nothing", "demo"):
+        assert env["DAPO_STORE_URL"].startswith("file://"), "the demo's objects come with it"
+    elif kind == "home":
+        assert env["DAPO_STORE_URL"] == "s3://bucket/runs", "where `dapo run` puts them"
     assert env.get("DAPO_DASHBOARD_DEMO") == {"home": "0", "url": None, "nothing": "1", "demo": "1"}[kind]

@@ -13,9 +13,10 @@ from dapo_core.db import RunRow, open_reader, open_writer, upgrade
 from dapo_core.errors import CheckpointError, DapoError, SpecError
 from dapo_core.naming import checkpoint_prefix
 from dapo_core.objectstore import FolderStore, open_store
+from dapo_core.run.home import Home as HomeFolder
 from dapo_core.run.retention import Retention
 from dapo_trainer.checkpoint_tool import command
-from dapo_trainer.checkpoint_tool.place import Places, find
+from dapo_trainer.checkpoint_tool.place import find
 from dapo_trainer.checkpoints.store import CheckpointStore
 
 RUN = "first-20261121-0412-x7k2"
@@ -162,10 +163,10 @@ def test_mistakes(words: list[str], sentence: str, home: Home) -> None:
 
 
 def test_a_uri_needs_no_record(home: Home, tmp_path: Path) -> None:
-    found = find(home.checkpoints.uri(10), Places(home=tmp_path / "nowhere"))
+    found = find(home.checkpoints.uri(10), HomeFolder.find(tmp_path / "nowhere"))
     assert found.step == 10 and found.run is None
     assert found.checkpoints.manifest(10).step == 10
-    named = find(f"{RUN}@15", Places(home=tmp_path / "nowhere", store=home.store.url))
+    named = find(f"{RUN}@15", HomeFolder.find(tmp_path / "nowhere", store=home.store.url))
     assert named.step == 15 and named.retention == Retention(2, 0, None)
 
 
@@ -173,7 +174,7 @@ def test_the_jobs_own_store_comes_first(home: Home, tmp_path: Path) -> None:
     elsewhere = (tmp_path / "elsewhere").as_uri()
     spec = dumped(job(checkpoints={"uri": elsewhere}))
     open_writer(home.url).create_run(RunRow("r2", name="second", namespace="default", spec=spec, created_at=2.0))
-    assert find("second", Places(home=home.path)).checkpoints.store.url == elsewhere
+    assert find("second", HomeFolder.find(home.path)).checkpoints.store.url == elsewhere
 
 
 def test_the_environment_names_record_and_store(home: Home, s3: tuple[str, dict[str, str]], tmp_path: Path) -> None:

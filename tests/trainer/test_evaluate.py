@@ -15,7 +15,7 @@ from dapo_core.cli.runs import UnknownRunError
 from dapo_core.db import RunRow, open_reader, open_writer, upgrade
 from dapo_core.errors import DapoError, DataError, ModelError, SpecError
 from dapo_core.objectstore import FolderStore
-from dapo_trainer.checkpoint_tool.place import Places
+from dapo_core.run.home import Home
 from dapo_trainer.checkpoints.store import CheckpointStore
 from dapo_trainer.evaluate import process
 from dapo_trainer.evaluate.process import StoppedError
@@ -102,7 +102,7 @@ def test_what_is_evaluated(
     def here(value: str) -> str:
         return value.replace("{home}", str(home))
 
-    found = resolve(here(text), Places(home))
+    found = resolve(here(text), Home.find(home))
     assert found.model == (None if model is None else here(model))
     assert found.checkpoint == (
         None if checkpoint is None else Checkpoint(here(checkpoint.store_url), checkpoint.run_id, checkpoint.step)
@@ -119,7 +119,7 @@ def test_what_is_evaluated(
 )
 def test_what_is_no_target(text: str, error: type[DapoError], sentence: str, home: Path) -> None:
     with pytest.raises(error, match=sentence):
-        resolve(text.replace("{home}", str(home)), Places(home))
+        resolve(text.replace("{home}", str(home)), Home.find(home))
 
 
 SPEC = {
@@ -248,7 +248,7 @@ def test_a_model_is_nobodys(evaluate: Evaluate, home: Path) -> None:
 
 def test_a_run_of_which_nothing_is_known(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"^There is no run base, nor a folder of that name: name a run, RUN@STEP, a"):
-        resolve("base", Places(tmp_path))
+        resolve("base", Home.find(tmp_path))
 
 
 def test_a_home_without_runs_will_do(evaluate: Evaluate, home: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -256,6 +256,18 @@ def test_a_home_without_runs_will_do(evaluate: Evaluate, home: Path, tmp_path_fa
     result = evaluate(str(home / "model"), "--data", str(home / "sums.jsonl"), "--k", "1", home=new)
     assert result.exit_code == 0, result.output
     assert len(open_reader(f"sqlite:///{new / 'dapo.db'}").evaluations()) == 1
+
+
+def test_a_home_that_is_named_comes_before_the_environment(
+    evaluate: Evaluate, home: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = f"sqlite:///{tmp_path_factory.mktemp('other') / 'dapo.db'}"
+    upgrade(other)
+    monkeypatch.setenv("DAPO_METADATA_URL", other)
+    result = evaluate(RUN, "--k", "1")
+    assert result.exit_code == 0, result.output
+    recorded = {url: len(open_reader(url).evaluations()) for url in (other, f"sqlite:///{home / 'dapo.db'}")}
+    assert list(recorded.values()) == [0, 1]
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from rich.console import Console
 from dapo_core.db import AttemptRow, EventRow, Point, RunRow, SamplesRow, open_reader, open_writer, upgrade
 from dapo_core.errors import RunBusyError, SpecError, StoreError
 from dapo_core.objectstore import open_store
+from dapo_core.run.home import Home
 from dapo_core.run.samples import Sample
 from dapo_trainer.local.answers import answers
 from dapo_trainer.local.history import with_history
@@ -26,7 +27,7 @@ from dapo_trainer.local.record import StoreRecord
 from dapo_trainer.local.summary import Answer, Place, summary
 from dapo_trainer.local.supervisor import Outcome
 from dapo_trainer.process.lock import hold
-from dapo_trainer.process.run_folder import Home, RunFolder
+from dapo_trainer.process.run_folder import RunFolder, find_run
 from dapo_trainer.samples import to_parquet
 
 
@@ -40,12 +41,12 @@ class TestLayout:
     def test_a_run_is_found_by_id_and_by_its_jobs_name(self, tmp_path: Path) -> None:
         home = Home(tmp_path)
         for at, run_id in enumerate(["sums-20260101-0000-aaaa", "sums-20260102-0000-bbbb", "other-20260103-0000-cccc"]):
-            home.run(run_id).write_job(job())
-            os.utime(home.run(run_id).job_file, (at, at))
-        assert home.find_run("sums").run_id == "sums-20260102-0000-bbbb"
-        assert home.find_run("sums-20260101-0000-aaaa").run_id == "sums-20260101-0000-aaaa"
+            RunFolder(home.path / run_id).write_job(job())
+            os.utime(RunFolder(home.path / run_id).job_file, (at, at))
+        assert find_run(home, "sums").run_id == "sums-20260102-0000-bbbb"
+        assert find_run(home, "sums-20260101-0000-aaaa").run_id == "sums-20260101-0000-aaaa"
         with pytest.raises(SpecError, match=r"There is no run nothing .* newest there are: sums-20260101"):
-            home.find_run("nothing")
+            find_run(home, "nothing")
 
     def test_a_job_comes_back_as_it_was(self, tmp_path: Path) -> None:
         run = RunFolder(tmp_path / "run")

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from dapo_core.cli.main import app
 from dapo_core.db import open_reader
 from dapo_core.jobspec.presets import merged
-from dapo_trainer.process.run_folder import Home
+from dapo_trainer.process.run_folder import RunFolder
 from dapo_trainer.process.tree import ProcessTree
 from dapo_trainer.spool.spool import read_records
 
@@ -67,7 +67,7 @@ def machine(postgres: PostgresServer, tmp_path: Path) -> Iterator[Machine]:
     spec = {"spec": {"schedule": {"steps": STEPS}, "runPolicy": policy, "guards": guards}}
     (tmp_path / f"{RUN_ID}.yaml").write_text(yaml.safe_dump(merged(MINIMAL, spec)))
     yield Machine(tmp_path, postgres.new_database())
-    ProcessTree.of(Home(tmp_path).run(RUN_ID)).end()
+    ProcessTree.of(RunFolder(tmp_path / RUN_ID)).end()
 
 
 def test_killed_and_resumed_each_point_is_there_once(machine: Machine) -> None:
@@ -83,7 +83,7 @@ def test_killed_and_resumed_each_point_is_there_once(machine: Machine) -> None:
     assert run is not None and run.state == "Succeeded" and len(reader.attempts(RUN_ID)) >= 3
     expected = {
         (name, record.step, record.attempt, value)
-        for folder in Home(machine.home).run(RUN_ID).attempts()
+        for folder in RunFolder(machine.home / RUN_ID).attempts()
         for record in read_records(folder.spool)
         if record.kind == "step"
         for name, value in record.numbers.items()

@@ -24,7 +24,8 @@ from patience import patient
 
 from dapo_core.db import open_reader
 from dapo_core.jobspec.presets import merged
-from dapo_trainer.process.run_folder import Home, RunFolder
+from dapo_core.run.home import Home
+from dapo_trainer.process.run_folder import RunFolder
 from dapo_trainer.process.table import table
 from dapo_trainer.process.tree import ProcessTree
 
@@ -41,7 +42,7 @@ class Bench:
 
     @property
     def run(self) -> RunFolder:
-        return self.home.run(RUN_ID)
+        return RunFolder(self.home.path / RUN_ID)
 
     def job(self, guards: Sequence[Plan] = (), **policy: Any) -> None:
         policy = {"backoffSeconds": 1, "backoffMaxSeconds": 1} | policy

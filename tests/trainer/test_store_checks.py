@@ -13,9 +13,10 @@ from rich.console import Console
 from servers.minio import MinioServer
 
 from dapo_core.errors import StoreError
+from dapo_core.run.home import Home
 from dapo_core.run.reasons import ExitCode
 from dapo_trainer.local.session import Show, work_on
-from dapo_trainer.process.run_folder import Home
+from dapo_trainer.process.run_folder import RunFolder
 
 
 @pytest.mark.parametrize(
@@ -33,7 +34,9 @@ def test_dapo_run_starts_nothing(
         monkeypatch.setenv(name, value)
     home = Home(tmp_path)
     with pytest.raises(StoreError, match=sentence):
-        work_on(home, home.run("r"), job(checkpoints={"uri": url}), Show(Console(quiet=True)), command=["false"])
+        work_on(
+            home, RunFolder(tmp_path / "r"), job(checkpoints={"uri": url}), Show(Console(quiet=True)), command=["false"]
+        )
     assert list(tmp_path.iterdir()) == []
 
 

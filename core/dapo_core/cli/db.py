@@ -1,14 +1,15 @@
 """`dapo db`: the metadata store's tables, logins and retention."""
 
-import os
 import time
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
+from dapo_core.cli.options import MetadataOption
 from dapo_core.errors import StoreError
 from dapo_core.run.formatting import size
+from dapo_core.run.home import Home
 
 db = typer.Typer(
     help="Set up, check and prune the metadata store.",
@@ -17,12 +18,6 @@ db = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-UrlOption = Annotated[
-    str | None,
-    typer.Option(
-        "--metadata", help="URL of the store. Left out: DAPO_METADATA_URL, else ./runs/dapo.db.", show_default=False
-    ),
-]
 LoginArgument = Annotated[str, typer.Argument(help="Name of the login.", metavar="LOGIN")]
 NamespaceOption = Annotated[
     str | None, typer.Option(help="Only this namespace. Left out: all of them.", show_default=False)
@@ -32,7 +27,7 @@ DaysOption = Annotated[float | None, typer.Option(min=0, help="Days after a run'
 
 @db.command()
 def upgrade(
-    metadata: UrlOption = None,
+    metadata: MetadataOption = None,
     roles: Annotated[bool, typer.Option("--roles", help="Also set up the roles of a Postgres store.")] = False,
 ) -> None:
     """Bring the store to this program's tables, making it if it is not there."""
@@ -44,7 +39,7 @@ def upgrade(
 
 
 @db.command()
-def check(metadata: UrlOption = None) -> None:
+def check(metadata: MetadataOption = None) -> None:
     """Tell where the store is, its revision and its size; ends with 31 unless the revision is this program's."""
     from dapo_core.db import check
 
@@ -56,7 +51,7 @@ def check(metadata: UrlOption = None) -> None:
 
 @db.command()
 def prune(
-    metadata: UrlOption = None,
+    metadata: MetadataOption = None,
     thin_after: DaysOption = None,
     remove_after: DaysOption = None,
     max_points: Annotated[
@@ -89,7 +84,7 @@ def prune(
 def grant(
     login: LoginArgument,
     role: Annotated[Literal["writer", "reader", "acknowledger"], typer.Option(help="What it may do.")],
-    metadata: UrlOption = None,
+    metadata: MetadataOption = None,
     namespace: NamespaceOption = None,
     password_file: Annotated[
         Path | None,
@@ -108,7 +103,7 @@ def grant(
 
 
 @db.command()
-def revoke(login: LoginArgument, metadata: UrlOption = None) -> None:
+def revoke(login: LoginArgument, metadata: MetadataOption = None) -> None:
     """Take all rights of a login away and end its connections."""
     from dapo_core.db import roles
 
@@ -117,7 +112,7 @@ def revoke(login: LoginArgument, metadata: UrlOption = None) -> None:
 
 
 @db.command()
-def logins(metadata: UrlOption = None) -> None:
+def logins(metadata: MetadataOption = None) -> None:
     """List the logins of a Postgres store with their role and namespace."""
     from dapo_core.db import roles
 
@@ -125,8 +120,5 @@ def logins(metadata: UrlOption = None) -> None:
         typer.echo(f"{login:<40}{group.removeprefix('dapo_'):<16}{namespace or '(all)'}")
 
 
-def _url(given: str | None) -> str:
-    if url := given or os.environ.get("DAPO_METADATA_URL"):
-        return url
-    home = Path(os.environ.get("DAPO_HOME") or "runs").expanduser().resolve()
-    return f"sqlite:///{home / 'dapo.db'}"
+def _url(metadata: str | None) -> str:
+    return Home.find(metadata=metadata).metadata_url

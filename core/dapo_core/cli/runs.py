@@ -2,7 +2,6 @@
 
 import difflib
 import json
-import os
 import time
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -11,18 +10,10 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from dapo_core.cli.options import HomeOption, JsonOption, MetadataOption
 from dapo_core.db import MetadataReader, RunRow, open_reader
 from dapo_core.errors import DapoError
-
-HomeOption = Annotated[
-    Path | None,
-    typer.Option("--home", help="Folder of the runs. Left out: DAPO_HOME, else ./runs.", show_default=False),
-]
-UrlOption = Annotated[
-    str | None,
-    typer.Option("--metadata", help="URL of the metadata store, instead of the one in the home.", show_default=False),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+from dapo_core.run.home import Home
 
 
 class UnknownRunError(DapoError):
@@ -31,15 +22,9 @@ class UnknownRunError(DapoError):
     user_mistake = True
 
 
-class NoRunsError(DapoError):
-    """There is no metadata store where the runs should be."""
-
-    user_mistake = True
-
-
 def runs(
     home: HomeOption = None,
-    metadata: UrlOption = None,
+    metadata: MetadataOption = None,
     namespace: Annotated[str | None, typer.Option(help="Only the runs of this namespace.", show_default=False)] = None,
     limit: Annotated[int, typer.Option(help="How many, newest first.", min=1)] = 50,
     as_json: JsonOption = False,
@@ -62,7 +47,7 @@ def show(
         str, typer.Argument(help="Run, or job: then its newest run; or a model that was evaluated.", metavar="RUN")
     ],
     home: HomeOption = None,
-    metadata: UrlOption = None,
+    metadata: MetadataOption = None,
     events: Annotated[int, typer.Option(help="How many events, newest last.", min=0)] = 10,
     as_json: JsonOption = False,
 ) -> None:
@@ -102,20 +87,8 @@ def find_run(reader: MetadataReader, name: str) -> RunRow:
     raise UnknownRunError(f"There is no run {name!r}; {hint}")
 
 
-def metadata_url(home: Path | None, metadata: str | None) -> str:
-    """Where runs are recorded: what is named, else DAPO_METADATA_URL, else the home's. Raises NoRunsError."""
-    url = metadata or (None if home else os.environ.get("DAPO_METADATA_URL"))
-    if url:
-        return url
-    folder = (home or Path(os.environ.get("DAPO_HOME") or "runs")).expanduser().resolve()
-    database = folder / "dapo.db"
-    if not database.is_file():
-        raise NoRunsError(f"There are no runs in {folder}: start one with `dapo run job.yaml`, or name --home.")
-    return f"sqlite:///{database}"
-
-
 def _reader(home: Path | None, metadata: str | None) -> MetadataReader:
-    return open_reader(metadata_url(home, metadata))
+    return open_reader(Home.find(home, metadata).recorded_url)
 
 
 def _print_json(value: Any) -> None:

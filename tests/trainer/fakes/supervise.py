@@ -11,15 +11,16 @@ from rich.console import Console
 from dapo_core.cli.main import tell
 from dapo_core.errors import DapoError
 from dapo_core.jobspec import load_job
+from dapo_core.run.home import Home
 from dapo_trainer.local.session import Show, work_on
-from dapo_trainer.process.run_folder import Home
+from dapo_trainer.process.run_folder import RunFolder
 
 FAKE = Path(__file__).with_name("fake_trainer.py")
 
 
 def main(home: str, run_id: str, mode: str = "plain") -> int:
     place = Home.find(None if home == "-" else Path(home))
-    run = place.run(run_id)
+    run = RunFolder(place.path / run_id)
     job = run.read_job() if run.job_file.exists() else load_job(place.path / f"{run_id}.yaml")
     console = Console() if mode == "live" else Console(width=200)
     show = Show(console, plain=mode == "plain", quiet=mode == "quiet")

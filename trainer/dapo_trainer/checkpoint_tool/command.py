@@ -11,8 +11,9 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from dapo_core.cli.runs import HomeOption, JsonOption, UrlOption
+from dapo_core.cli.options import HomeOption, JsonOption, MetadataOption, StoreOption
 from dapo_core.errors import CheckpointError, Problem, SpecError
+from dapo_core.run.home import Home
 from dapo_core.run.reasons import ExitCode
 
 checkpoints = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -21,12 +22,6 @@ CheckpointArgument = Annotated[
     str,
     typer.Argument(
         metavar="RUN[@STEP]", help="Run, or job for its newest run, and a step of it; or a checkpoint's URI."
-    ),
-]
-StoreOption = Annotated[
-    str | None,
-    typer.Option(
-        "--store", help="URL of the object store. Left out: the run's own, else DAPO_STORE_URL.", show_default=False
     ),
 ]
 RemoveOption = Annotated[bool, typer.Option("--remove", help="Do it. Left out, it is only told what would be done.")]
@@ -42,16 +37,16 @@ def main() -> None:
 def list_(
     run: CheckpointArgument,
     home: HomeOption = None,
-    metadata: UrlOption = None,
+    metadata: MetadataOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the committed checkpoints of a run, newest first, and why each is kept."""
     from dapo_core.run.retention import judge
-    from dapo_trainer.checkpoint_tool.place import Places, find
+    from dapo_trainer.checkpoint_tool.place import find
     from dapo_trainer.checkpoint_tool.tables import checkpoints_table
 
-    found = find(run, Places(home, metadata, store))
+    found = find(run, Home.find(home, metadata, store))
     manifests = found.checkpoints.list()
     if as_json:
         rows = [asdict(each) | {"uri": found.checkpoints.uri(each.step)} for each in manifests]
@@ -68,12 +63,12 @@ def list_(
 
 @checkpoints.command()
 def verify(
-    run: CheckpointArgument, home: HomeOption = None, metadata: UrlOption = None, store: StoreOption = None
+    run: CheckpointArgument, home: HomeOption = None, metadata: MetadataOption = None, store: StoreOption = None
 ) -> None:
     """Read checkpoints to the last byte and tell which are whole; ends with 31 if one is not."""
-    from dapo_trainer.checkpoint_tool.place import Places, find
+    from dapo_trainer.checkpoint_tool.place import find
 
-    found = find(run, Places(home, metadata, store))
+    found = find(run, Home.find(home, metadata, store))
     steps = [found.step] if found.step is not None else found.checkpoints.steps()
     if not steps:
         raise CheckpointError(f"The run {found.checkpoints.run_id} has no committed checkpoint.")
@@ -102,17 +97,17 @@ def prune(
     metric: Annotated[str | None, typer.Option(help="What is best, by its name. Left out: as the job says.")] = None,
     remove: RemoveOption = False,
     home: HomeOption = None,
-    metadata: UrlOption = None,
+    metadata: MetadataOption = None,
     store: StoreOption = None,
 ) -> None:
     """Remove the checkpoints of a run that its rule, or another one, does not keep."""
     from dataclasses import replace
 
     from dapo_core.run.retention import judge
-    from dapo_trainer.checkpoint_tool.place import Places, find
+    from dapo_trainer.checkpoint_tool.place import find
     from dapo_trainer.checkpoint_tool.tables import verdicts_table
 
-    found = find(run, Places(home, metadata, store))
+    found = find(run, Home.find(home, metadata, store))
     given: dict[str, Any] = {"keep_last": keep_last, "keep_best": keep_best, "best_metric": metric}
     rule = replace(found.retention, **{name: value for name, value in given.items() if value is not None})
     if rule.keep_best and rule.best_metric is None:
@@ -132,16 +127,16 @@ def export(
     folder: Annotated[Path, typer.Argument(help="Folder to make: a model in Hugging Face's format.")],
     replace: Annotated[bool, typer.Option("--replace", help="Replace the folder if it is there.")] = False,
     home: HomeOption = None,
-    metadata: UrlOption = None,
+    metadata: MetadataOption = None,
     store: StoreOption = None,
 ) -> None:
     """Write the weights of a checkpoint as a folder that transformers and vLLM load."""
-    from dapo_trainer.checkpoint_tool.place import Places, find
+    from dapo_trainer.checkpoint_tool.place import find
 
     target = folder.expanduser().resolve()
     if target.exists() and not replace and not (target.is_dir() and not any(target.iterdir())):
         raise SpecError([Problem("FOLDER", f"{target} is there already: name another folder, or add --replace.")])
-    found = find(run, Places(home, metadata, store))
+    found = find(run, Home.find(home, metadata, store))
     _prepare_engines()
     from dapo_trainer.checkpoint_tool.export import export as write
 
@@ -174,15 +169,14 @@ def sweep(
     ] = False,
     remove: RemoveOption = False,
     home: HomeOption = None,
-    metadata: UrlOption = None,
+    metadata: MetadataOption = None,
     store: StoreOption = None,
 ) -> None:
     """Find what no checkpoint needs: torn uploads, shared files that are not named any more, runs nobody knows."""
-    from dapo_trainer.checkpoint_tool.place import Places
     from dapo_trainer.checkpoint_tool.sweeping import found_in, sweep_all
     from dapo_trainer.checkpoint_tool.tables import leftovers_table
 
-    found = found_in(run, Places(home, metadata, store), older_than * HOUR, unknown_runs)
+    found = found_in(run, Home.find(home, metadata, store), older_than * HOUR, unknown_runs)
     shown = [(checkpoints.run_id, leftover) for checkpoints, leftovers in found for leftover in leftovers]
     if not shown:
         typer.echo("Nothing to sweep.")

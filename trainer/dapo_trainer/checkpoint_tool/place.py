@@ -3,10 +3,9 @@
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from dapo_core.cli.runs import NoRunsError, find_run, metadata_url
+from dapo_core.cli.runs import find_run
 from dapo_core.db import (
     Batch,
     CheckpointRow,
@@ -19,37 +18,12 @@ from dapo_core.db import (
 )
 from dapo_core.errors import StoreError
 from dapo_core.objectstore import ObjectStore, open_store
+from dapo_core.run.home import Home, NoRunsError
 from dapo_core.run.retention import Retention
 from dapo_trainer.checkpoints.resume_from import parse
 from dapo_trainer.checkpoints.store import CheckpointStore, Journal, Silent
-from dapo_trainer.process.run_folder import Home
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Places:
-    """Where to look: options of the command, each left out by default."""
-
-    home: Path | None = None
-    metadata: str | None = None
-    store: str | None = None
-
-    @property
-    def store_url(self) -> str:
-        """Where runs keep their objects unless their job says otherwise."""
-        return self.store or Home.find(self.home).store_url
-
-    def metadata_url(self) -> str | None:
-        """None where no run has been recorded yet."""
-        try:
-            return metadata_url(self.home, self.metadata)
-        except NoRunsError:
-            return None
-
-    def reader(self) -> MetadataReader | None:
-        url = self.metadata_url()
-        return None if url is None else open_reader(url)
 
 
 @dataclass(frozen=True)
@@ -67,25 +41,33 @@ class Found:
         return Retention(kept.get("keepLast", 2), kept.get("keepBest", 0), kept.get("bestMetric"))
 
 
-def find(name: str, places: Places) -> Found:
+def open_record(home: Home) -> MetadataReader | None:
+    """The record of the home's runs; None where none has been recorded yet."""
+    try:
+        return open_reader(home.recorded_url)
+    except NoRunsError:
+        return None
+
+
+def find(name: str, home: Home) -> Found:
     """`RUN`, `RUN@STEP`, a job's name (its newest run) or a checkpoint's URI.
 
     Raises UnknownRunError with the nearest names, CheckpointError for a URI of no checkpoint, StoreError.
     """
     source = parse(name)
-    reader = places.reader()
-    if source.root is not None or places.store is not None or reader is None:
+    reader = open_record(home)
+    if source.root is not None or home.store is not None or reader is None:
         # The store is named: the run need not be on record.
         run = _recorded(reader, source.run_id)
-        return _found(source.root or places.store_url, source.run_id, source.step, run, places)
+        return _found(source.root or home.store_url, source.run_id, source.step, run, home)
     run = find_run(reader, source.run_id)
-    return _found(store_url(run, places), run.run_id, source.step, run, places)
+    return _found(store_url(run, home), run.run_id, source.step, run, home)
 
 
-def store_url(run: RunRow, places: Places) -> str:
+def store_url(run: RunRow, home: Home) -> str:
     """Where a recorded run keeps its objects."""
     uri: str | None = _spec(run).get("checkpoints", {}).get("uri")
-    return uri or places.store_url
+    return uri or home.store_url
 
 
 def _recorded(reader: MetadataReader | None, run_id: str) -> RunRow | None:
@@ -93,14 +75,13 @@ def _recorded(reader: MetadataReader | None, run_id: str) -> RunRow | None:
     return row if row is not None and row.run_id == run_id else None
 
 
-def _found(url: str, run_id: str, step: int | None, run: RunRow | None, places: Places) -> Found:
-    return Found(CheckpointStore(open_store(url), run_id, journal(run_id, run, places)), step, run)
+def _found(url: str, run_id: str, step: int | None, run: RunRow | None, home: Home) -> Found:
+    return Found(CheckpointStore(open_store(url), run_id, journal(run_id, run, home)), step, run)
 
 
-def journal(run_id: str, run: RunRow | None, places: Places) -> Journal:
+def journal(run_id: str, run: RunRow | None, home: Home) -> Journal:
     """Where decisions about the run's checkpoints are written: nowhere if the run is not on record."""
-    url = places.metadata_url()
-    return Silent() if run is None or url is None else Record(open_writer(url), run_id)
+    return Silent() if run is None else Record(open_writer(home.metadata_url), run_id)
 
 
 class Record(Silent):

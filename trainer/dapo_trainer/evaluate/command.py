@@ -1,13 +1,15 @@
 """`dapo evaluate`. Loading this module imports no engine, so that a mistake is answered at once."""
 
 import json
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
+
+from dapo_core.cli.options import HomeOption, JsonOption, MetadataOption
+from dapo_core.run.home import Home
 
 
 def evaluate(
@@ -43,25 +45,19 @@ def evaluate(
     responses: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write every response with its verdict, as Parquet.")
     ] = None,
-    home: Annotated[
-        Path | None,
-        typer.Option("--home", help="Folder of all runs. Default: DAPO_HOME, else ./runs.", show_default=False),
-    ] = None,
-    metadata: Annotated[
-        str | None, typer.Option("--metadata", help="URL of the metadata store, instead of the one in the home.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    home: HomeOption = None,
+    metadata: MetadataOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Measure a checkpoint or model: mean@k, pass@k and maj@k."""
     from dapo_trainer.evaluate.devices import gpu_count
     from dapo_trainer.evaluate.report import report
     from dapo_trainer.evaluate.request import Choices, Sampling
     from dapo_trainer.evaluate.session import Evaluation
-    from dapo_trainer.process.run_folder import Home
 
     sampling = Sampling(k, temperature, top_p, seed, max_prompt_tokens, max_response_tokens)
     choices = Choices(sampling, reward, dtype, gpu_count() if gpus is None else gpus, tensor_parallel)
-    evaluation = Evaluation(Home.find(home), metadata or os.environ.get("DAPO_METADATA_URL"), choices, subset)
+    evaluation = Evaluation(Home.find(home, metadata), choices, subset)
     # Programs read stdout: what goes on is told beside it.
     outcome = evaluation.run(target, data or [], Console(stderr=as_json), responses)
     if as_json:

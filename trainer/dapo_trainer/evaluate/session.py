@@ -13,7 +13,7 @@ from dapo_core.db import upgrade
 from dapo_core.db.evaluations import EvaluationRow, record
 from dapo_core.jobspec import DAPOJob
 from dapo_core.naming import new_run_id
-from dapo_trainer.checkpoint_tool.place import Places
+from dapo_core.run.home import Home
 from dapo_trainer.evaluate.files import WorkFolder
 from dapo_trainer.evaluate.inputs import check
 from dapo_trainer.evaluate.inputs import files as files_of
@@ -23,7 +23,7 @@ from dapo_trainer.evaluate.statistics import Summary, by_subset, summarise
 from dapo_trainer.evaluate.subsets import subsets_of
 from dapo_trainer.evaluate.target import Target, resolve
 from dapo_trainer.evaluation import Evaluated
-from dapo_trainer.process.run_folder import Home, RunFolder
+from dapo_trainer.process.run_folder import RunFolder
 from dapo_trainer.process.trainer_process import Places as Stores
 
 Results = Mapping[str, tuple[Summary, Mapping[str, Summary]]]
@@ -31,30 +31,25 @@ Results = Mapping[str, tuple[Summary, Mapping[str, Summary]]]
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How `dapo evaluate` was called. `metadata` None is the home's own store; `subset` is a column or None."""
+    """How `dapo evaluate` was called; `subset` is a column or None."""
 
     home: Home
-    metadata: str | None
     choices: Choices
     subset: str | None
 
-    @property
-    def url(self) -> str:
-        return self.metadata or self.home.metadata_url
-
     def run(self, text: str, data: Sequence[str], console: Console, responses: Path | None) -> "Outcome":
         """Raises DapoError for everything that stands in the way. The outcome is not recorded yet."""
-        target = resolve(text, Places(self.home.path, self.metadata))
+        target = resolve(text, self.home)
         folder = RunFolder(self.home.path / "evaluations" / new_run_id("evaluation"))
         files = WorkFolder(folder.attempt(1).path)
         job = job_of(target, sets_of(data, target.spec), self.choices, target.model or files.model.as_uri())
         subsets = self._check(job)
-        if self.metadata is None:
-            upgrade(self.url)
+        if self.home.metadata is None:
+            upgrade(self.home.metadata_url)
         folder.write_job(job)
         files.write_request(target.checkpoint)
         try:
-            work(folder, Stores(self.url, self.home.store_url), console)
+            work(folder, Stores(self.home.metadata_url, self.home.store_url), console)
         finally:
             shutil.rmtree(files.model, ignore_errors=True)
             shutil.rmtree(files.path / "data", ignore_errors=True)
@@ -66,7 +61,7 @@ class Evaluation:
 
     def record(self, outcome: "Outcome") -> None:
         """Raises StoreError."""
-        record(self.url, outcome.rows)
+        record(self.home.metadata_url, outcome.rows)
 
     def _check(self, job: DAPOJob) -> Mapping[str, Sequence[str]]:
         """All that can be refused before anything is fetched; the subset of each row by set, where subsets are told."""

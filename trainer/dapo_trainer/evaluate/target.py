@@ -9,7 +9,8 @@ from urllib.parse import unquote, urlsplit
 
 from dapo_core.errors import Problem, SpecError
 from dapo_core.jobspec.base import has_scheme
-from dapo_trainer.checkpoint_tool.place import Found, Places, find
+from dapo_core.run.home import Home
+from dapo_trainer.checkpoint_tool.place import Found, find
 
 _CHECKPOINT = re.compile(r"/checkpoints/step-\d+/?(\?.*)?$")
 
@@ -33,14 +34,14 @@ class Target:
     spec: Mapping[str, Any] | None = None
 
 
-def resolve(text: str, places: Places) -> Target:
+def resolve(text: str, home: Home) -> Target:
     """`RUN`, `RUN@STEP`, a checkpoint's URI or folder, or a model's. Raises SpecError, UnknownRunError, StoreError."""
     subject = text
     if not has_scheme(text) and Path(text).expanduser().is_dir():
         subject = Path(text).expanduser().resolve().as_uri()
     if has_scheme(subject) and not _CHECKPOINT.search(subject):
         return _model(subject)
-    found = find(subject, places)
+    found = find(subject, home)
     if not has_scheme(subject) and found.run is None and not _stored(found):
         _refuse(f"There is no run {text}, nor a folder of that name: name a run, RUN@STEP, a checkpoint or a model.")
     place = Checkpoint(found.checkpoints.store.url, found.checkpoints.run_id, found.step)

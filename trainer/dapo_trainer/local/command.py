@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-HomeOption = Annotated[
-    Path | None, typer.Option("--home", help="Folder of all runs. Default: DAPO_HOME, else ./runs.", show_default=False)
-]
+from dapo_core.cli.options import HomeOption
+from dapo_core.run.home import Home
+
 PlainOption = Annotated[bool, typer.Option("--plain", help="One line a step instead of the live view.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show only how the run ended.")]
 
@@ -31,14 +31,14 @@ def run(
     from dapo_trainer.local.overrides import with_values
     from dapo_trainer.local.session import Show, work_on
     from dapo_trainer.preflight import check
-    from dapo_trainer.process.run_folder import Home
+    from dapo_trainer.process.run_folder import RunFolder
 
     named = [f"metadata.name={json.dumps(name)}"] if name is not None else []
     data = with_values(read_mapping(job), [*(settings or []), *named])
     parsed = parse_job(absolute_paths(data, job.resolve().parent))
     check(parsed)
     place = Home.find(home)
-    folder = place.run(new_run_id(parsed.metadata.name))
+    folder = RunFolder(place.path / new_run_id(parsed.metadata.name))
     raise typer.Exit(work_on(place, folder, parsed, Show(Console(), plain, quiet)))
 
 
@@ -51,10 +51,10 @@ def resume(
     """Go on with a run from its newest checkpoint."""
     from dapo_trainer.local.session import Show, work_on
     from dapo_trainer.preflight import check
-    from dapo_trainer.process.run_folder import Home
+    from dapo_trainer.process.run_folder import find_run
 
     place = Home.find(home)
-    folder = place.find_run(run_name)
+    folder = find_run(place, run_name)
     job = folder.read_job()
     check(job)
     raise typer.Exit(work_on(place, folder, job, Show(Console(), plain, quiet)))

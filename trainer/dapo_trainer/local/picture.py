@@ -11,12 +11,13 @@ from rich.console import Console
 from rich.text import Text
 
 from dapo_core.db import open_reader
+from dapo_core.run.home import Home
 from dapo_trainer.local.history import with_history
 from dapo_trainer.local.overview import first_view
 from dapo_trainer.local.render import Screen, render
 from dapo_trainer.local.view_model import View, with_heartbeat
 from dapo_trainer.process.heartbeat import Heartbeat
-from dapo_trainer.process.run_folder import Home
+from dapo_trainer.process.run_folder import find_run
 
 # A picture in a page may load nothing from elsewhere; the reader's own monospaced font serves.
 _TEXT = re.compile(
@@ -53,7 +54,7 @@ def export(
 ) -> None:
     """Draw a run as its live view showed it."""
     place = Home.find(home)
-    folder = place.find_run(run)
+    folder = find_run(place, run)
     reader = open_reader(place.metadata_url)
     began = min((attempt.started_at for attempt in reader.attempts(folder.run_id)), default=0.0)
     view = with_history(first_view(folder.run_id, folder.read_job(), began), reader, until_step=step)

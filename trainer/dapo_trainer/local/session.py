@@ -13,6 +13,7 @@ from dapo_core.errors import Problem, SpecError
 from dapo_core.jobspec import DAPOJob
 from dapo_core.naming import checkpoints_prefix
 from dapo_core.objectstore import open_store, probe
+from dapo_core.run.home import Home
 from dapo_trainer.local.answers import answers
 from dapo_trainer.local.board import Board
 from dapo_trainer.local.display import UNREADABLE, Curves, discard_output, displayed, glyphs_of
@@ -26,7 +27,7 @@ from dapo_trainer.local.summary import Place, summary
 from dapo_trainer.local.supervisor import Outcome, Supervisor
 from dapo_trainer.local.view_model import View
 from dapo_trainer.process.lock import hold
-from dapo_trainer.process.run_folder import Home, RunFolder, replace_text, shown_path
+from dapo_trainer.process.run_folder import RunFolder, replace_text, shown_path
 from dapo_trainer.process.signals import StopRequest, stop_requests
 from dapo_trainer.process.trainer_process import TRAINER, Places
 

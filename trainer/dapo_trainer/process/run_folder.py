@@ -17,6 +17,7 @@ from pathlib import Path
 
 from dapo_core.errors import Problem, SpecError
 from dapo_core.jobspec import DAPOJob, parse_job
+from dapo_core.run.home import Home
 
 _ATTEMPT = re.compile(r"^attempt-(\d+)$")
 
@@ -93,48 +94,23 @@ class RunFolder:
             raise SpecError([Problem(str(self.job_file), sentence)]) from error
 
 
-@dataclass(frozen=True)
-class Home:
-    """The folder that holds all runs of this machine's user."""
+def run_folders(home: Home) -> list[RunFolder]:
+    """The runs of a home, oldest first."""
+    jobs = list(home.path.glob("*/job.json")) if home.path.is_dir() else []
+    return [RunFolder(job.parent) for job in sorted(jobs, key=lambda job: job.stat().st_mtime)]
 
-    path: Path
-    metadata: str | None = None
 
-    @classmethod
-    def find(cls, given: Path | None) -> "Home":
-        """`given` with its own database, else DAPO_HOME, else ./runs, with the database of DAPO_METADATA_URL."""
-        metadata = None if given else os.environ.get("DAPO_METADATA_URL") or None
-        return cls((given or Path(os.environ.get("DAPO_HOME") or "runs")).expanduser().resolve(), metadata)
-
-    @property
-    def metadata_url(self) -> str:
-        """Where runs are recorded."""
-        return self.metadata or f"sqlite:///{self.path / 'dapo.db'}"
-
-    @property
-    def store_url(self) -> str:
-        """Where runs keep their objects unless their job says otherwise: DAPO_STORE_URL, else a folder of this home."""
-        return os.environ.get("DAPO_STORE_URL") or (self.path / "store").as_uri()
-
-    def run(self, run_id: str) -> RunFolder:
-        return RunFolder(self.path / run_id)
-
-    def runs(self) -> list[RunFolder]:
-        """Runs there have been, oldest first."""
-        jobs = list(self.path.glob("*/job.json")) if self.path.is_dir() else []
-        return [RunFolder(job.parent) for job in sorted(jobs, key=lambda job: job.stat().st_mtime)]
-
-    def find_run(self, name: str) -> RunFolder:
-        """The run of this id, else the newest run of the job of this name. Raises SpecError."""
-        runs = self.runs()
-        for run in runs:
-            if run.run_id == name:
-                return run
-        named = [run for run in runs if _job_name(run.run_id) == name]
-        if named:
-            return named[-1]
-        known = ", ".join(run.run_id for run in runs[-5:]) or "none yet"
-        raise SpecError([Problem("RUN", f"There is no run {name} in {self.path}; the newest there are: {known}.")])
+def find_run(home: Home, name: str) -> RunFolder:
+    """The run of this id, else the newest run of the job of this name. Raises SpecError."""
+    runs = run_folders(home)
+    for run in runs:
+        if run.run_id == name:
+            return run
+    named = [run for run in runs if _job_name(run.run_id) == name]
+    if named:
+        return named[-1]
+    known = ", ".join(run.run_id for run in runs[-5:]) or "none yet"
+    raise SpecError([Problem("RUN", f"There is no run {name} in {home.path}; the newest there are: {known}.")])
 
 
 def replace_text(path: Path, text: str) -> None:
