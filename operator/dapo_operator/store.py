@@ -3,9 +3,7 @@ records of them. A store that is down delays both and stops nothing."""
 
 import asyncio
 import contextlib
-import itertools
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -13,15 +11,15 @@ from typing import TYPE_CHECKING, Final
 from dapo_core.errors import StoreError
 from dapo_core.jobspec import DAPOJobSpec
 from dapo_core.run.backoff import Backoff
+from dapo_core.run.entries import AlertCleared, AlertRaised, AttemptStarted, Entry
 from dapo_core.run.guards import Alert, evaluate, metrics_of
 from dapo_core.run.progress import LAST_METRICS, PACE_METRICS, Cadence, progress_of
 from dapo_core.run.status import CheckpointRef, Progress
 from dapo_operator.jobs.observed import StoreState
-from dapo_operator.jobs.records import AlertCleared, AlertRaised, AttemptStarted, Record
 
 if TYPE_CHECKING:
-    from dapo_core.db import RunProgress
-    from dapo_operator.ledger import Ledger
+    from dapo_core.db import MetadataReader, RunProgress
+    from dapo_core.run.recorder import Recorder
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +60,7 @@ class Store:
     def __init__(self, url: str | None, now: Callable[[], float]) -> None:
         self._url, self._now = url, now
         self._runs: dict[str, _Watched] = {}
-        self._records: deque[tuple[str, Record]] = deque(maxlen=MAX_RECORDS)
+        self._recorder = None if url is None else _recorder(url)
         self._news = asyncio.Event()
         self._poke = asyncio.Event()
         self.state: StoreState = "none" if url is None else "down"
@@ -97,31 +95,29 @@ class Store:
         known = self._runs.get(run_id)
         return known.view if known else RunView()
 
-    def record(self, run_id: str, records: Sequence[Record]) -> None:
-        """Write these, some time soon and in this order."""
-        if self._url is None or not records:
+    def record(self, run_id: str, entries: Sequence[Entry]) -> None:
+        """Write these soon, in this order."""
+        if self._recorder is None or not entries:
             return
-        self._records.extend((run_id, record) for record in records)
+        self._recorder.add(run_id, *entries)
         self._news.set()
         if (known := self._runs.get(run_id)) is not None:
-            attempts = (record.number for record in records if isinstance(record, AttemptStarted))
+            attempts = (entry.number for entry in entries if isinstance(entry, AttemptStarted))
             known.recorded = max(known.recorded, *attempts, 0)
 
     async def run(self) -> None:
         """Read and write until cancelled."""
-        if self._url is None:
+        if self._url is None or self._recorder is None:
             return
-        # SQLAlchemy and its drivers take memory that an installation without a store need not have.
-        from dapo_operator.ledger import Ledger
+        from dapo_core.db import open_reader
 
-        ledger = Ledger(self._url)
-        await asyncio.gather(self._read_for_ever(ledger), self._write_for_ever(ledger))
+        await asyncio.gather(self._read_for_ever(open_reader(self._url)), self._write_for_ever(self._recorder))
 
-    async def _read_for_ever(self, ledger: "Ledger") -> None:
+    async def _read_for_ever(self, reader: "MetadataReader") -> None:
         failures = 0
         while True:
             try:
-                await self._read(ledger)
+                await self._read(reader)
                 failures = 0
             except StoreError as error:
                 logger.warning("The metadata store can not be read: %s", error)
@@ -140,12 +136,13 @@ class Store:
             await asyncio.sleep(seconds)
         self._poke.clear()
 
-    async def _read(self, ledger: "Ledger") -> None:
+    async def _read(self, reader: "MetadataReader") -> None:
         runs = dict(self._runs)
-        # A database that was put back from an older copy, or made anew, has not what was written before.
-        written = {} if self._records else {run_id: run.recorded for run_id, run in runs.items()}
+        # A database that was restored from an older copy, or recreated, lacks what was written before.
+        behind = self._recorder is None or self._recorder.waiting
+        written = {} if behind else {run_id: run.recorded for run_id, run in runs.items()}
         curves = set(PACE_METRICS) | {metric for run in runs.values() for metric in metrics_of(run.spec.guards)}
-        found = await asyncio.to_thread(ledger.progress, list(runs), LAST_METRICS, sorted(curves))
+        found = await asyncio.to_thread(reader.progress, list(runs), LAST_METRICS, sorted(curves))
         self._turn("ok")
         for run_id, run in runs.items():
             if run_id in found and self._runs.get(run_id) is run:
@@ -160,7 +157,7 @@ class Store:
         run.judged = True
         view = RunView(progress, checkpoint, alerts, found.attempt, found.step, lost)
         if view != run.view:
-            self.record(run_id, _alert_news(run.view.alerts, alerts, self._now()))
+            self.record(run_id, _alert_changes(run.view.alerts, alerts, self._now()))
             run.view = view
             run.changed()
 
@@ -172,21 +169,26 @@ class Store:
             for run in list(self._runs.values()):
                 run.changed()
 
-    async def _write_for_ever(self, ledger: "Ledger") -> None:
+    async def _write_for_ever(self, recorder: "Recorder") -> None:
         while True:
             await self._news.wait()
             self._news.clear()
-            while self._records:
-                batch = list(itertools.islice(self._records, BATCH))
-                written, error = await asyncio.to_thread(ledger.write_all, batch)
-                for _ in range(min(written, len(self._records))):
-                    self._records.popleft()
+            while recorder.waiting:
+                error = await asyncio.to_thread(recorder.flush, BATCH)
                 if error is not None:
-                    logger.warning("The metadata store can not be written: %s", error)
+                    logger.warning("Cannot write to the metadata store: %s", error)
                     await asyncio.sleep(WRITE_RETRY_SECONDS)
 
 
-def _alert_news(old: Sequence[Alert], new: Sequence[Alert], now: float) -> list[Record]:
+def _recorder(url: str) -> "Recorder":
+    # SQLAlchemy and its drivers take memory that an installation without a store need not spend.
+    from dapo_core.db import open_writer
+    from dapo_core.run.recorder import Recorder
+
+    return Recorder(open_writer(url), MAX_RECORDS)
+
+
+def _alert_changes(old: Sequence[Alert], new: Sequence[Alert], now: float) -> list[Entry]:
     before, after = ({alert.rule: alert for alert in alerts} for alerts in (old, new))
-    raised: list[Record] = [AlertRaised(alert.rule, now, alert.since, alert.message, alert.action) for alert in new]
+    raised: list[Entry] = [AlertRaised(alert.rule, now, alert.since, alert.message, alert.action) for alert in new]
     return [*raised, *(AlertCleared(rule, now) for rule in before if rule not in after)]

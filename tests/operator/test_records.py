@@ -2,7 +2,8 @@
 
 from planner_bench import Bench, raw_job
 
-from dapo_operator.jobs.records import AttemptEnded, AttemptStarted, RunState, changes
+from dapo_core.run.entries import AttemptEnded, AttemptStarted, RunChanged
+from dapo_operator.jobs.records import changes
 
 
 def kinds(bench: Bench, old: object = None) -> list[str]:
@@ -11,7 +12,7 @@ def kinds(bench: Bench, old: object = None) -> list[str]:
 
 def test_a_new_run() -> None:
     bench = Bench().settle()
-    assert kinds(bench) == ["RunCreated", "AttemptStarted", "RunState", "EventTold"]
+    assert kinds(bench) == ["RunCreated", "AttemptStarted", "RunChanged", "EventOccurred"]
 
 
 def test_nothing_new_is_nothing_to_record() -> None:
@@ -33,7 +34,7 @@ def test_the_end_of_a_run() -> None:
     bench = Bench().training().finish("first-head-1-0", 0).finish("first-trainer-1-0", 0)
     before = bench.status
     bench.settle()
-    states = [each for each in changes(bench.job, before, bench.status, (), bench.now) if isinstance(each, RunState)]
+    states = [each for each in changes(bench.job, before, bench.status, (), bench.now) if isinstance(each, RunChanged)]
     assert [(each.state, each.reason) for each in states] == [("Succeeded", "Completed")]
     assert states[0].ended_at is not None
 

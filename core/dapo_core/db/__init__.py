@@ -8,7 +8,6 @@ from dapo_core.db.dialects import RejectedError, StoreBehindError, shown_url
 from dapo_core.db.migrations import check, upgrade
 from dapo_core.db.queries import MetadataReader, RunSummary, open_reader
 from dapo_core.db.rows import (
-    ENDED_STATES,
     AlertRow,
     AttemptRow,
     Batch,
@@ -17,19 +16,18 @@ from dapo_core.db.rows import (
     CheckpointState,
     CurvePoint,
     EventRow,
-    EventType,
     Flag,
     Point,
     Receipt,
     RunProgress,
     RunRow,
-    RunState,
     RunTableRow,
     SamplesRow,
     join_value,
     split_value,
 )
 from dapo_core.db.writer import MetadataWriter, open_writer
+from dapo_core.run.entries import ENDED_STATES, EventType, RunState
 
 __all__ = [
     "ENDED_STATES",

@@ -10,7 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from dapo_core.db import dialects, schema
 from dapo_core.db.rollups import FINE
-from dapo_core.db.rows import ENDED_STATES
+from dapo_core.run.entries import ENDED_STATES
 
 DAY: Final = 86_400.0
 runs, points, latest, rollups = schema.runs, schema.points, schema.latest, schema.rollups

@@ -3,14 +3,12 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+from dapo_core.run.entries import EventType, RunState
 
 Flag = Literal["nan", "inf", "-inf"]
 CheckpointState = Literal["uploading", "committed", "failed", "deleting", "deleted"]
-EventType = Literal["Normal", "Warning"]
-# A run that is in one of these will not change by itself.
-ENDED_STATES: Final = frozenset({"Succeeded", "Failed", "Stopped", "Suspended"})
-RunState = Literal["Created", "Running", "Restarting", "Suspended", "Stopped", "Succeeded", "Failed"]
 
 
 def split_value(value: float) -> tuple[float | None, Flag | None]:

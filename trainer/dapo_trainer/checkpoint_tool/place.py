@@ -7,18 +7,16 @@ from typing import Any
 
 from dapo_core.cli.runs import find_run
 from dapo_core.db import (
-    Batch,
     CheckpointRow,
-    EventType,
     MetadataReader,
     MetadataWriter,
     RunRow,
     open_reader,
     open_writer,
 )
-from dapo_core.errors import StoreError
 from dapo_core.objectstore import ObjectStore, open_store
 from dapo_core.run.home import Home, NoRunsError
+from dapo_core.run.recorder import Recorder
 from dapo_core.run.retention import Retention
 from dapo_trainer.checkpoints.resume_from import parse
 from dapo_trainer.checkpoints.store import CheckpointStore, Journal, Silent
@@ -81,23 +79,20 @@ def _found(url: str, run_id: str, step: int | None, run: RunRow | None, home: Ho
 
 def journal(run_id: str, run: RunRow | None, home: Home) -> Journal:
     """Where decisions about the run's checkpoints are written: nowhere if the run is not on record."""
-    return Silent() if run is None else Record(open_writer(home.metadata_url), run_id)
+    return Silent() if run is None else RecordedJournal(open_writer(home.metadata_url), run_id)
 
 
-class Record(Silent):
-    """A journal that writes to the metadata store at once. One that can not be written is told and stops nothing."""
+class RecordedJournal(Silent):
+    """A journal that writes to the metadata store at once. A failure is logged and stops nothing; events are on the
+    terminal already."""
 
     def __init__(self, writer: MetadataWriter, run_id: str) -> None:
-        self._writer, self._run_id = writer, run_id
+        self._recorder, self._run_id = Recorder(writer), run_id
 
     def checkpoint(self, row: CheckpointRow) -> None:
-        try:
-            self._writer.write(self._run_id, Batch(checkpoints=[row]))
-        except StoreError as error:
-            log.warning("The record of the checkpoint of step %d is not changed: %s", row.step, error)
-
-    def event(self, reason: str, message: str, *, type: EventType = "Normal", step: int | None = None) -> None:
-        """Told on the terminal already."""
+        self._recorder.add(self._run_id, row)
+        if (error := self._recorder.flush()) is not None:
+            log.warning("Cannot update the record of the checkpoint at step %d: %s", row.step, error)
 
 
 def _spec(run: RunRow | None) -> Mapping[str, Any]:

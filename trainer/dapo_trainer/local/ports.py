@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from dapo_core.db.rows import RunState
+from dapo_core.run.entries import RunState
 from dapo_core.run.guards import Alert
 from dapo_trainer.local.view_model import Note
 

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from dapo_core.db.rows import RunState
 from dapo_core.errors import RunBusyError
 from dapo_core.jobspec import DAPOJob
+from dapo_core.run.entries import RunState
 from dapo_core.run.formatting import duration, plural, sentence
 from dapo_core.run.reasons import ExitCode
 from dapo_trainer.local.attempt import Attempt, Cause
