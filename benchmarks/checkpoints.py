@@ -43,7 +43,7 @@ from servers.tools import tool  # noqa: E402
 
 from dapo_core.db import CurvePoint, open_reader  # noqa: E402
 from dapo_core.objectstore.s3 import open_s3  # noqa: E402
-from dapo_core.run.retention import Retention  # noqa: E402
+from dapo_core.run.checkpoint import Retention  # noqa: E402
 from dapo_trainer.checkpoints.store import CheckpointStore  # noqa: E402
 from dapo_trainer.checkpoints.uploads import CheckpointUploader  # noqa: E402
 

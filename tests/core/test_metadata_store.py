@@ -149,7 +149,7 @@ def test_events_are_told_once(writer: MetadataWriter, reader: MetadataReader) ->
 def test_a_checkpoints_state_goes_forward_only(writer: MetadataWriter, reader: MetadataReader) -> None:
     row = CheckpointRow("r", 5, 1, "uploading", "file:///x", 1.0, metrics={"acc": 0.5})
     done = replace(row, state="committed", updated_at=2.0, size_bytes=9, files=2, spec_digest="d")
-    gone = replace(done, state="deleting", updated_at=3.0, decision="Removed: not of the newest 1.")
+    gone = replace(done, state="deleting", updated_at=3.0, decision="Removed: not among the newest 1.")
     writer.checkpoint_uploading(row)
     writer.checkpoint_committed(done)
     assert reader.checkpoints("r") == [done]

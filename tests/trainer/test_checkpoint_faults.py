@@ -18,7 +18,7 @@ from dapo_core.naming import checkpoint_prefix, manifest_key
 from dapo_core.objectstore import StoreUnreachableError
 from dapo_core.objectstore.s3 import RETRIES, open_s3
 from dapo_core.run.backoff import Backoff
-from dapo_core.run.retention import Retention
+from dapo_core.run.checkpoint import Retention
 from dapo_trainer.checkpoints.store import CheckpointStore
 from dapo_trainer.checkpoints.uploads import CheckpointUploader
 

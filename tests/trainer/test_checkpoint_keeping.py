@@ -10,7 +10,7 @@ from store_fakes import MemoryStore, Notebook
 
 from dapo_core.naming import checkpoint_prefix, manifest_key
 from dapo_core.objectstore import ObjectStore
-from dapo_core.run.retention import Retention
+from dapo_core.run.checkpoint import Retention
 from dapo_trainer.checkpoints.store import CheckpointStore
 
 
@@ -39,7 +39,7 @@ def test_retention_removes_and_says_why(checkpoints: CheckpointStore, notes: Not
     why = {row.step: row.decision for row in notes.rows}
     assert why[5] == "Kept as number 1 of the best 1 by val (0.9)."
     assert why[20] == "Kept as number 1 of the newest 1."
-    assert why[10] == "Removed: neither of the newest 1 nor the best 1 by val (0.2)."
+    assert why[10] == "Removed: not among the newest 1 or best 1 by val (0.2)."
     assert not [info for info in checkpoints.store.list("r/") if "step-000010" in info.key]
 
 

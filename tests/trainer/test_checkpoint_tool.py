@@ -13,8 +13,8 @@ from dapo_core.db import RunRow, open_reader, open_writer, upgrade
 from dapo_core.errors import CheckpointError, DapoError, SpecError
 from dapo_core.naming import checkpoint_prefix
 from dapo_core.objectstore import FolderStore, open_store
+from dapo_core.run.checkpoint import Retention
 from dapo_core.run.home import Home as HomeFolder
-from dapo_core.run.retention import Retention
 from dapo_trainer.checkpoint_tool import command
 from dapo_trainer.checkpoint_tool.place import find
 from dapo_trainer.checkpoints.store import CheckpointStore
@@ -67,7 +67,7 @@ def home(tmp_path: Path) -> Home:
 def test_listing(home: Home) -> None:
     lines = home.told("list", RUN).splitlines()
     assert [line.split()[0] for line in lines] == ["step", "20", "15", "10", "5"]
-    assert "Kept as number 1 of the newest 3." in lines[1] and "Removed: not of the newest 3." in lines[4]
+    assert "Kept as number 1 of the newest 3." in lines[1] and "Removed: not among the newest 3." in lines[4]
     rows = json.loads(home.told("list", "first", "--json"))
     assert [row["step"] for row in rows] == [20, 15, 10, 5]
     assert rows[0]["uri"] == home.checkpoints.uri(20) and rows[0]["metrics"] == {BEST: 0.3}
@@ -84,7 +84,7 @@ def test_verifying_names_what_is_damaged(home: Home) -> None:
 
 def test_pruning_tells_first(home: Home) -> None:
     told = home.told("prune", RUN, "--keep-last", "1", "--keep-best", "1", "--metric", BEST)
-    assert told.count("Removed: neither of the newest 1 nor the best 1") == 2
+    assert told.count("Removed: not among the newest 1 or best 1") == 2
     assert told.splitlines()[-1] == "Nothing is removed yet: add --remove to do it."
     assert home.checkpoints.steps() == [20, 15, 10, 5]
 

@@ -20,9 +20,7 @@ from dapo_core.errors import CheckpointError, StoreError
 from dapo_core.naming import checkpoint_prefix, manifest_key
 from dapo_core.objectstore import ObjectStore, open_store
 from dapo_core.objectstore.contract import PART_BYTES
-from dapo_core.run.manifest import parse
-from dapo_core.run.resume import pick
-from dapo_core.run.retention import Retention
+from dapo_core.run.checkpoint import Retention, newest_committed, parse_manifest
 from dapo_trainer.checkpoints.store import CheckpointStore
 
 COMMITTING = Path(__file__).parent / "fakes" / "committing.py"
@@ -51,7 +49,7 @@ def test_what_is_committed_is_restored(checkpoints: CheckpointStore, notes: Note
     assert (manifest.step, manifest.attempt, manifest.size_bytes) == (5, 2, 1010)
     assert [entry.path for entry in manifest.files] == ["actor/model.pt", "data.pt"]
     found = checkpoints.pick()
-    assert found == replace(manifest, metrics={"acc": 0.5}) and pick(checkpoints.list()) == found
+    assert found == replace(manifest, metrics={"acc": 0.5}) and newest_committed(checkpoints.list()) == found
     checkpoints.restore(manifest, tmp_path / "restored")
     assert (tmp_path / "restored" / "actor" / "model.pt").read_bytes() == b"\5" * 1000
     assert (tmp_path / "restored" / "data.pt").read_bytes() == b"position 5"
@@ -77,7 +75,7 @@ DAMAGES: dict[str, tuple[str, Callable[[bytes], bytes] | None, str]] = {
     "a truncated file": ("data.pt", lambda data: data[:-3], r"data.pt has 8 bytes instead of 11"),
     "an emptied file": ("data.pt", lambda data: b"", r"data.pt has 0 bytes instead of 11"),
     "a missing file": ("data.pt", None, "data.pt is missing"),
-    "half a manifest": ("manifest.json", lambda data: data[: len(data) // 2], "manifest.json is damaged"),
+    "half a manifest": ("manifest.json", lambda data: data[: len(data) // 2], "manifest.json is corrupt"),
     "a manifest of another step": (
         "manifest.json",
         lambda data: data.replace(b'"step": 10', b'"step": 11'),
@@ -86,7 +84,7 @@ DAMAGES: dict[str, tuple[str, Callable[[bytes], bytes] | None, str]] = {
     "a manifest of a later program": (
         "manifest.json",
         lambda data: data.replace(b'"version": 3', b'"version": 4'),
-        "of version 4, which this program does not know",
+        "has manifest version 4: upgrade dapo to read it",
     ),
     "a manifest that points outside": (
         "manifest.json",
@@ -98,7 +96,7 @@ DAMAGES: dict[str, tuple[str, Callable[[bytes], bytes] | None, str]] = {
         lambda data: re.sub(rb'"sha256": "..', b'"sha256": "//', data),
         "is no SHA-256",
     ),
-    "a manifest that is a list": ("manifest.json", lambda data: b"[]", "manifest.json is damaged"),
+    "a manifest that is a list": ("manifest.json", lambda data: b"[]", "manifest.json is corrupt"),
 }
 
 
@@ -317,4 +315,4 @@ def test_a_local_folder_without_files_is_refused(made: bool, checkpoints: Checkp
 def test_a_manifest_reads_as_it_was_written(checkpoints: CheckpointStore, tmp_path: Path) -> None:
     save(checkpoints, tmp_path, 5, acc=0.5)
     manifest = checkpoints.manifest(5)
-    assert parse(manifest.to_bytes(), "key") == manifest
+    assert parse_manifest(manifest.to_bytes(), "key") == manifest

@@ -12,7 +12,7 @@ from dapo_core.errors import StoreError
 from dapo_core.naming import checkpoint_prefix
 from dapo_core.objectstore import FolderStore
 from dapo_core.run.backoff import Backoff
-from dapo_core.run.retention import Retention
+from dapo_core.run.checkpoint import Retention
 from dapo_trainer.checkpoints.store import CheckpointStore
 from dapo_trainer.checkpoints.uploads import CheckpointUploader
 

@@ -21,10 +21,9 @@ from dapo_core.db import CheckpointRow, MetadataWriter, open_reader, open_writer
 from dapo_core.errors import CheckpointError, DapoError, StoreError
 from dapo_core.jobspec import DAPOJob, load_job
 from dapo_core.objectstore import open_store
+from dapo_core.run.checkpoint import FileEntry, Retention
 from dapo_core.run.last_words import LastWords, ending
-from dapo_core.run.manifest import FileEntry
 from dapo_core.run.reasons import ExitCode, Reason
-from dapo_core.run.retention import Retention
 from dapo_trainer.checkpoints.restore import Restored, patiently, restore
 from dapo_trainer.checkpoints.store import CheckpointStore
 from dapo_trainer.checkpoints.uploads import CheckpointUploader

@@ -13,10 +13,10 @@ from dapo_core.cli.run_tables import state_style, steps_text, value_text
 from dapo_core.db import ENDED_STATES, AttemptRow, CheckpointRow, CurvePoint, EventRow, MetadataReader, RunRow
 from dapo_core.db.evaluations import EvaluationRow
 from dapo_core.errors import StoreError
+from dapo_core.run.checkpoint import newest_committed
 from dapo_core.run.formatting import ago, duration, moment, percent, size
 from dapo_core.run.metrics import Headline, validation_of
 from dapo_core.run.progress import LAST_METRICS, PACE_METRICS, progress_of
-from dapo_core.run.resume import pick
 from dapo_core.run.sparkline import sparkline
 
 
@@ -143,7 +143,7 @@ def _attempts(record: RunRecord, now: float) -> RenderableType | None:
 
 def _checkpoints(record: RunRecord) -> RenderableType | None:
     table = _table("Step", "State", "size", "How to go on from it")
-    newest = pick(record.checkpoints)
+    newest = newest_committed(record.checkpoints)
     for row in record.checkpoints:
         if row.state == "deleted":
             continue

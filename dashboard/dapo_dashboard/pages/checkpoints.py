@@ -3,9 +3,9 @@
 import streamlit as st
 
 from dapo_core.db import CheckpointRow, RunRow
+from dapo_core.run.checkpoint import newest_committed
 from dapo_core.run.formatting import moment
 from dapo_core.run.metrics import validation_means
-from dapo_core.run.resume import pick
 from dapo_dashboard import session
 from dapo_dashboard.pages import steady_table
 from dapo_dashboard.plain import shown
@@ -44,7 +44,7 @@ def show(run: RunRow) -> None:
         selection_mode="single-row-required",
         alt=f"Table of {len(kept)} checkpoints",
     )
-    _way_on(kept[next(iter(selection["rows"]), 0)], pick(rows))
+    _way_on(kept[next(iter(selection["rows"]), 0)], newest_committed(rows))
 
 
 def _table(rows: list[CheckpointRow]) -> dict[str, list[object]]:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from dapo_core.objectstore import open_store
-from dapo_core.run.retention import Retention
+from dapo_core.run.checkpoint import Retention
 from dapo_trainer.checkpoints.store import CheckpointStore
 
 url, scratch, first = sys.argv[1:]

@@ -42,7 +42,7 @@ def list_(
     as_json: JsonOption = False,
 ) -> None:
     """List the committed checkpoints of a run, newest first, and why each is kept."""
-    from dapo_core.run.retention import judge
+    from dapo_core.run.checkpoint import judge
     from dapo_trainer.checkpoint_tool.place import find
     from dapo_trainer.checkpoint_tool.tables import checkpoints_table
 
@@ -103,7 +103,7 @@ def prune(
     """Remove the checkpoints of a run that its rule, or another one, does not keep."""
     from dataclasses import replace
 
-    from dapo_core.run.retention import judge
+    from dapo_core.run.checkpoint import judge
     from dapo_trainer.checkpoint_tool.place import find
     from dapo_trainer.checkpoint_tool.tables import verdicts_table
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dapo_core.errors import CheckpointError
-from dapo_core.run.manifest import Manifest
+from dapo_core.run.checkpoint import Manifest
 from dapo_trainer.checkpoints.store import CheckpointStore
 
 # Of a checkpoint's files, those that a model is made of; optimizer and data queue are most of its size.

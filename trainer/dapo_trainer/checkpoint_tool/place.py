@@ -15,9 +15,9 @@ from dapo_core.db import (
     open_writer,
 )
 from dapo_core.objectstore import ObjectStore, open_store
+from dapo_core.run.checkpoint import Retention
 from dapo_core.run.home import Home, NoRunsError
 from dapo_core.run.recorder import Recorder
-from dapo_core.run.retention import Retention
 from dapo_trainer.checkpoints.resume_from import parse
 from dapo_trainer.checkpoints.store import CheckpointStore, Journal, Silent
 

@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from rich.table import Table
 
+from dapo_core.run.checkpoint import Manifest, Verdict
 from dapo_core.run.formatting import ago, number, size
-from dapo_core.run.manifest import Manifest
-from dapo_core.run.retention import Verdict
 from dapo_trainer.checkpoints.leftovers import Leftover
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from dapo_core.errors import CheckpointError, StoreError
 from dapo_core.objectstore import Content, ObjectNotFoundError, ObjectStore, measure, part_bytes_of
-from dapo_core.run.manifest import FileEntry, Manifest
+from dapo_core.run.checkpoint import FileEntry, Manifest
 
 # Text that comes with the model, the same in every checkpoint; tensors and queues are different each time.
 _SHARED_SUFFIXES: Final = frozenset({".json", ".jinja", ".txt", ".model", ".py", ".tiktoken"})

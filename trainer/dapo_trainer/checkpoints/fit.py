@@ -1,7 +1,7 @@
 """Whether a checkpoint fits the job that wants to go on from it: asked of the manifest, before anything is loaded."""
 
 from dapo_core.errors import CheckpointError, Problem, SpecError
-from dapo_core.run.manifest import Manifest
+from dapo_core.run.checkpoint import Manifest
 
 
 def check_digest(manifest: Manifest, spec_digest: str | None) -> None:

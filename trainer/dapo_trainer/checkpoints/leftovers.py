@@ -7,7 +7,7 @@ from typing import Literal
 from dapo_core.errors import CheckpointError
 from dapo_core.naming import MANIFEST, checkpoints_prefix, condemned_key, manifest_key, parse_step_folder, shared_prefix
 from dapo_core.objectstore import ObjectInfo
-from dapo_core.run.manifest import Manifest
+from dapo_core.run.checkpoint import Manifest
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from dapo_core.errors import CheckpointError, StoreError
 from dapo_core.jobspec import DAPOJob, DAPOJobSpec
 from dapo_core.objectstore import StoreUnreachableError, probe
 from dapo_core.run.backoff import Backoff
-from dapo_core.run.manifest import Manifest
+from dapo_core.run.checkpoint import Manifest
 from dapo_trainer.checkpoints import resume_from
 from dapo_trainer.checkpoints.store import CheckpointStore
 from dapo_trainer.verl_config.placement import NODE_RESOURCE, node_resources

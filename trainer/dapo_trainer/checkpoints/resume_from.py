@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dapo_core.errors import CheckpointError
 from dapo_core.objectstore import open_store
-from dapo_core.run.manifest import Manifest
+from dapo_core.run.checkpoint import Manifest
 from dapo_trainer.checkpoints.fit import check_ranks
 from dapo_trainer.checkpoints.store import CheckpointStore
 

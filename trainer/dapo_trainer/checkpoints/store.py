@@ -20,9 +20,7 @@ from dapo_core.errors import CheckpointError, StoreError
 from dapo_core.naming import checkpoint_prefix, checkpoints_prefix, condemned_key, manifest_key, shared_key
 from dapo_core.objectstore import Content, ObjectInfo, ObjectNotFoundError, ObjectStore
 from dapo_core.parallel import parallel
-from dapo_core.run.manifest import FileEntry, Manifest, parse
-from dapo_core.run.resume import committed
-from dapo_core.run.retention import Retention, judge
+from dapo_core.run.checkpoint import FileEntry, Manifest, Retention, committed, judge, parse_manifest
 from dapo_trainer.checkpoints.files import content_of, fetch, is_shared, local_files, verify
 from dapo_trainer.checkpoints.fit import check_digest, check_ranks
 from dapo_trainer.checkpoints.leftovers import Leftover, Listing, leftovers
@@ -110,7 +108,7 @@ class CheckpointStore:
         """The manifest of `step`. Raises CheckpointError when it is absent, damaged or of another step."""
         key = manifest_key(self.run_id, step)
         try:
-            manifest = parse(self.store.get_bytes(key), key)
+            manifest = parse_manifest(self.store.get_bytes(key), key)
         except ObjectNotFoundError as error:
             raise CheckpointError(
                 f"There is no committed checkpoint of step {step} of the run {self.run_id}."

@@ -18,9 +18,8 @@ from typing import Final, TypeVar
 from dapo_core.errors import CheckpointError, StoreError
 from dapo_core.parallel import give_way
 from dapo_core.run.backoff import Backoff
+from dapo_core.run.checkpoint import Manifest, Retention
 from dapo_core.run.formatting import duration, size
-from dapo_core.run.manifest import Manifest
-from dapo_core.run.retention import Retention
 from dapo_trainer.checkpoints.store import CheckpointStore, Elsewhere, nowhere
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from dapo_core.errors import StoreError
 from dapo_core.objectstore import open_store
 from dapo_core.parallel import give_way, parallel
-from dapo_core.run.manifest import FileEntry, Manifest
+from dapo_core.run.checkpoint import FileEntry, Manifest
 from dapo_trainer.checkpoints.files import fetch
 from dapo_trainer.checkpoints.store import CheckpointStore
 

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from dapo_core.run.resume import pick
-from dapo_core.run.retention import Retention, judge
+from dapo_core.run.checkpoint import Retention, judge, newest_committed
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ PICKS: dict[str, tuple[list[Found], Found | None]] = {
 
 @pytest.mark.parametrize(("found", "expected"), PICKS.values(), ids=PICKS.keys())
 def test_picking(found: list[Found], expected: Found | None) -> None:
-    assert pick(found) == expected
+    assert newest_committed(found) == expected
 
 
 STEPS = {5: {"val": 0.9}, 10: {"val": 0.2}, 15: {}, 20: {"val": float("nan")}, 25: {"val": 0.9}, 30: {"val": 0.1}}

@@ -1,0 +1,208 @@
+"""A run's checkpoints: the manifest that commits one, which ones are kept, and which one a run resumes from. Pure."""
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import PurePosixPath
+from typing import Any, Final, Protocol, TypeVar
+
+from dapo_core.db.rows import CheckpointRow, CheckpointState
+from dapo_core.errors import CheckpointError
+from dapo_core.naming import checkpoint_prefix, shared_key
+
+VERSION: Final = 3
+READABLE: Final = (1, 2, 3)  # 1 has no shared files, 2 no checksums of parts
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_RANK = re.compile(r"_rank_(\d+)\.pt$")
+_MODEL = re.compile(r"(?:^|/)model_world_size_(\d+)_rank_\d+\.pt$")
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """One file: its path within the checkpoint, its size in bytes and the SHA-256 of its content, or with `part_bytes`
+    that of its parts' checksums (`dapo_core.objectstore.Content`).
+
+    `shared`: it is stored by its content, once for all checkpoints of the run that contain it.
+    """
+
+    path: str
+    size: int
+    sha256: str
+    shared: bool = False
+    part_bytes: int | None = None
+
+    @property
+    def rank(self) -> int | None:
+        """The FSDP rank that wrote and reads the file; None for a file that all ranks share."""
+        match = _RANK.search(self.path)
+        return int(match.group(1)) if match else None
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A committed checkpoint. `created_at` is in Unix seconds; `metrics` are those of its step."""
+
+    run_id: str
+    step: int
+    attempt: int
+    spec_digest: str
+    created_at: float
+    files: tuple[FileEntry, ...]
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    # As `Candidate` has it: a manifest that exists belongs to a committed checkpoint.
+    state: CheckpointState = "committed"
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(entry.size for entry in self.files)
+
+    @property
+    def ranks(self) -> int | None:
+        """How many FSDP ranks wrote the model; None when it is not sharded by FSDP."""
+        matches = (_MODEL.search(entry.path) for entry in self.files)
+        return next((int(match.group(1)) for match in matches if match), None)
+
+    def key(self, entry: FileEntry) -> str:
+        """The object key of one of its files."""
+        if entry.shared:
+            return shared_key(self.run_id, entry.sha256)
+        return checkpoint_prefix(self.run_id, self.step) + entry.path
+
+    def to_bytes(self) -> bytes:
+        """The manifest as JSON, without metrics that are not finite."""
+        body = asdict(self) | {"version": VERSION}
+        del body["state"]
+        body["metrics"] = {name: value for name, value in self.metrics.items() if math.isfinite(value)}
+        return json.dumps(body, indent=1).encode()
+
+    def row(self, uri: str, decision: str | None = None) -> CheckpointRow:
+        """Its row in the metadata store."""
+        return CheckpointRow(
+            run_id=self.run_id,
+            step=self.step,
+            attempt=self.attempt,
+            state=self.state,
+            uri=uri,
+            updated_at=self.created_at,
+            size_bytes=self.size_bytes,
+            files=len(self.files),
+            spec_digest=self.spec_digest,
+            metrics={name: value for name, value in self.metrics.items() if math.isfinite(value)},
+            decision=decision,
+        )
+
+
+def parse_manifest(data: bytes, key: str) -> Manifest:
+    """The manifest in `data`. Raises CheckpointError, naming `key`, for one that is corrupt or of a newer version."""
+    try:
+        body: dict[str, Any] = json.loads(data)
+        version = body.pop("version")
+        if version not in READABLE:
+            raise CheckpointError(f"{key} has manifest version {version}: upgrade dapo to read it.")
+        files = tuple(_entry(listed) for listed in body.pop("files"))
+        manifest = Manifest(**body, files=files)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{key} is corrupt ({error}).") from error
+    if outside := next((entry.path for entry in files if not _inside(entry.path)), None):
+        raise CheckpointError(f"{key} names {outside!r}, which is outside the checkpoint.")
+    return manifest
+
+
+def _entry(listed: Mapping[str, Any]) -> FileEntry:
+    part_bytes = listed.get("part_bytes")
+    entry = FileEntry(
+        str(listed["path"]),
+        int(listed["size"]),
+        str(listed["sha256"]),
+        bool(listed.get("shared")),
+        None if part_bytes is None else max(1, int(part_bytes)),
+    )
+    if not _SHA256.fullmatch(entry.sha256):
+        raise ValueError(f"{entry.sha256!r} is not a SHA-256")
+    return entry
+
+
+def _inside(path: str) -> bool:
+    parts = PurePosixPath(path)
+    return bool(path) and not parts.is_absolute() and ".." not in parts.parts
+
+
+class Candidate(Protocol):
+    """What a database row and a manifest both say of a checkpoint."""
+
+    @property
+    def step(self) -> int: ...
+
+    @property
+    def attempt(self) -> int: ...
+
+    @property
+    def state(self) -> str: ...
+
+
+C = TypeVar("C", bound=Candidate)
+
+
+def committed(checkpoints: Iterable[C]) -> list[C]:
+    """The checkpoints that a run may resume from, newest first: by step, then by attempt."""
+    whole = [checkpoint for checkpoint in checkpoints if checkpoint.state == "committed"]
+    return sorted(whole, key=lambda checkpoint: (checkpoint.step, checkpoint.attempt), reverse=True)
+
+
+def newest_committed(checkpoints: Iterable[C]) -> C | None:
+    """The checkpoint that a run resumes from; None to start from the model."""
+    return next(iter(committed(checkpoints)), None)
+
+
+@dataclass(frozen=True)
+class Retention:
+    """Keep the newest `keep_last` checkpoints and the best `keep_best` by `best_metric`, highest first."""
+
+    keep_last: int = 2
+    keep_best: int = 0
+    best_metric: str | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether the checkpoint of one step is kept, and a sentence that says why."""
+
+    step: int
+    keep: bool
+    why: str
+
+
+def judge(retention: Retention, checkpoints: Mapping[int, Mapping[str, float]]) -> list[Verdict]:
+    """A verdict on each committed checkpoint, newest first. `checkpoints` are their metrics by step.
+
+    One without a finite `best_metric` (no validation at its step) is never among the best. The later of two equally
+    good ones is better: it has trained for longer.
+    """
+    newest = sorted(checkpoints, reverse=True)
+    last = newest[: max(1, retention.keep_last)]
+    values = {step: value for step in newest if (value := _value(retention, checkpoints[step])) is not None}
+    best = sorted(values, key=lambda step: (values[step], step), reverse=True)[: retention.keep_best]
+    return [_verdict(retention, step, last, best, values) for step in newest]
+
+
+def _value(retention: Retention, metrics: Mapping[str, float]) -> float | None:
+    value = metrics.get(retention.best_metric or "")
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _verdict(retention: Retention, step: int, last: list[int], best: list[int], values: Mapping[int, float]) -> Verdict:
+    reasons = []
+    if step in last:
+        reasons.append(f"number {last.index(step) + 1} of the newest {len(last)}")
+    if step in best:
+        place = best.index(step) + 1
+        reasons.append(f"number {place} of the best {len(best)} by {retention.best_metric} ({values[step]:.4g})")
+    if reasons:
+        return Verdict(step, True, f"Kept as {' and '.join(reasons)}.")
+    among = f"the newest {len(last)}"
+    if retention.keep_best and retention.best_metric:
+        value = f"{values[step]:.4g}" if step in values else "not measured"
+        among += f" or best {retention.keep_best} by {retention.best_metric} ({value})"
+    return Verdict(step, False, f"Removed: not among {among}.")
