@@ -1,4 +1,4 @@
-"""Every name this platform gives: runs, pods, labels and object keys. Pure, so that all parts agree."""
+"""Names of runs, pods, labels and object keys, in one place so that all packages agree. Pure."""
 
 import re
 import secrets
@@ -22,11 +22,11 @@ LABEL_RUN: Final = f"{GROUP}/run"
 Role = Literal["head", "trainer", "rollout"]
 ROLES: Final[tuple[Role, ...]] = get_args(Role)
 
-# A pod's name is also its host name and the name of a Service: an RFC 1035 label of 63 characters.
+# A pod's name is also its host name and the name of a Service: an RFC 1035 label of up to 63 characters.
 MAX_LABEL: Final = 63
 MAX_ATTEMPT: Final = 9999
 MAX_INDEX: Final = 9999
-# Both a pod's name and the run id, which is a label, have to fit.
+# Pod names and the run ID, which is a label value, must fit.
 MAX_JOB_NAME: Final = MAX_LABEL - max(len("-rollout-9999-9999"), len("-20261121-0412-x7k2"))
 NAME_PATTERN: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 
@@ -36,12 +36,12 @@ _SUFFIX_ALPHABET: Final = "23456789abcdefghjkmnpqrstuvwxyz"
 
 
 def child_name(job: str, role: Role, attempt: int, index: int) -> str:
-    """Name of one pod: `{job}-{role}-{attempt}-{index}`; the same inputs always give the same name."""
+    """The name of one pod: `{job}-{role}-{attempt}-{index}`."""
     return f"{job}-{role}-{attempt}-{index}"
 
 
 def child_labels(job: str, run_id: str, role: Role, attempt: int, index: int) -> dict[str, str]:
-    """Labels by which a job's pods are found and told apart."""
+    """The labels of one pod, by which a job's pods are selected."""
     return {
         "app.kubernetes.io/name": "dapo",
         "app.kubernetes.io/managed-by": "dapo-operator",
@@ -54,53 +54,53 @@ def child_labels(job: str, run_id: str, role: Role, attempt: int, index: int) ->
 
 
 def new_run_id(job: str, now: datetime | None = None, suffix: str | None = None) -> str:
-    """A readable, unique run name: `{job}-{UTC day}-{UTC minute}-{four random characters}`, at most 63 long."""
+    """A readable, unique run ID: `{job}-{UTC date}-{UTC time}-{four random characters}`, at most 63 characters."""
     moment = (now or datetime.now(UTC)).astimezone(UTC)
     tail = suffix or "".join(secrets.choice(_SUFFIX_ALPHABET) for _ in range(4))
     return f"{job}-{moment:%Y%m%d-%H%M}-{tail}"
 
 
 def step_folder(step: int) -> str:
-    """`step-000123`: six digits, so that names sort as steps do (up to 999,999 steps)."""
+    """`step-000123`: six digits, so that names sort in step order up to 999,999."""
     return f"step-{step:06d}"
 
 
 def parse_step_folder(name: str) -> int | None:
-    """The step of a `step-000123` folder name, or None when it is no such name."""
-    found = _STEP_FOLDER.match(name)
-    return int(found.group(1)) if found else None
+    """The step of a `step-000123` folder name, or None for any other name."""
+    match = _STEP_FOLDER.match(name)
+    return int(match.group(1)) if match else None
 
 
 def checkpoints_prefix(run_id: str) -> str:
-    """Under which object keys a run's checkpoints lie, with the closing slash."""
+    """The key prefix of a run's checkpoints, with the trailing slash."""
     return f"{run_id}/checkpoints/"
 
 
 def checkpoint_prefix(run_id: str, step: int) -> str:
-    """Under which object keys the checkpoint of one step lies, with the closing slash."""
+    """The key prefix of the checkpoint at one step, with the trailing slash."""
     return f"{checkpoints_prefix(run_id)}{step_folder(step)}/"
 
 
 def manifest_key(run_id: str, step: int) -> str:
-    """Key of the object whose existence commits a checkpoint."""
+    """The key of the object whose existence commits a checkpoint."""
     return checkpoint_prefix(run_id, step) + MANIFEST
 
 
 def condemned_key(run_id: str, step: int) -> str:
-    """Key of the manifest of a checkpoint that was committed and proved damaged."""
+    """The key of the manifest of a committed checkpoint that turned out to be corrupt."""
     return f"{manifest_key(run_id, step)}.damaged"
 
 
 def shared_prefix(run_id: str) -> str:
-    """Under which object keys files lie that several checkpoints of a run have in common, with the closing slash."""
+    """The key prefix of files that several checkpoints of a run share, with the trailing slash."""
     return f"{checkpoints_prefix(run_id)}shared/"
 
 
 def shared_key(run_id: str, sha256: str) -> str:
-    """Key of a file that several checkpoints have in common, by its content."""
+    """The key of a file that several checkpoints share, by its content."""
     return shared_prefix(run_id) + sha256
 
 
 def samples_key(run_id: str, step: int, attempt: int) -> str:
-    """Key of the Parquet object with the logged samples of one step."""
+    """The key of the Parquet object with the logged samples of one step."""
     return f"{run_id}/samples/{step_folder(step)}-attempt-{attempt}.parquet"

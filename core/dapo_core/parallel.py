@@ -1,6 +1,6 @@
-"""A few things at a time, in threads that never hold up the end of the process.
+"""A parallel map over daemon threads, which never delay the exit of the process.
 
-`concurrent.futures` joins its threads when the interpreter ends: one answer that a store never gives would keep a
+`concurrent.futures` joins its threads when the interpreter exits: one request that a store never answers would keep a
 trainer from exiting.
 """
 
@@ -16,9 +16,9 @@ R = TypeVar("R")
 
 
 def parallel(work: Callable[[T], R], items: Iterable[T], workers: int) -> list[R]:
-    """`work` of each item, in the items' order, at most `workers` at a time.
+    """Call `work` on each item, at most `workers` at a time, and return the results in the items' order.
 
-    After an exception no further item is begun; it is raised when those in progress have ended.
+    After an exception no further item is started; it is raised once those in progress have finished.
     """
     waiting = list(enumerate(items))[::-1]
     results: dict[int, R] = {}
@@ -47,7 +47,7 @@ def parallel(work: Callable[[T], R], items: Iterable[T], workers: int) -> list[R
 
 
 def give_way() -> None:
-    """From now on this thread and those it starts give way to training where both want one processor: a fiftieth of a
-    busy one is theirs, all of an idle one. For good: a thread may not take that back."""
-    # Linux knows a thread by a process id.
+    """Lower the CPU priority of this thread and those it starts, for good: beside training they get about 2% of a busy
+    core, and all of an idle one."""
+    # On Linux, priorities of threads are set like those of processes.
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)

@@ -1,4 +1,4 @@
-"""What a DAPOJob says of itself: conditions with reasons, last values of its progress, and its attempts."""
+"""The status of a DAPOJob: conditions with reasons, the last values of its progress, and its attempts."""
 
 from typing import Annotated, Literal
 
@@ -21,7 +21,7 @@ MAX_ATTEMPTS_KEPT = 10
 
 
 class StatusModel(BaseModel):
-    """A part of the status. A field unknown here is let through: a newer operator may have written it."""
+    """A part of the status. Unknown fields are ignored: a newer operator may have written them."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel, validate_by_name=True)
 
@@ -30,73 +30,81 @@ Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 
 
 class Condition(StatusModel):
-    """One of Kubernetes' conditions."""
+    """A Kubernetes condition."""
 
     type: ConditionType = Field(description="What the condition is about.")
     status: Literal["True", "False", "Unknown"] = Field(description="Whether it holds.")
-    reason: str = Field(max_length=1024, description="CamelCase reason, for programs.")
-    message: str = Field(default="", max_length=32768, description="A sentence for people that names the next step.")
+    reason: str = Field(max_length=1024, description="CamelCase reason for programs.")
+    message: str = Field(default="", max_length=32768, description="A sentence that names the next step.")
     last_transition_time: Time = Field(description="When `status` last changed.")
-    observed_generation: int | None = Field(default=None, description="Generation of the spec this was said about.")
+    observed_generation: int | None = Field(
+        default=None, description="Generation of the spec that the condition refers to."
+    )
 
 
 class Progress(StatusModel):
-    """Last values only, rounded to what `kubectl get` can show; curves are in the metadata store."""
+    """The last values, rounded for `kubectl get`; curves are in the metadata store."""
 
     step: int | None = Field(default=None, description="Last finished step.")
-    total_steps: int | None = Field(default=None, description="Steps in all.")
+    total_steps: int | None = Field(default=None, description="Total steps.")
     reward: float | None = Field(default=None, description="Mean reward of the step.")
-    accuracy: float | None = Field(default=None, description="Share of right answers before filtering.")
+    accuracy: float | None = Field(default=None, description="Share of correct responses before filtering.")
     entropy: float | None = Field(default=None, description="Mean entropy in nats per token.")
     mean_probability: float | None = Field(default=None, description="Mean probability of the sampled tokens.")
     response_length: float | None = Field(default=None, description="Mean response length in tokens.")
     seconds_per_step: float | None = Field(
-        default=None, description="Median seconds of the last 20 steps, without checkpoints."
+        default=None, description="Median seconds per step over the last 20 steps, without checkpoints."
     )
-    eta_seconds: int | None = Field(default=None, description="Seconds left, with validations and checkpoints.")
-    step_at: Time | None = Field(default=None, description="When the operator saw that step.")
-    # A printer column can not compute, so the time left is also there as people read it.
-    eta: str | None = Field(default=None, description="etaSeconds as people read it, such as 2h13m.")
+    eta_seconds: int | None = Field(
+        default=None, description="Estimated seconds left, with validations and checkpoints."
+    )
+    step_at: Time | None = Field(default=None, description="When the operator saw that step finished.")
+    # A printer column cannot compute, so the time left is also there in a readable form.
+    eta: str | None = Field(default=None, description="etaSeconds in a readable form, such as 2h13m.")
 
 
 class Attempt(StatusModel):
-    """One life of the job's pods."""
+    """One attempt: one set of the job's pods, from start to end."""
 
     number: int = Field(description="1, 2, ...")
-    started_at: Time = Field(description="When it was recorded, before any of its pods.")
+    started_at: Time = Field(description="When it was recorded, before any of its pods was created.")
     ended_at: Time | None = Field(default=None, description="When its last pod was gone.")
-    from_step: int | None = Field(default=None, description="Step of the checkpoint it started from; 0 is the start.")
+    from_step: int | None = Field(default=None, description="Step of the checkpoint it started from; 0 for the model.")
     to_step: int | None = Field(default=None, description="Last step it finished.")
     reason: str | None = Field(default=None, description="Why it ended.")
     exit_code: int | None = Field(default=None, description="Exit code of the process that ended it.")
-    message: str | None = Field(default=None, max_length=1024, description="Why it ended, as a sentence.")
-    role: str | None = Field(default=None, description="Role of the pod that ended it; none where no pod did.")
-    counted: bool | None = Field(default=None, description="Whether its end counted against maxRestarts.")
-    shape: str | None = Field(default=None, description="Digest of its pods' templates, told apart from edited ones.")
-    pods: int | None = Field(default=None, description="How many pods it has.")
-    scheduled_at: Time | None = Field(default=None, description="When its first pod had a node: the start deadline.")
+    message: str | None = Field(default=None, max_length=1024, description="Why it ended, in a sentence.")
+    role: str | None = Field(default=None, description="Role of the pod that ended it; unset if no pod did.")
+    counted: bool | None = Field(default=None, description="Whether it counts against maxRestarts.")
+    shape: str | None = Field(default=None, description="Digest of its pod templates, to detect edits.")
+    pods: int | None = Field(default=None, description="Number of its pods.")
+    scheduled_at: Time | None = Field(
+        default=None, description="When its first pod was scheduled; the start deadline counts from then."
+    )
     ready_at: Time | None = Field(default=None, description="When all its pods were ready for the first time.")
-    ending_at: Time | None = Field(default=None, description="When it began to end; its pods have the grace period.")
+    ending_at: Time | None = Field(
+        default=None, description="When it began to end; its pods then have the grace period."
+    )
 
 
 class CheckpointRef(StatusModel):
     """The newest committed checkpoint."""
 
     step: int = Field(description="Its step.")
-    uri: str = Field(description="Where it lies.")
+    uri: str = Field(description="Its URI.")
 
 
 class DAPOJobStatus(StatusModel):
     """Status of a DAPOJob, written by the operator."""
 
     observed_generation: int | None = Field(default=None, description="Generation of the spec last acted on.")
-    phase: str | None = Field(default=None, description="The condition that matters most now, for `kubectl get`.")
+    phase: str | None = Field(default=None, description="The most important condition now, for `kubectl get`.")
     conditions: list[Condition] = Field(default=[], max_length=16, description="Conditions, one of each type.")
     progress: Progress | None = Field(default=None, description="Last values of the run.")
     attempts: list[Attempt] = Field(default=[], max_length=MAX_ATTEMPTS_KEPT, description="The last ten attempts.")
     started_at: Time | None = Field(default=None, description="When the first attempt started.")
-    next_attempt_at: Time | None = Field(default=None, description="When the next attempt starts, after its backoff.")
-    restarts_counted: int | None = Field(default=None, description="Restarts that counted against maxRestarts.")
+    next_attempt_at: Time | None = Field(default=None, description="When the next attempt starts, after a backoff.")
+    restarts_counted: int | None = Field(default=None, description="Restarts counted against maxRestarts.")
     checkpoint: CheckpointRef | None = Field(default=None, description="The newest committed checkpoint.")
     run_id: str | None = Field(default=None, description="The run in the metadata store.")
     rollout_replicas: int | None = Field(
