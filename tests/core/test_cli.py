@@ -16,10 +16,11 @@ PYTHON = [sys.executable, "-c"]
 
 def test_help_lists_every_command_and_loads_none() -> None:
     code = (
-        "import sys; from typer.testing import CliRunner; from dapo_core import cli;"
+        "import sys; from typer.testing import CliRunner; from dapo_core.cli import main as cli;"
         "print(CliRunner().invoke(cli.app, ['--help']).output);"
         "print(*[m for m in sys.modules if m.startswith('dapo_') and m not in "
-        "('dapo_core', 'dapo_core.cli.main', 'dapo_core.errors', 'dapo_core.run.reasons')], 'end')"
+        "('dapo_core', 'dapo_core.cli', 'dapo_core.cli.main', 'dapo_core.errors', 'dapo_core.run', "
+        "'dapo_core.run.reasons')], 'end')"
     )
     output = subprocess.run([*PYTHON, code], capture_output=True, text=True, check=True).stdout
     assert output.splitlines()[-1] == "end"

@@ -94,7 +94,7 @@ DAMAGES: dict[str, tuple[str, Callable[[bytes], bytes] | None, str]] = {
     "a manifest without a sum": (
         "manifest.json",
         lambda data: re.sub(rb'"sha256": "..', b'"sha256": "//', data),
-        "is no SHA-256",
+        "is not a SHA-256",
     ),
     "a manifest that is a list": ("manifest.json", lambda data: b"[]", "manifest.json is corrupt"),
 }

@@ -22,9 +22,9 @@ from dapo_core.db.rows import (
     Point,
     Receipt,
     RunRow,
-    RunState,
     SamplesRow,
 )
+from dapo_core.run.entries import RunState
 
 Rows = Sequence[Mapping[str, Any]]
 Wins = Callable[[Table, Any], ColumnElement[bool]]

@@ -3,7 +3,7 @@
 import time
 from pathlib import Path
 
-from dapo_core.db import ENDED_STATES, MetadataWriter, RunState
+from dapo_core.db import ENDED_STATES, EventType, MetadataWriter, RunState
 from dapo_core.run.entries import (
     AlertCleared,
     AlertRaised,
@@ -41,7 +41,7 @@ class StoreRecord:
         self._write(RunChanged(state, reason, message, now, now if state in ENDED_STATES else None))
 
     def event(self, note: Note, attempt: int, step: int | None) -> None:
-        kind = "Warning" if note.warning else "Normal"
+        kind: EventType = "Warning" if note.warning else "Normal"
         self._write(EventOccurred(note.at, kind, note.reason, note.message, attempt or None, step))
 
     def alert_raised(self, alert: Alert, at: float) -> None:
