@@ -89,7 +89,7 @@ DAMAGES: dict[str, tuple[str, Callable[[bytes], bytes] | None, str]] = {
     "a manifest that points outside": (
         "manifest.json",
         lambda data: data.replace(b"data.pt", b"../../x"),
-        "outside of the checkpoint",
+        "outside the checkpoint",
     ),
     "a manifest without a sum": (
         "manifest.json",
