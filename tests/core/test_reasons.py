@@ -7,7 +7,7 @@ from dapo_core import errors
 from dapo_core.jobspec.operations import FailureRule
 from dapo_core.run.failure_policy import Failure, matches
 from dapo_core.run.last_words import LastWords, ending
-from dapo_core.run.reasons import FORMER, OF_EXIT_CODE, ExitCode, Reason, reason_of
+from dapo_core.run.reasons import FORMER, OF_EXIT_CODE, ExitCode, Reason, error_for, reason_of
 
 
 @pytest.mark.parametrize(("error", "code", "reason", "message"), ENDS.values(), ids=ENDS.keys())
@@ -27,6 +27,21 @@ def test_every_exception_of_the_platform_gives_a_documented_reason() -> None:
     given = {kind: ending(kind([]) if kind is errors.SpecError else kind("x")) for kind in kinds}
     assert len(given) > 9
     assert all(words.reason in set(Reason) and code in set(ExitCode) for code, words in given.values())
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (11, errors.DataError),
+        (30, errors.DistributedFaultError),
+        (31, errors.StoreError),
+        (143, errors.StoppedError),
+        (1, errors.DapoError),
+        (77, errors.DapoError),
+    ],
+)
+def test_an_error_can_be_raised_again_elsewhere(code: int, kind: type[errors.DapoError]) -> None:
+    assert error_for(code) is kind
 
 
 def test_every_exit_code_has_a_reason() -> None:

@@ -171,6 +171,13 @@ def cause_of(error: BaseException) -> BaseException:
     return cause if isinstance(cause, BaseException) else error
 
 
+def error_for(exit_code: int) -> type[errors.DapoError]:
+    """The class of the errors that end a process with this code, to raise them again elsewhere; DapoError for a code
+    that none gives."""
+    kinds = (kind for kind, end in OF_ERROR.items() if end.code == exit_code and issubclass(kind, errors.DapoError))
+    return next(kinds, errors.DapoError)
+
+
 def reason_of(exit_code: int | None) -> Reason:
     """The reason that an exit code gives on its own; Crashed for a code that means nothing here."""
     return OF_EXIT_CODE[ExitCode(exit_code)] if exit_code in set(ExitCode) else Reason.CRASHED

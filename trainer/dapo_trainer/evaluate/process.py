@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from dapo_core.errors import DapoError, DataError, ModelError, Problem, SpecError, StoppedError, StoreError
+from dapo_core.errors import DapoError, Problem, SpecError, StoppedError
 from dapo_core.run import last_words
-from dapo_core.run.reasons import ExitCode
+from dapo_core.run.reasons import ExitCode, error_for
 from dapo_trainer.local.endings import log_tail, why
 from dapo_trainer.process.heartbeat import Heartbeat, read_heartbeat
 from dapo_trainer.process.run_folder import AttemptFolder, RunFolder, shown_path
@@ -55,8 +55,7 @@ def _error(code: int, attempt: AttemptFolder) -> DapoError:
         message = f"{message}\n{log}\nThe whole log is {shown_path(attempt.log)}."
     if code == ExitCode.SPEC:
         return SpecError([Problem("evaluation", message)])
-    kinds = {ExitCode.DATA: DataError, ExitCode.MODEL: ModelError, ExitCode.STORES: StoreError}
-    return kinds.get(ExitCode(code), DapoError)(message) if code in set(ExitCode) else DapoError(message)
+    return error_for(code)(message)
 
 
 @contextmanager
