@@ -16,12 +16,14 @@ COMPILE = "$$(scripts/setup.sh uv)" pip compile pyproject.toml --quiet --univers
 CPU := --override requirements/cpu-overrides.txt
 
 # tests/support/side_by_side.py says which tests share a worker, and in which order they go.
+# Folders that need an engine or a cluster are not even collected: importing torch takes longer than most tests.
+FAST := -m "not engine and not server and not browser" --ignore=tests/engine --ignore=tests/real --ignore=tests/cluster
 SIDE_BY_SIDE := -n logical --maxprocesses 4 --dist loadscope --no-loadscope-reorder
 
 export RUFF_CACHE_DIR := $(CURDIR)/.dapo/ruff
 export HYPOTHESIS_STORAGE_DIRECTORY := $(CURDIR)/.dapo/hypothesis
 
-.PHONY: all help setup demo test lint format verify generate lock clean cluster cluster-down images images-loaded e2e
+.PHONY: all help setup demo test check coverage lint format verify generate lock clean cluster cluster-down images images-loaded e2e
 .DEFAULT_GOAL := all
 
 all: lint test ## lint and test; what bare `make` does
@@ -38,6 +40,12 @@ demo: setup ## train a small model on arithmetic with DAPO and watch it learn; S
 
 test: setup ## all tests but those of e2e, two at a time; ARGS="-k spec -n0" passes arguments to pytest
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ARGS)
+
+check: lint verify ## lint, generated files, and every test that needs no engine, server or browser
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -q $(FAST) $(ARGS)
+
+coverage: setup ## branch coverage of the packages that compute without talking to the outside
+	$(BIN)/python -m pytest -q $(FAST) --cov --cov-report=term $(ARGS)
 
 lint: setup ## ruff, mypy --strict and the import rules
 	$(BIN)/ruff check
@@ -68,13 +76,13 @@ lock: ## the locked requirement files; UPGRADE=1 moves to the newest versions
 	$(COMPILE) --extra bench -o requirements/bench.txt
 
 cluster: ## a Kubernetes to try things on: kind where Docker is, else processes; DAPO_CLUSTER=existing for the one of KUBECONFIG
-	@scripts/cluster.sh up
+	@tests/kit/cluster.sh up
 
 images: ## the platform's images, by docker or buildah
 	@scripts/images.sh
 
 cluster-down: ## end that cluster and remove all of it
-	@scripts/cluster.sh down
+	@tests/kit/cluster.sh down
 
 images-loaded: ## the images, handed to that cluster
 	@scripts/images.sh --load
@@ -83,5 +91,5 @@ e2e: setup cluster images-loaded ## the whole story on that cluster: install, tr
 	$(BIN)/python -m pytest tests/e2e --durations=0 -x $(ARGS)
 
 clean: ## remove what was installed and made; runs/ stays
-	@[ ! -d .dapo/cluster ] || scripts/cluster.sh down
+	@[ ! -d .dapo/cluster ] || tests/kit/cluster.sh down
 	rm -rf .dapo build *.egg-info .hypothesis .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

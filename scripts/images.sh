@@ -11,7 +11,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 readonly ROOT=$PWD HOME_FOLDER=$PWD/.dapo/images
-source scripts/cluster/common.sh
+source scripts/common.sh
 source scripts/images/base.sh
 source scripts/images/build.sh
 

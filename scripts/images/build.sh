@@ -44,7 +44,7 @@ build() { # NAME
         postgres | minio)
             context=$HOME_FOLDER/stores file=$ROOT/scripts/images/Dockerfile.stores
             mkdir -p "$context"
-            [ "$name" != minio ] || cp "$(scripts/tools.sh minio)" "$context/minio"
+            [ "$name" != minio ] || cp "$(tests/kit/tools.sh minio)" "$context/minio"
             ;;
         *) fail "$name is no image: say operator, dashboard, trainer, trainer-gpu, postgres or minio" ;;
     esac
@@ -69,10 +69,10 @@ size_of() {
 load() { # NAME: as a stream, so that gigabytes are not written to a file in between; not again if it is there
     local reference=$PREFIX$1:$TAG id
     id=$("${BUILDER[@]}" inspect --type image --format "$ID" "$reference")
-    ! scripts/cluster.sh has "$reference" "$id" || return 0
+    ! tests/kit/cluster.sh has "$reference" "$id" || return 0
     if [ "$KIND_OF_BUILDER" = docker ]; then
         docker save "$reference"
     else
         "${BUILDER[@]}" push -q "$reference" "docker-archive:/dev/stdout:$reference"
-    fi | scripts/cluster.sh load "$reference" "$id"
+    fi | tests/kit/cluster.sh load "$reference" "$id"
 }

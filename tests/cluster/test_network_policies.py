@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "cluster" / "network_policies.py"
+SCRIPT = Path(__file__).parents[2] / "tests" / "kit" / "cluster" / "network_policies.py"
 ruleset = runpy.run_path(str(SCRIPT))["ruleset"]
 Object = dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""scripts/tools.sh: from the cache when the sum is right, else built, else a sentence."""
+"""tests/kit/tools.sh: from the cache when the sum is right, else built, else a sentence."""
 
 import hashlib
 import lzma
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from patience import patient
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "tools.sh"
+SCRIPT = Path(__file__).parents[2] / "tests" / "kit" / "tools.sh"
 CACHED = b"#!/bin/sh\necho from the cache\n"
 GO = """#!/bin/sh
 echo "$@" >>"$(dirname "$0")/calls"
@@ -25,9 +25,9 @@ class Repository:
 
     def __init__(self, folder: Path) -> None:
         self.root, self.cache, self.path = folder / "main", folder / "shared" / "bin", folder / "path"
-        for made in (self.root / "scripts", self.cache, self.path):
+        for made in (self.root / "tests" / "kit", self.cache, self.path):
             made.mkdir(parents=True)
-        shutil.copy(SCRIPT, self.root / "scripts")
+        shutil.copy(SCRIPT, self.root / "tests" / "kit")
 
     def fill_cache(self, sum_of: bytes | None = None) -> None:
         packed = lzma.compress(CACHED)
@@ -43,7 +43,7 @@ class Repository:
         # Without the machine's own Go, wherever it is.
         others = [each for each in os.environ["PATH"].split(":") if each and not (Path(each) / "go").exists()]
         environment = {"PATH": ":".join([str(self.path), *others]), "HOME": str(self.root)}
-        command = [str(self.root / "scripts" / "tools.sh"), *names]
+        command = [str(self.root / "tests" / "kit" / "tools.sh"), *names]
         return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=patient(60))
 
     def says(self, name: str) -> str:

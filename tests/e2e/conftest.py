@@ -16,8 +16,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def platform() -> Iterator[Installation]:
     """A cluster with the images; nothing is installed yet. `make cluster-down` removes it."""
-    subprocess.run([ROOT / "scripts" / "cluster.sh", "up"], check=True)
+    subprocess.run([ROOT / "tests" / "kit" / "cluster.sh", "up"], check=True)
     pictures = ROOT / ".dapo" / "e2e"
     pictures.mkdir(parents=True, exist_ok=True)
-    kubeconfig = Path(subprocess.check_output([ROOT / "scripts" / "cluster.sh", "kubeconfig"], text=True).strip())
+    kubeconfig = Path(subprocess.check_output([ROOT / "tests" / "kit" / "cluster.sh", "kubeconfig"], text=True).strip())
     yield Installation(kubeconfig, pictures)

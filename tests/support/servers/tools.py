@@ -4,7 +4,7 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-_SCRIPT = Path(__file__).parents[3] / "scripts" / "tools.sh"
+_SCRIPT = Path(__file__).parents[3] / "tests" / "kit" / "tools.sh"
 
 
 class MissingToolError(Exception):

@@ -18,8 +18,8 @@ network-policies kubelet"
 readonly BRIDGED=/proc/sys/net/bridge/bridge-nf-call-iptables
 readonly VOLUMES=12
 
-source scripts/cluster/configuration.sh
-source scripts/cluster/removal.sh
+source tests/kit/cluster/configuration.sh
+source tests/kit/cluster/removal.sh
 
 kc() { "$KUBE/kubectl" --kubeconfig "$STATE/kubeconfig" "$@"; }
 images() { ctr --address $RUN/containerd.sock --namespace k8s.io "$@"; }
@@ -53,7 +53,7 @@ note_folders() {
 
 tools() {
     local paths
-    mapfile -t paths < <(scripts/tools.sh etcd kube coredns)
+    mapfile -t paths < <(tests/kit/tools.sh etcd kube coredns)
     [ ${#paths[@]} = 3 ] || fail "a tool is missing: see above"
     ETCD=${paths[0]} KUBE=$(dirname "${paths[1]}") COREDNS=${paths[2]}
 }
@@ -111,7 +111,7 @@ start_node() {
     images images ls -q | grep -qx localhost/pause:1 || make_pause
     start coredns "$COREDNS" -conf "$STATE/Corefile"
     start kube-proxy "$KUBE/kube-proxy" --config="$STATE/kube-proxy.yaml"
-    start network-policies python3 scripts/cluster/network_policies.py "https://$NODE_ADDRESS:6443" \
+    start network-policies python3 tests/kit/cluster/network_policies.py "https://$NODE_ADDRESS:6443" \
         "$STATE/pki/ca.crt" "$STATE/pki/tokens.csv"
     wait_for 30 "the network policies" nft list table inet dapo_policies
     start kubelet "$KUBE/kubelet" --config="$STATE/kubelet.yaml" --kubeconfig="$STATE/node.conf" \

@@ -6,7 +6,7 @@
 #   DAPO_TOOLS_CACHE   the cache's folder; by default ../shared/bin, beside this repository
 set -euo pipefail
 readonly CALLED_FROM=$PWD
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 readonly ROOT=$PWD TOOLS=.dapo/tools
 CACHE=$(cd "$CALLED_FROM" && realpath -m "${DAPO_TOOLS_CACHE:-$ROOT/../shared/bin}")
 readonly CACHE
@@ -18,7 +18,7 @@ declare -rA VERSION=(
     [mc]=20250313080218 # a benchmark compares with it
     [helm4]=4.1.0       # the chart is linted with it, too
 )
-# What `go install` can build by itself; kube and etcd have a go.mod of their own under scripts/tools.
+# What `go install` can build by itself; kube and etcd have a go.mod of their own under tests/kit/tools.
 declare -rA PACKAGE=(
     [kwok]=sigs.k8s.io/kwok/cmd/kwok@v0.8.0
     [coredns]=github.com/coredns/coredns@v1.15.0
@@ -58,8 +58,8 @@ build() { # PROGRAM FILE
     if [ "$1" = kube ]; then
         flags+=" -X $k8s.gitVersion=v$KUBERNETES -X $k8s.gitMajor=1 -X $k8s.gitMinor=34 -X $at.gitVersion=v$KUBERNETES"
     fi
-    if [ -d "scripts/tools/$1" ]; then
-        (cd "scripts/tools/$1" && CGO_ENABLED=0 go build -trimpath -ldflags "$flags" -o "$ROOT/$2" .)
+    if [ -d "tests/kit/tools/$1" ]; then
+        (cd "tests/kit/tools/$1" && CGO_ENABLED=0 go build -trimpath -ldflags "$flags" -o "$ROOT/$2" .)
     else
         CGO_ENABLED=0 GOBIN="$ROOT/$2.bin" go install -trimpath -ldflags "$flags" "${PACKAGE[$1]}"
         mv "$2.bin"/* "$2" && rmdir "$2.bin"

@@ -1,6 +1,8 @@
 # Sourced by cluster.sh: the two kinds of cluster that somebody else runs.
 # shellcheck shell=bash disable=SC2034,SC2154
 
+command -v kubectl >/dev/null || kubectl() { "$(tests/kit/tools.sh kubectl)" "$@"; }
+
 existing_up() {
     [ -n "${KUBECONFIG:-}" ] || fail "DAPO_CLUSTER=existing needs KUBECONFIG"
     kubectl get --raw /readyz >/dev/null || fail "the cluster of KUBECONFIG=$KUBECONFIG does not answer"

@@ -5,13 +5,14 @@
 #   existing   the cluster of $KUBECONFIG; only when asked, since the tests install and remove things in it
 #   kind       where Docker answers and kind is installed
 #   process    one node from plain processes on this machine, as root: kubelet, containerd and the rest (process.sh)
-# Everything lies under .dapo/cluster; afterwards `export KUBECONFIG=.dapo/cluster/kubeconfig` is all that is needed.
+# Everything is under .dapo/cluster; afterwards `source .dapo/cluster/env` sets KUBECONFIG and puts helm and kubectl on the
+# PATH, those of this machine or else the versions that the tests use.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 readonly ROOT=$PWD STATE=$PWD/.dapo/cluster
-source scripts/cluster/common.sh
-source scripts/cluster/kinds.sh
-source scripts/cluster/process.sh
+source scripts/common.sh
+source tests/kit/cluster/kinds.sh
+source tests/kit/cluster/process.sh
 
 choose_kind() {
     if [ -n "${DAPO_CLUSTER:-}" ]; then echo "$DAPO_CLUSTER"; return; fi
@@ -20,10 +21,20 @@ choose_kind() {
     echo process
 }
 
+# Links what the machine lacks; nothing outside .dapo changes.
+write_environment() {
+    local name
+    mkdir -p "$STATE/bin"
+    for name in helm kubectl; do
+        command -v "$name" >/dev/null || ln -sf "$(tests/kit/tools.sh "$name")" "$STATE/bin/$name"
+    done
+    printf 'export KUBECONFIG=%q PATH=%q:"$PATH"\n' "$STATE/kubeconfig" "$STATE/bin" >"$STATE/env"
+}
+
 KIND=$(choose_kind)
 case $KIND in
     existing | kind | process) ;;
-    *) fail "DAPO_CLUSTER is '$KIND': say existing, kind or process" ;;
+    *) fail "DAPO_CLUSTER is '$KIND'; it must be one of existing, kind, process" ;;
 esac
 
 mkdir -p "$STATE"
@@ -34,7 +45,8 @@ case ${1:-} in
     up)
         echo "$KIND" >"$STATE/kind"
         "${KIND}_up"
-        say "ready: export KUBECONFIG=.dapo/cluster/kubeconfig"
+        write_environment
+        say "ready. Next: source .dapo/cluster/env"
         ;;
     down)
         "${KIND}_down"
@@ -47,5 +59,5 @@ case ${1:-} in
         ;;
     has) [ -s "$STATE/loaded" ] && [ "$(grep "^$2 " "$STATE/loaded" | tail -1)" = "$2 $3" ] ;;
     kubeconfig) echo "$STATE/kubeconfig" ;;
-    *) fail "say: cluster.sh up | down | load IMAGE ID <ARCHIVE | has IMAGE ID | kubeconfig" ;;
+    *) fail "usage: cluster.sh up | down | load IMAGE ID <ARCHIVE | has IMAGE ID | kubeconfig" ;;
 esac
