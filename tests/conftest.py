@@ -5,6 +5,7 @@ import os
 import pytest
 from hypothesis import settings
 from metadata_store import metadata_url
+from needs import needs, without
 from patience import patient
 from servers.minio import minio, s3, tls_minio
 from servers.postgres import postgres
@@ -19,6 +20,17 @@ settings.load_profile("dapo")
 # Several workers of pytest-xdist share the processors: threads that wait for each other would take most of them.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ["OMP_NUM_THREADS"] = "1"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Where tests that need something are deselected, the others cannot get it: a missing marker fails."""
+    without({name for name in ("engine", "server", "browser") if f"not {name}" in config.option.markexpr})
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    for name in needs(item):
+        item.add_marker(name)
 
 
 @pytest.hookimpl(trylast=True)

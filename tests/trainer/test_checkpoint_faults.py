@@ -192,6 +192,7 @@ def test_a_damaged_shared_file_does_not_outlive_the_attempt(bench: Bench, tmp_pa
     assert again.restore_newest(tmp_path / "resumed") is not None, "and any, by another process"
 
 
+@pytest.mark.server
 def test_a_server_that_is_killed_and_comes_back(tmp_path: Path) -> None:
     server = MinioServer()
     try:

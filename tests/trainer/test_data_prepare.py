@@ -138,6 +138,7 @@ def test_prompts_over_the_limit_are_counted(tmp_path: Path) -> None:
     assert report.lengths.rows() == [(0, 32, 3), (32, 64, 0), (64, 96, 1)]
 
 
+@pytest.mark.engine  # transformers imports torch
 def test_the_limit_is_of_what_the_rollout_sees(tmp_path: Path) -> None:
     """With the demo's real tokenizer, a token a byte and one before and after; the template counts."""
     from dapo_trainer.demo.warm_start import tokenizer
@@ -149,6 +150,7 @@ def test_the_limit_is_of_what_the_rollout_sees(tmp_path: Path) -> None:
     assert (report.kept, report.too_long) == (1, 1)
 
 
+@pytest.mark.engine  # transformers imports torch
 def test_a_folder_without_a_tokenizer(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=f"--model: {tmp_path} has no tokenizer with a chat template"):
         token_counter(tokenizer_folder(tmp_path.as_uri(), "--model"), "--model")

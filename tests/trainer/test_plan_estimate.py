@@ -84,6 +84,7 @@ def test_what_the_formulas_do_not_describe_is_not_guessed(config: str | None, tm
     assert of_folder(tmp_path) is None
 
 
+@pytest.mark.engine  # transformers imports torch
 def test_formulas_count_what_a_real_model_has() -> None:
     from dapo_trainer.demo.warm_start import model, tokenizer
 

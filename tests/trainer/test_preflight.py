@@ -329,6 +329,7 @@ class TestJob:
         refused(lambda: check_job(good), ModelError)
         refused(lambda: fetch(good, tmp_path / "work", None), ModelError)
 
+    @pytest.mark.engine  # transformers imports torch
     def test_a_model_without_a_tokenizer(self, good: DAPOJob, tmp_path: Path) -> None:
         message = refused(lambda: fetch(good, tmp_path / "work", None), ModelError)
         assert f"{tmp_path}/model has no tokenizer with a chat template (" in message
@@ -369,6 +370,7 @@ class TestJob:
         check_job(local_job(tmp_path, reward={"type": "custom", "module": "reward_functions:flag"}))
 
 
+@pytest.mark.engine  # transformers imports torch
 class TestFetch:
     """With the demo's real tokenizer: one token a byte, and one before and after each message."""
 

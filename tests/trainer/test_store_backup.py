@@ -19,7 +19,7 @@ from dapo_core.db import RunRow, open_reader, open_writer, roles, upgrade
 from dapo_trainer.spool.sender import drain
 
 # A connection that breaks while SQLAlchemy opens it is left to the garbage collector, which says so.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = [pytest.mark.server, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from dapo_core.db import open_writer
 from dapo_trainer.spool.sender import drain
 
 # A connection that breaks while SQLAlchemy opens it is left to the garbage collector, which says so.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = [pytest.mark.server, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
 
 
 @pytest.fixture(scope="module")
