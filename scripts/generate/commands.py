@@ -8,8 +8,8 @@ from dapo_core.cli.main import HELP, command_of, entry_points
 
 _HEAD = """# Commands
 
-Every subcommand of `dapo`, its arguments and its options. `dapo COMMAND --help` prints the same. This page is generated;
-`make generate` writes it.
+Every subcommand of `dapo`, its arguments and its options. `dapo COMMAND --help` prints the same.
+This page is generated: `make generate` writes it.
 
 Exit codes are listed in [architecture.md](architecture.md#exit-codes-and-last-words), environment variables in
 [environment.md](environment.md).

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import builders
 import pytest
 import typer
+from dapo_operator.ledger import Ledger
 from dashboard_data import START, Store
 from dashboard_script import shown, store, texts
 from typer.testing import CliRunner
@@ -18,7 +19,6 @@ from dapo_core.run.formatting import duration
 from dapo_dashboard.reads import runs_feed
 from dapo_dashboard.reads.source import Source
 from dapo_operator import store as operator_store
-from dapo_operator.ledger import Ledger
 from dapo_trainer.local.overview import first_view
 from dapo_trainer.local.render import Screen, render
 from dapo_trainer.local.view_model import View, with_attempt, with_step
