@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from dapo_core.cli.common_options import HomeOption, MetadataOption
 from dapo_core.cli.main import DISTRIBUTION
-from dapo_core.cli.options import HomeOption, MetadataOption
 from dapo_core.db import upgrade
 from dapo_core.errors import NotInstalledError
 from dapo_core.run.home import Home

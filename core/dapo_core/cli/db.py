@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from dapo_core.cli.options import MetadataOption
+from dapo_core.cli.common_options import MetadataOption
 from dapo_core.errors import StoreError
 from dapo_core.run.formatting import size
 from dapo_core.run.home import Home

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from dapo_core.cli.options import HomeOption, JsonOption, MetadataOption
+from dapo_core.cli.common_options import HomeOption, JsonOption, MetadataOption
 from dapo_core.db import MetadataReader, RunRow, open_reader
 from dapo_core.errors import DapoError
 from dapo_core.run.home import Home

@@ -166,7 +166,7 @@ class Retention:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class RetentionVerdict:
     """Whether the checkpoint of one step is kept, and a sentence that says why."""
 
     step: int
@@ -174,7 +174,7 @@ class Verdict:
     why: str
 
 
-def judge(retention: Retention, checkpoints: Mapping[int, Mapping[str, float]]) -> list[Verdict]:
+def judge(retention: Retention, checkpoints: Mapping[int, Mapping[str, float]]) -> list[RetentionVerdict]:
     """A verdict on each committed checkpoint, newest first. `checkpoints` are their metrics by step.
 
     One without a finite `best_metric` (no validation at its step) is never among the best. The later of two equally
@@ -192,7 +192,9 @@ def _value(retention: Retention, metrics: Mapping[str, float]) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def _verdict(retention: Retention, step: int, last: list[int], best: list[int], values: Mapping[int, float]) -> Verdict:
+def _verdict(
+    retention: Retention, step: int, last: list[int], best: list[int], values: Mapping[int, float]
+) -> RetentionVerdict:
     reasons = []
     if step in last:
         reasons.append(f"number {last.index(step) + 1} of the newest {len(last)}")
@@ -200,9 +202,9 @@ def _verdict(retention: Retention, step: int, last: list[int], best: list[int], 
         place = best.index(step) + 1
         reasons.append(f"number {place} of the best {len(best)} by {retention.best_metric} ({values[step]:.4g})")
     if reasons:
-        return Verdict(step, True, f"Kept as {' and '.join(reasons)}.")
+        return RetentionVerdict(step, True, f"Kept as {' and '.join(reasons)}.")
     among = f"the newest {len(last)}"
     if retention.keep_best and retention.best_metric:
         value = f"{values[step]:.4g}" if step in values else "not measured"
         among += f" or best {retention.keep_best} by {retention.best_metric} ({value})"
-    return Verdict(step, False, f"Removed: not among {among}.")
+    return RetentionVerdict(step, False, f"Removed: not among {among}.")

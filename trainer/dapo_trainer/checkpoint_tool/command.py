@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from dapo_core.cli.options import HomeOption, JsonOption, MetadataOption, StoreOption
+from dapo_core.cli.common_options import HomeOption, JsonOption, MetadataOption, StoreOption
 from dapo_core.errors import CheckpointError, Problem, SpecError
 from dapo_core.run.home import Home
 from dapo_core.run.reasons import ExitCode

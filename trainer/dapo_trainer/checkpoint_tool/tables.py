@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from rich.table import Table
 
-from dapo_core.run.checkpoint import Manifest, Verdict
+from dapo_core.run.checkpoint import Manifest, RetentionVerdict
 from dapo_core.run.formatting import ago, number, size
 from dapo_trainer.checkpoints.leftovers import Leftover
 
@@ -26,7 +26,7 @@ def checkpoints_table(manifests: Sequence[Manifest], why: Mapping[int, str], met
     return table
 
 
-def verdicts_table(verdicts: Sequence[Verdict], manifests: Mapping[int, Manifest]) -> Table:
+def verdicts_table(verdicts: Sequence[RetentionVerdict], manifests: Mapping[int, Manifest]) -> Table:
     """What becomes of each checkpoint."""
     table = _table("step", "size", "Decision")
     for verdict in verdicts:

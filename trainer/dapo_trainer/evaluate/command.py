@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from dapo_core.cli.options import HomeOption, JsonOption, MetadataOption
+from dapo_core.cli.common_options import HomeOption, JsonOption, MetadataOption
 from dapo_core.run.home import Home
 
 

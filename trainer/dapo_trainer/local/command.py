@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from dapo_core.cli.options import HomeOption
+from dapo_core.cli.common_options import HomeOption
 from dapo_core.run.home import Home
 
 PlainOption = Annotated[bool, typer.Option("--plain", help="One line a step instead of the live view.")]
