@@ -13,7 +13,7 @@ from servers.kubernetes_objects import Kubernetes, kubernetes_tool
 from dapo_core.jobspec import parse_job
 from dapo_operator.jobs.builders.common import Object
 from dapo_operator.jobs.builders.gang import POD_GROUPS
-from dapo_operator.jobs.builders.pods import members, pod
+from dapo_operator.jobs.builders.pods import pod
 from dapo_operator.jobs.builders.site import Site
 from dapo_operator.jobs.builders.support import support_objects
 
@@ -49,5 +49,5 @@ def made_of(given: Object) -> Iterator[Object]:
     """Its pods, and what goes with them but a gang scheduler's PodGroup: those kinds are not installed here."""
     job = parse_job(given)
     yield from (each for each in support_objects(job, "uid", 1) if each["apiVersion"] not in POD_GROUPS.values())
-    for role, index in members(job.spec):
+    for role, index in job.spec.topology.layout.members():
         yield pod(job, "uid", "run-1", role, 1, index, Site(image="registry.example.org/dapo-trainer:1"))

@@ -158,8 +158,8 @@ def test_best_metric_is_the_first_validation_sets_mean() -> None:
     ],
 )
 def test_topology_counts(topology: dict[str, Any], ranks: int, engines: int, gpus: int) -> None:
-    counted = job(topology=topology).spec.topology
-    assert (counted.fsdp_ranks, counted.vllm_replicas, counted.gpus) == (ranks, engines, gpus)
+    counted = job(topology=topology).spec.topology.layout
+    assert (counted.fsdp_ranks, counted.engines, counted.gpus) == (ranks, engines, gpus)
 
 
 def test_head_asks_for_less_than_the_others() -> None:

@@ -317,7 +317,7 @@ def test_shipped_recipes_fit(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["1-gpu", "8-gpus", "128-gpus"])
 def test_examples_by_size_have_the_gpus_they_say(name: str) -> None:
-    assert example(f"gpu/{name}").topology.gpus == int(name.partition("-")[0])
+    assert example(f"gpu/{name}").topology.layout.gpus == int(name.partition("-")[0])
 
 
 @pytest.mark.parametrize(

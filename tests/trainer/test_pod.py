@@ -8,7 +8,7 @@ from builders import job
 
 from dapo_core.naming import Role
 from dapo_trainer.pod.node import MIN_OBJECT_STORE_BYTES, Node, device, ray_start
-from dapo_trainer.verl_config.placement import node_resources, pod_slots
+from dapo_trainer.verl_config.placement import node_resources
 
 SEPARATED: dict[str, Any] = {"mode": "Separated"}
 ON_CPUS = SEPARATED | {
@@ -34,7 +34,7 @@ BATCH = {"prompts": 512, "responsesPerPrompt": 16, "miniBatchResponses": 512}
 )
 def test_what_pods_bring(topology: dict[str, Any], slots: dict[Role, int], resources: dict[str, int]) -> None:
     spec = job(topology=topology, batch=BATCH).spec
-    assert {role: pod_slots(spec, role) for role in slots} == slots
+    assert {role: spec.topology.layout.slots_per_pod(role) for role in slots} == slots
     assert node_resources(spec) == resources
 
 

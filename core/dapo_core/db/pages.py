@@ -8,6 +8,7 @@ from sqlalchemy import and_, func, literal, select
 from dapo_core.db import schema
 from dapo_core.db.curves import metric_ids
 from dapo_core.db.queries import MetadataReader
+from dapo_core.jobspec.layout import Layout
 from dapo_core.run.metrics import STEP_SECONDS
 
 _NUMBERS: Final = tuple((role, name) for role in ("trainer", "rollout") for name in ("replicas", "gpusPerPod"))
@@ -48,10 +49,8 @@ class PageReader(MetadataReader):
         query = select(schema.runs.c.run_id, topology["mode"].as_string(), *numbers)
         with self._connection() as connection:
             rows = connection.execute(query.where(schema.runs.c.run_id.in_(run_ids)))
-            return {run_id: _accelerators(mode, counts) for run_id, mode, *counts in rows}
+            return {run_id: _gpus(mode, counts) for run_id, mode, *counts in rows}
 
 
-def _accelerators(mode: str | None, counts: Sequence[str | None]) -> int:
-    trainer_pods, trainer_each, rollout_pods, rollout_each = (int(count or 0) for count in counts)
-    # Colocated rollouts run on the trainer's own accelerators.
-    return trainer_pods * trainer_each + (rollout_pods * rollout_each if mode == "Separated" else 0)
+def _gpus(mode: str | None, counts: Sequence[str | None]) -> int:
+    return Layout(mode == "Separated", *(int(count or 0) for count in counts)).gpus

@@ -5,6 +5,7 @@ from copy import deepcopy
 from typing import Any, Final
 
 from dapo_core.jobspec.guards import GUARD_DEFAULTS, default_guards
+from dapo_core.jobspec.layout import slots_of
 from dapo_core.jobspec.training import DEFAULT_STEPS
 
 Tree = dict[str, Any]
@@ -118,8 +119,8 @@ def _divisors(number: int) -> list[int]:
 
 def _ranks(filled: Tree) -> int:
     pods = _count(_at(filled, "topology", "trainer", "replicas")) or 1
-    gpus = _at(filled, "topology", "trainer", "gpusPerPod")
-    return pods * (_count(gpus) or 1)
+    gpus = _count(_at(filled, "topology", "trainer", "gpusPerPod"), least=0)
+    return pods * slots_of(1 if gpus is None else gpus)
 
 
 def _fill_schedule(filled: Tree) -> None:

@@ -122,7 +122,7 @@ def whole_updates(batch: Batch) -> Iterator[Problem]:
 
 
 def even_ranks(batch: Batch, topology: Topology) -> Iterator[Problem]:
-    ranks = topology.fsdp_ranks
+    ranks = topology.layout.fsdp_ranks
     if batch.mini_batch_responses % ranks:
         yield _problem(
             "batch.miniBatchResponses",

@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from dapo_core.jobspec.base import FreeObject, Quantity, SpecModel
+from dapo_core.jobspec.layout import Layout
 
 
 class Resources(SpecModel):
@@ -49,11 +50,6 @@ class Trainer(SpecModel):
     resources: Resources = Field(default=Resources(), description="Resources of each trainer pod.")
     pod_template: FreeObject = Field(default={}, description="A PodTemplateSpec merged over what the operator builds.")
 
-    @property
-    def ranks(self) -> int:
-        """FSDP ranks: one a GPU, or one a pod on processors."""
-        return self.replicas * max(1, self.gpus_per_pod)
-
 
 class Rollout(SpecModel):
     """The pods with vLLM: replicas x gpusPerPod / tensorParallel engines. In Colocated mode there are none."""
@@ -79,11 +75,6 @@ class Rollout(SpecModel):
     resources: Resources = Field(default=Resources(), description="Resources of each rollout pod.")
     pod_template: FreeObject = Field(default={}, description="A PodTemplateSpec merged over what the operator builds.")
 
-    @property
-    def slots(self) -> int:
-        """Places for a shard of an engine: one a GPU, or one a pod on processors."""
-        return self.replicas * max(1, self.gpus_per_pod)
-
 
 class Topology(SpecModel):
     """Pods of the job by role."""
@@ -104,18 +95,13 @@ class Topology(SpecModel):
     rollout: Rollout = Field(default=Rollout(), description="The pods with vLLM (Separated mode).")
 
     @property
-    def fsdp_ranks(self) -> int:
-        """FSDP ranks of the job."""
-        return self.trainer.ranks
-
-    @property
-    def vllm_replicas(self) -> int:
-        """vLLM engines of the job, on their own pods or on the trainer's."""
-        slots = self.trainer.ranks if self.mode == "Colocated" else self.rollout.slots
-        return slots // self.rollout.tensor_parallel
-
-    @property
-    def gpus(self) -> int:
-        """GPUs of the whole job."""
-        rollout = 0 if self.mode == "Colocated" else self.rollout.replicas * self.rollout.gpus_per_pod
-        return self.trainer.replicas * self.trainer.gpus_per_pod + rollout
+    def layout(self) -> Layout:
+        """How many pods, ranks, engines and GPUs that makes."""
+        return Layout(
+            separated=self.mode == "Separated",
+            trainer_pods=self.trainer.replicas,
+            trainer_gpus=self.trainer.gpus_per_pod,
+            rollout_pods=self.rollout.replicas,
+            rollout_gpus=self.rollout.gpus_per_pod,
+            tensor_parallel=self.rollout.tensor_parallel,
+        )

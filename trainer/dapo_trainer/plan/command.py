@@ -45,7 +45,7 @@ def _pods_table(job: DAPOJob) -> Table:
 
 def _step_table(job: DAPOJob) -> Table:
     one, table = step(job.spec), Table(title="One step", title_justify="left", show_header=False)
-    gpus = job.spec.topology.gpus
+    gpus = job.spec.topology.layout.gpus
     table.add_row("GPUs", f"{gpus:,}" if gpus else "none: on processors")
     table.add_row("prompts x responses", f"{one.prompts:,} x {job.spec.batch.responses_per_prompt} = {one.responses:,}")
     table.add_row("tokens, at most", f"{one.prompt_tokens:,} of prompts, {one.response_tokens:,} of responses")

@@ -61,7 +61,7 @@ def estimate(
     """None when vLLM cannot hold one response: no speed follows from that."""
     longest = spec.data.max_prompt_tokens + spec.batch.max_response_tokens
     response = spec.batch.max_response_tokens * assumed.response_share
-    engines, width = spec.topology.vllm_replicas, engine.tensor_parallel
+    engines, width = spec.topology.layout.engines, engine.tensor_parallel
     if held.tokens < longest:
         return None
     kept = assumed.kept_share if spec.algorithm.dynamic_sampling.enabled else 1.0
@@ -72,7 +72,7 @@ def estimate(
     trained = spec.batch.responses * response
     context = response / 2
     forward = trained * model.forward_flops(context)
-    speed = spec.topology.fsdp_ranks * gpu.tflops * 1e12
+    speed = spec.topology.layout.fsdp_ranks * gpu.tflops * 1e12
     return Duration(
         generate=responses * response / (rate * width * engines),
         # The longest response goes on after the others: it is read out at an engine's speed for one sequence.

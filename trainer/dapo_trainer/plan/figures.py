@@ -35,9 +35,9 @@ def pods(spec: DAPOJobSpec) -> Iterator[Pod]:
     topology = spec.topology
     head, trainer, rollout = topology.head, topology.trainer, topology.rollout
     separated = topology.mode == "Separated"
-    engines = topology.vllm_replicas
+    engines = topology.layout.engines
     yield Pod("head", 1, "Ray head and the driver", 0, head.resources.cpu, head.resources.memory)
-    work = f"{trainer.ranks // trainer.replicas} FSDP rank(s)" + (
+    work = f"{topology.layout.slots_per_pod('trainer')} FSDP rank(s)" + (
         "" if separated else f", {engines} vLLM engine(s) in all, taking turns"
     )
     yield Pod("trainer", trainer.replicas, work, trainer.gpus_per_pod, trainer.resources.cpu, trainer.resources.memory)

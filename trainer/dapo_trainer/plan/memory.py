@@ -47,7 +47,7 @@ class Engine:
         """`config`: what `verl_config.compose` made of the spec for CUDA."""
         actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
         sharded = int(actor.fsdp_config.fsdp_size)
-        ranks = spec.topology.fsdp_ranks
+        ranks = spec.topology.layout.fsdp_ranks
         return cls(
             ranks=ranks if sharded <= 0 else min(sharded, ranks),
             sequence_parallel=int(actor.ulysses_sequence_parallel_size),

@@ -14,7 +14,6 @@ from dapo_trainer.pod import head, worker
 from dapo_trainer.pod.node import LOST_AFTER_SECONDS, NODE_IP, Node, device
 from dapo_trainer.pod.surroundings import READY_FILE, Surroundings
 from dapo_trainer.verl_adapter import environment
-from dapo_trainer.verl_config.placement import pod_slots
 
 log = logging.getLogger("dapo_trainer.pod")
 
@@ -36,7 +35,7 @@ def _run(role: Role) -> ExitCode:
     os.environ[NODE_IP] = around.ip
     # For the engine, which Ray starts in this pod: it is the engine that makes a rollout pod ready.
     os.environ[READY_FILE] = str(around.ready)
-    node = Node(role, pod_slots(spec, role), around.ip, around.shm_bytes)
+    node = Node(role, spec.topology.layout.slots_per_pod(role), around.ip, around.shm_bytes)
     if role == "head":
         head.become_driver(node, around)
     return worker.serve(node, around, spec)

@@ -19,11 +19,6 @@ LOSS_AGGREGATION = {"TokenMean": "token-mean", "SequenceMean": "seq-mean-token-m
 FSDP_DTYPE = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
 
-def _slots(gpus_per_pod: int) -> int:
-    """verl's accelerators of a pod: one without any still runs one rank or engine, on its processors."""
-    return max(1, gpus_per_pod)
-
-
 def _data(spec: DAPOJobSpec, paths: Paths) -> Overrides:
     return {
         "data.train_files": list(paths.train),
@@ -123,7 +118,7 @@ def _trainer_engine(spec: DAPOJobSpec, placement: Placement) -> Overrides:
     if placement.device == "cuda":
         longest = spec.data.max_prompt_tokens + spec.batch.max_response_tokens
         return keys | {f"{actor}use_dynamic_bsz": True, f"{actor}ppo_max_token_len_per_gpu": max(longest, 16_384)}
-    micro_batch = min(CPU_MICRO_BATCH, spec.batch.mini_batch_responses // spec.topology.fsdp_ranks)
+    micro_batch = min(CPU_MICRO_BATCH, spec.batch.mini_batch_responses // spec.topology.layout.fsdp_ranks)
     return keys | {
         f"{actor}use_dynamic_bsz": False,
         f"{actor}ppo_micro_batch_size_per_gpu": micro_batch,
@@ -148,7 +143,7 @@ def _reference_engine(spec: DAPOJobSpec, placement: Placement) -> Overrides:
         return keys
     return keys | {
         f"{ref}log_prob_micro_batch_size_per_gpu": min(
-            CPU_MICRO_BATCH, spec.batch.mini_batch_responses // spec.topology.fsdp_ranks
+            CPU_MICRO_BATCH, spec.batch.mini_batch_responses // spec.topology.layout.fsdp_ranks
         ),
         f"{ref}use_torch_compile": False,
         f"{ref}fsdp_config.use_torch_compile": False,
@@ -192,7 +187,7 @@ def _topology(spec: DAPOJobSpec, placement: Placement) -> Overrides:
     trainer = spec.topology.trainer
     keys: Overrides = {
         "trainer.nnodes": trainer.replicas,
-        "trainer.n_gpus_per_node": _slots(trainer.gpus_per_pod),
+        "trainer.n_gpus_per_node": spec.topology.layout.slots_per_pod("trainer"),
         "trainer.device": placement.device,
         "actor_rollout_ref.rollout.agent.num_workers": 1,
     }
@@ -202,7 +197,7 @@ def _topology(spec: DAPOJobSpec, placement: Placement) -> Overrides:
         "trainer.v1.trainer_mode": "dapo_separated",
         "trainer.v1.separate_async.parameter_sync_step": spec.batch.updates_per_step,
         "actor_rollout_ref.rollout.nnodes": spec.topology.rollout.replicas,
-        "actor_rollout_ref.rollout.n_gpus_per_node": _slots(spec.topology.rollout.gpus_per_pod),
+        "actor_rollout_ref.rollout.n_gpus_per_node": spec.topology.layout.slots_per_pod("rollout"),
         "actor_rollout_ref.rollout.checkpoint_engine.backend": "nccl" if placement.device == "cuda" else "dapo_tcp",
         "actor_rollout_ref.rollout.checkpoint_engine.custom_backend_module": f"{ADAPTER}.tcp_transport",
     }
@@ -211,16 +206,13 @@ def _topology(spec: DAPOJobSpec, placement: Placement) -> Overrides:
 def _ray(spec: DAPOJobSpec, placement: Placement) -> Overrides:
     if placement.ray_address is not None:
         return {"ray_kwargs.ray_init.address": placement.ray_address}
-    slots = spec.topology.fsdp_ranks
-    if spec.topology.mode == "Separated":
-        slots += spec.topology.rollout.replicas * _slots(spec.topology.rollout.gpus_per_pod)
     return {
         # Else Ray would join whatever cluster somebody has started on this machine.
         "ray_kwargs.ray_init.address": "local",
         "ray_kwargs.ray_init.include_dashboard": False,
         # Logical: Ray would otherwise refuse actors that wait on one another. The threads of each are bounded apart.
         "ray_kwargs.ray_init.num_cpus": 32,
-        "ray_kwargs.ray_init.num_gpus": slots,
+        "ray_kwargs.ray_init.num_gpus": spec.topology.layout.slots("trainer") + spec.topology.layout.slots("rollout"),
     }
 
 

@@ -10,21 +10,10 @@ from dapo_core.naming import Role
 NODE_RESOURCE: Final[dict[Role, str]] = {"trainer": "dapo_trainer", "rollout": "dapo_rollout"}
 
 
-def pod_slots(spec: DAPOJobSpec, role: Role) -> int:
-    """FSDP ranks or vLLM shards of one pod: one a GPU; one on a pod of processors; none on the head."""
-    if role == "head":
-        return 0
-    group = spec.topology.trainer if role == "trainer" else spec.topology.rollout
-    return max(1, group.gpus_per_pod)
-
-
 def node_resources(spec: DAPOJobSpec) -> dict[str, int]:
     """How much of each of these resources the job's pods bring together."""
-    topology = spec.topology
-    resources = {NODE_RESOURCE["trainer"]: topology.trainer.replicas * pod_slots(spec, "trainer")}
-    if topology.mode == "Separated":
-        resources[NODE_RESOURCE["rollout"]] = topology.rollout.replicas * pod_slots(spec, "rollout")
-    return resources
+    layout = spec.topology.layout
+    return {resource: layout.slots(role) for role, resource in NODE_RESOURCE.items() if layout.pods[role]}
 
 
 Device = Literal["cpu", "cuda"]

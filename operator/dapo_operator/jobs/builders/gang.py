@@ -28,15 +28,9 @@ def gang_fields(
             return {"scheduling.x-k8s.io/pod-group": group}, {}, fields | {"schedulerName": site.coscheduler}
         case "kueue":
             labels = {"kueue.x-k8s.io/queue-name": policy.gang.queue or "", "kueue.x-k8s.io/pod-group-name": group}
-            return labels, {"kueue.x-k8s.io/pod-group-total-count": str(size(spec))}, fields
+            return labels, {"kueue.x-k8s.io/pod-group-total-count": str(spec.topology.layout.pod_count)}, fields
         case _:
             return {}, {}, fields
-
-
-def size(spec: DAPOJobSpec) -> int:
-    """Pods of an attempt."""
-    topology = spec.topology
-    return 1 + topology.trainer.replicas + (topology.rollout.replicas if topology.mode == "Separated" else 0)
 
 
 def pod_group(
@@ -46,7 +40,8 @@ def pod_group(
     gang = spec.run_policy.gang
     if gang.scheduler not in POD_GROUPS:
         return None
-    content: dict[str, Any] = {"minMember": size(spec)} | ({"minResources": resources} if resources else {})
+    content: dict[str, Any] = {"minMember": spec.topology.layout.pod_count}
+    content |= {"minResources": resources} if resources else {}
     if gang.scheduler == VOLCANO:
         content |= {"queue": gang.queue} if gang.queue else {}
         if spec.run_policy.priority_class_name:

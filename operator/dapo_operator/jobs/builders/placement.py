@@ -16,7 +16,7 @@ def placement(spec: DAPOJobSpec, job: str, role: Role, attempt: int, site: Site)
     peers = {"matchLabels": {LABEL_JOB: job, LABEL_ROLE: role, LABEL_ATTEMPT: str(attempt)}}
     fields: dict[str, Any] = {"tolerations": _tolerations(spec, role)}
     # To weigh affinity the scheduler looks at all pods of the cluster, so pods without peers go without.
-    if _replicas(spec, role) > 1:
+    if spec.topology.layout.pods[role] > 1:
         fields["affinity"] = {
             "podAffinity": {
                 "preferredDuringSchedulingIgnoredDuringExecution": [
@@ -36,10 +36,6 @@ def placement(spec: DAPOJobSpec, job: str, role: Role, attempt: int, site: Site)
     return fields
 
 
-def _replicas(spec: DAPOJobSpec, role: Role) -> int:
-    return {"head": 1, "trainer": spec.topology.trainer.replicas, "rollout": spec.topology.rollout.replicas}[role]
-
-
 def _tolerations(spec: DAPOJobSpec, role: Role) -> list[Object]:
     lost = [
         {
@@ -50,7 +46,6 @@ def _tolerations(spec: DAPOJobSpec, role: Role) -> list[Object]:
         }
         for what in ("not-ready", "unreachable")
     ]
-    gpus = {"head": 0, "trainer": spec.topology.trainer.gpus_per_pod, "rollout": spec.topology.rollout.gpus_per_pod}
-    if not gpus[role]:
+    if not spec.topology.layout.gpus_per_pod(role):
         return lost
     return [*lost, {"key": spec.topology.gpu_resource, "operator": "Exists", "effect": "NoSchedule"}]

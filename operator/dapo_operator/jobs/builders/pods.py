@@ -1,6 +1,5 @@
 """The pods of a job: one container `dapo` each, whose program is its role."""
 
-from collections.abc import Iterator
 from typing import Any, Final
 
 from dapo_core.errors import Problem
@@ -29,23 +28,11 @@ MARGIN_SECONDS: Final = 30
 _USER: Final = 1000
 
 
-def replicas(spec: DAPOJobSpec) -> dict[Role, int]:
-    """Pods by role. Colocated jobs generate on the trainer's pods."""
-    topology = spec.topology
-    rollouts = topology.rollout.replicas if topology.mode == "Separated" else 0
-    return {"head": 1, "trainer": topology.trainer.replicas, "rollout": rollouts}
-
-
-def members(spec: DAPOJobSpec) -> Iterator[tuple[Role, int]]:
-    """(role, index) of every pod of an attempt, the head first."""
-    return ((role, index) for role, count in replicas(spec).items() for index in range(count))
-
-
 def templates(job: DAPOJob, site: Site) -> tuple[dict[str, Any], list[Problem]]:
     """A pod of each role as it would be, to tell an edited job from the one that runs; and what is wrong with them."""
     built: dict[str, Any] = {}
     problems: list[Problem] = []
-    for role, count in replicas(job.spec).items():
+    for role, count in job.spec.topology.layout.pods.items():
         template = _template(job.spec, role)
         found = refused(job.spec, role, template)
         if not found and count and not _image(template, site):
@@ -99,9 +86,10 @@ def pod(job: DAPOJob, uid: str, run_id: str, role: Role, attempt: int, index: in
 def gang_resources(job: DAPOJob) -> dict[str, str]:
     """What all pods of an attempt ask for together; nothing when a template's quantity is none: then the API server
     says so of its pod."""
-    one = {role: pod(job, "", "", role, 0, 0, Site()) for role, count in replicas(job.spec).items() if count}
+    layout = job.spec.topology.layout
+    one = {role: pod(job, "", "", role, 0, 0, Site()) for role, count in layout.pods.items() if count}
     try:
-        found = quantities.total(quantities.requests(one[role]["spec"]) for role, _ in members(job.spec))
+        found = quantities.total(quantities.requests(one[role]["spec"]) for role, _ in layout.members())
     except ValueError:
         return {}
     return {name: quantities.text(number) for name, number in sorted(found.items())}
@@ -121,15 +109,12 @@ def _template(spec: DAPOJobSpec, role: Role) -> dict[str, Any]:
     }[role]
 
 
-def _resources(spec: DAPOJobSpec, role: Role) -> tuple[Resources, int]:
-    topology = spec.topology
-    match role:
-        case "head":
-            return topology.head.resources, 0
-        case "trainer":
-            return topology.trainer.resources, topology.trainer.gpus_per_pod
-        case "rollout":
-            return topology.rollout.resources, topology.rollout.gpus_per_pod
+def _resources(spec: DAPOJobSpec, role: Role) -> Resources:
+    return {
+        "head": spec.topology.head.resources,
+        "trainer": spec.topology.trainer.resources,
+        "rollout": spec.topology.rollout.resources,
+    }[role]
 
 
 def _image(template: dict[str, Any], site: Site) -> str:
@@ -140,7 +125,7 @@ def _image(template: dict[str, Any], site: Site) -> str:
 
 def _container(job: DAPOJob, role: Role, attempt: int, index: int, run_id: str, site: Site) -> Object:
     spec = job.spec
-    wanted, gpus = _resources(spec, role)
+    wanted, gpus = _resources(spec, role), spec.topology.layout.gpus_per_pod(role)
     accelerators = {spec.topology.gpu_resource: str(gpus)} if gpus else {}
     return {
         "name": CONTAINER,
@@ -205,7 +190,7 @@ def _environment(job: DAPOJob, role: Role, attempt: int, index: int, run_id: str
 
 
 def _volumes(job: DAPOJob, role: Role) -> list[Object]:
-    shm = _resources(job.spec, role)[0].shm
+    shm = _resources(job.spec, role).shm
     return [
         {"name": "dapo-job", "configMap": {"name": config_name(job.metadata.name)}},
         {"name": "dapo-work", "emptyDir": {}},

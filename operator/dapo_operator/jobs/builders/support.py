@@ -13,7 +13,7 @@ from dapo_operator.jobs.builders.common import (
     support,
     token_name,
 )
-from dapo_operator.jobs.builders.gang import POD_GROUPS, pod_group, size
+from dapo_operator.jobs.builders.gang import POD_GROUPS, pod_group
 from dapo_operator.jobs.builders.pods import gang_resources
 from dapo_operator.jobs.digest import digest_of
 
@@ -64,7 +64,7 @@ def disruption_budget(job: DAPOJob, uid: str) -> Object:
     """No pod is evicted by choice: one that goes takes the whole attempt with it. A drain waits until the job is
     suspended. A number, not maxUnavailable: that would be counted by the job's scale, which is its rollouts'."""
     name, namespace = job.metadata.name, job.metadata.namespace
-    content = {"minAvailable": size(job.spec), "selector": {"matchLabels": {LABEL_JOB: name}}}
+    content = {"minAvailable": job.spec.topology.layout.pod_count, "selector": {"matchLabels": {LABEL_JOB: name}}}
     content["unhealthyPodEvictionPolicy"] = "AlwaysAllow"
     return support("policy/v1", "PodDisruptionBudget", name, namespace, name, uid, spec=content)
 

@@ -7,7 +7,6 @@ from dapo_core.run.deadlines import Deadline, active_deadline, stall_deadline, s
 from dapo_core.run.guards import Alert
 from dapo_core.run.reasons import ExitCode, Reason
 from dapo_core.run.status import Attempt
-from dapo_operator.jobs.builders.pods import members
 from dapo_operator.jobs.observed import Pod, Refusal
 from dapo_operator.jobs.planner.conditions import find
 from dapo_operator.jobs.planner.draft import Draft
@@ -175,7 +174,7 @@ def _gather(draft: Draft, attempt: Attempt) -> None:
     job, pods = draft.job.job, draft.pods
     if job is None:
         return
-    wanted = sum(1 for _ in members(job.spec))
+    wanted = job.spec.topology.layout.pod_count
     ready = sum(pod.ready for pod in pods)
     if ready == wanted and len(pods) == wanted:
         _all_ready(draft, attempt, wanted)

@@ -11,7 +11,7 @@ from dapo_core.run.reasons import Reason
 from dapo_core.run.status import Attempt
 from dapo_operator.jobs.actions import ApplySupport, CreatePod, CreateToken, TryPod
 from dapo_operator.jobs.builders.common import Object
-from dapo_operator.jobs.builders.pods import members, pod, replicas
+from dapo_operator.jobs.builders.pods import pod
 from dapo_operator.jobs.builders.support import support_objects, token_secret
 from dapo_operator.jobs.planner.conditions import find
 from dapo_operator.jobs.planner.draft import Draft
@@ -84,7 +84,7 @@ def _recovered(draft: Draft) -> bool:
         refusal = draft.seen.refusal
         again = draft.now if refusal is None else refusal.at + TRY_AGAIN_SECONDS
         if draft.now >= again:
-            one_each = [(role, index) for role, index in members(draft.job.job.spec) if index == 0]
+            one_each = [(role, index) for role, index in draft.job.job.spec.topology.layout.members() if index == 0]
             draft.act(*(TryPod(body) for body in _pods(draft, draft.job.job, MAX_ATTEMPT, one_each)))
             again = draft.now + TRY_AGAIN_SECONDS
         draft.wake(again)
@@ -134,13 +134,13 @@ def _start(draft: Draft, job: DAPOJob) -> None:
     checkpoint = draft.seen.checkpoint
     from_step = checkpoint.step if checkpoint else 0 if number == 1 or draft.seen.store == "ok" else None
     started = stamp(draft.now)
-    pods = sum(1 for _ in members(job.spec))
+    pods = job.spec.topology.layout.pod_count
     draft.add_attempt(Attempt(number=number, started_at=started, from_step=from_step, shape=draft.job.shape, pods=pods))
     draft.change(run_id=draft.job.run_id, started_at=draft.status.started_at or started, next_attempt_at=None)
     draft.say("SpecAccepted", True, Reason.SPEC_ACCEPTED, "The spec can be used.")
     draft.say("PodsReady", False, Reason.STARTING, f"Attempt {number} is starting.")
     draft.say("Training", False, Reason.STARTING, f"Attempt {number} is starting.")
-    counts = ", ".join(f"{count} {role}" for role, count in replicas(job.spec).items() if count)
+    counts = ", ".join(f"{count} {role}" for role, count in job.spec.topology.layout.pods.items() if count)
     origin = f"the checkpoint of step {from_step}" if from_step else "the model"
     draft.event("Normal", "AttemptStarted", f"Attempt {number} starts from {origin} with pods: {counts}.")
     create_missing(draft, job)
@@ -157,7 +157,7 @@ def create_missing(draft: Draft, job: DAPOJob) -> None:
         draft.act(CreateToken(token_secret(job.metadata.name, job.metadata.namespace, draft.job.uid)))
     wanted = [
         (role, index)
-        for role, index in members(job.spec)
+        for role, index in job.spec.topology.layout.members()
         if child_name(draft.job.name, role, attempt.number, index) not in there
     ]
     draft.act(*(CreatePod(body) for body in _pods(draft, job, attempt.number, wanted)))
