@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from dapo_core.naming import LABEL_JOB
 from dapo_core.run.status import DAPOJobStatus
+from dapo_operator.children import Children, JobKey, resource_of
 from dapo_operator.jobs.actions import (
     Action,
     AddFinalizer,
@@ -21,11 +22,9 @@ from dapo_operator.jobs.actions import (
     RemoveFinalizer,
     TryPod,
 )
-from dapo_operator.jobs.job import FINALIZER, Job
-from dapo_operator.jobs.observed import Refusal, RefusalKind, owner_of
-from dapo_operator.kube.cache import JobKey, World
-from dapo_operator.kube.client import Kube, Object
-from dapo_operator.kube.errors import (
+from dapo_operator.jobs.job import FINALIZER, JOBS, Job
+from dapo_operator.jobs.observed import Refusal, RefusalKind
+from dapo_operator.kube.api_errors import (
     ApiError,
     ConflictError,
     ExistsError,
@@ -33,7 +32,8 @@ from dapo_operator.kube.errors import (
     RefusedError,
     UnreachableError,
 )
-from dapo_operator.kube.resources import JOBS, PODS, SECRETS, resource_of
+from dapo_operator.kube.client import KubeClient
+from dapo_operator.kube.objects import PODS, SECRETS, Object, controller_uid
 
 logger = logging.getLogger(__name__)
 
@@ -56,8 +56,8 @@ class Outcome:
 class Executor:
     """Writes for all jobs."""
 
-    def __init__(self, kube: Kube, world: World) -> None:
-        self._kube, self._world = kube, world
+    def __init__(self, kube: KubeClient, children: Children) -> None:
+        self._kube, self._children = kube, children
 
     async def read(self, key: JobKey) -> Object:
         """The job as the API server has it."""
@@ -78,7 +78,7 @@ class Executor:
         """Before a further attempt: ask the API server itself whether all pods are gone. Raises LeftoversError."""
         found, version = await self._kube.list(PODS, key[0], f"{LABEL_JOB}={key[1]}")
         for raw in found:
-            self._world.pods.put(raw)
+            self._children.pods.put(raw)
         if found:
             raise LeftoversError(f"{len(found)} pods at version {version}")
 
@@ -123,7 +123,7 @@ class Executor:
         except (NotFoundError, ConflictError):
             return
         if raw.get("kind") == "Pod" and "deletionTimestamp" in raw["metadata"]:
-            self._world.pods.put(raw)
+            self._children.pods.put(raw)
 
     async def _create_pod(self, action: CreatePod, job: Job) -> None:
         body = dict(action.body)
@@ -131,28 +131,28 @@ class Executor:
             raw = await self._kube.create(PODS, body)
         except ExistsError:
             raw = await self._kube.get(PODS, job.namespace, body["metadata"]["name"])
-            if owner_of(raw) != job.uid:
+            if controller_uid(raw) != job.uid:
                 # An earlier job's: the planner waits until it is gone.
                 raise
-        self._world.pods.put(raw)
+        self._children.pods.put(raw)
 
     async def _support(self, action: ApplySupport, job: Job) -> None:
         body = dict(action.body)
         resource = resource_of(body["apiVersion"], body["kind"])
         meta = body["metadata"]
-        there = self._world.support_of((job.namespace, job.name), job.uid).get((body["kind"], meta["name"]))
+        there = self._children.support_of((job.namespace, job.name), job.uid).get((body["kind"], meta["name"]))
         if there is None:
             # Applying would take over an object of that name that is somebody else's.
             try:
                 raw = await self._kube.create(resource, body)
             except ExistsError:
                 raw = await self._kube.get(resource, job.namespace, meta["name"])
-                if owner_of(raw) != job.uid:
+                if controller_uid(raw) != job.uid:
                     raise
                 raw = await self._kube.apply(resource, body)
         else:
             raw = await self._kube.apply(resource, body)
-        self._world.support(body["kind"]).put(raw)
+        self._children.support(body["kind"]).put(raw)
 
     async def _token(self, action: CreateToken, job: Job) -> None:
         token = {"token": secrets.token_hex(32)}
@@ -160,7 +160,7 @@ class Executor:
             await self._kube.create(SECRETS, dict(action.body) | {"stringData": token})
         except ExistsError:
             raw = await self._kube.get(SECRETS, job.namespace, action.body["metadata"]["name"])
-            if owner_of(raw) != job.uid:
+            if controller_uid(raw) != job.uid:
                 raise
 
 

@@ -6,17 +6,18 @@ from collections import Counter
 from typing import Final
 
 from dapo_core.naming import LABEL_JOB
+from dapo_operator.children import WATCHED, Children, JobKey
 from dapo_operator.executor import Executor
-from dapo_operator.kube.cache import JobKey, World
-from dapo_operator.kube.client import Kube, Object
-from dapo_operator.kube.errors import ApiError, NotFoundError
-from dapo_operator.kube.events import Story
+from dapo_operator.jobs.job import JOBS
+from dapo_operator.kube.api_errors import ApiError, NotFoundError
+from dapo_operator.kube.client import FIELD_MANAGER, KubeClient
+from dapo_operator.kube.events import EventPoster
 from dapo_operator.kube.informer import Informer
-from dapo_operator.kube.resources import JOBS, PODS, WATCHED
+from dapo_operator.kube.objects import PODS, Object, version_of
 from dapo_operator.settings import Settings
 from dapo_operator.store import Store
 from dapo_operator.telemetry.recorder import Telemetry
-from dapo_operator.worker import Surroundings, Worker, version_of
+from dapo_operator.worker import Surroundings, Worker
 
 logger = logging.getLogger(__name__)
 
@@ -26,15 +27,15 @@ AUDIT_SECONDS: Final = 300.0
 class Fleet:
     """Everything that runs beside Kopf's watch of the DAPOJobs."""
 
-    def __init__(self, kube: Kube, settings: Settings, telemetry: Telemetry) -> None:
+    def __init__(self, kube: KubeClient, settings: Settings, telemetry: Telemetry) -> None:
         self._kube, self._settings = kube, settings
         self._workers: dict[JobKey, Worker] = {}
         self._tasks: dict[JobKey, asyncio.Task[None]] = {}
-        self.world = World(self._changed)
+        self.children = Children(self._changed)
         self.store = Store(settings.metadata_url, kube.now)
-        self.story = Story(kube, kube.now)
+        self.events = EventPoster(kube, kube.now, FIELD_MANAGER)
         self._around = Surroundings(
-            Executor(kube, self.world), self.world, self.store, self.story, settings.site, kube.now, telemetry
+            Executor(kube, self.children), self.children, self.store, self.events, settings.site, kube.now, telemetry
         )
         self._synced = asyncio.Event()
 
@@ -42,16 +43,16 @@ class Fleet:
         """Watch and work until cancelled; workers wait until the first lists are there. Raises what breaks a loop that
         all depend on."""
         places: tuple[str | None, ...] = self._settings.namespaces or (None,)
-        informers = [Informer(self._kube, PODS, place, LABEL_JOB, self.world.pods) for place in places]
+        informers = [Informer(self._kube, PODS, place, LABEL_JOB, self.children.pods) for place in places]
         informers += [
-            Informer(self._kube, resource, place, LABEL_JOB, self.world.support(kind), metadata_only=True)
+            Informer(self._kube, resource, place, LABEL_JOB, self.children.support(kind), metadata_only=True)
             for kind, resource in WATCHED.items()
             for place in places
         ]
         async with asyncio.TaskGroup() as loops:
             for informer in informers:
                 loops.create_task(informer.run())
-            for loop in (self.store.run(), self.story.run(), self._audit(places)):
+            for loop in (self.store.run(), self.events.run(), self._audit(places)):
                 loops.create_task(loop)
             await self._sync(informers)
 

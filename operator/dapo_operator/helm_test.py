@@ -10,9 +10,10 @@ from typing import Any, Final
 
 import yaml
 
-from dapo_operator.kube.client import Kube, Object
-from dapo_operator.kube.errors import ApiError, NotFoundError
-from dapo_operator.kube.resources import JOBS
+from dapo_operator.jobs.job import JOBS
+from dapo_operator.kube.api_errors import ApiError, NotFoundError
+from dapo_operator.kube.client import KubeClient
+from dapo_operator.kube.objects import Object
 from dapo_operator.main import connection
 
 LOOK_SECONDS: Final = 2.0
@@ -32,7 +33,7 @@ def verdict(job: Mapping[str, Any]) -> tuple[bool | None, str]:
     return None, ", ".join(f"{each['type']} ({each['reason']})" for each in held) or "no condition yet"
 
 
-async def attempt(kube: Kube, job: Object, seconds: float) -> bool:
+async def attempt(kube: KubeClient, job: Object, seconds: float) -> bool:
     """Print what becomes of the job until its first step, its failure or the end of the time."""
     namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
     await _remove(kube, namespace, name)
@@ -55,7 +56,7 @@ async def attempt(kube: Kube, job: Object, seconds: float) -> bool:
         await _remove(kube, namespace, name)
 
 
-async def _remove(kube: Kube, namespace: str, name: str) -> None:
+async def _remove(kube: KubeClient, namespace: str, name: str) -> None:
     """Raises ApiError, also when the job does not go."""
     end = time.monotonic() + GONE_SECONDS
     try:
@@ -69,7 +70,7 @@ async def _remove(kube: Kube, namespace: str, name: str) -> None:
 
 
 async def _main(job: Object, seconds: float) -> int:
-    kube = Kube(connection())
+    kube = KubeClient(connection())
     try:
         return 0 if await attempt(kube, job, seconds) else 1
     except ApiError as error:

@@ -12,7 +12,7 @@ import kopf
 
 from dapo_core.naming import GROUP, PLURAL, VERSION
 from dapo_operator.fleet import Fleet
-from dapo_operator.kube.client import Connection, Kube
+from dapo_operator.kube.client import Connection, KubeClient
 from dapo_operator.kube.leadership import Leadership, LeadershipLostError
 from dapo_operator.kube.lease import Fence, KubeLease
 from dapo_operator.kube.rate_limit import RateLimit
@@ -39,7 +39,7 @@ def connection() -> Connection:
     return Connection(info.server, info.as_ssl_context(), info.as_http_headers(), info.default_namespace, file)
 
 
-def registry(fleet: Fleet, kube: Kube) -> kopf.OperatorRegistry:
+def registry(fleet: Fleet, kube: KubeClient) -> kopf.OperatorRegistry:
     """Kopf's handlers, decorators only."""
     handlers = kopf.OperatorRegistry()
 
@@ -64,7 +64,7 @@ async def operate(settings: Settings) -> None:
     telemetry = Telemetry()
     fence = Fence(lambda: leadership is None or leadership.holds())
     limit = RateLimit(settings.requests_per_second, settings.requests_burst)
-    kube = Kube(connection(), (fence, limit, telemetry.middleware))
+    kube = KubeClient(connection(), (fence, limit, telemetry.middleware))
     if settings.lease:
         namespace = settings.lease_namespace or kube.connection.namespace or "default"
         leadership = Leadership(KubeLease(kube, namespace, settings.lease), settings.identity)
@@ -84,7 +84,7 @@ async def operate(settings: Settings) -> None:
 
 
 async def _lead(
-    fleet: Fleet, kube: Kube, settings: Settings, leadership: Leadership | None, telemetry: Telemetry
+    fleet: Fleet, kube: KubeClient, settings: Settings, leadership: Leadership | None, telemetry: Telemetry
 ) -> None:
     """Wait for the lease, then work for as long as it is held, nothing that all depend on breaks, and nobody asks to
     stop."""
@@ -116,7 +116,7 @@ def _mind_signals(stop: asyncio.Event) -> None:
         asyncio.get_running_loop().add_signal_handler(each, stop.set)
 
 
-async def _watch(fleet: Fleet, kube: Kube, settings: Settings, stop: asyncio.Event) -> None:
+async def _watch(fleet: Fleet, kube: KubeClient, settings: Settings, stop: asyncio.Event) -> None:
     """Kopf's part, until cancelled. Its own `operator()` would end every task of the loop, ours too, and take five
     seconds for that."""
     kopf_settings = kopf.OperatorSettings()

@@ -6,10 +6,11 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 from dapo_core.run.backoff import Backoff
 from dapo_core.run.status import DAPOJobStatus, Progress
+from dapo_operator.children import Children, JobKey
 from dapo_operator.executor import Executor, LeftoversError, Outcome, dumped
 from dapo_operator.jobs.actions import AddFinalizer, Event, Plan, RemoveFinalizer
 from dapo_operator.jobs.builders.site import Site
@@ -17,10 +18,8 @@ from dapo_operator.jobs.job import FINALIZER, Job, job_of, status_of
 from dapo_operator.jobs.observed import Observed, Refusal
 from dapo_operator.jobs.planner import plan as make_plan
 from dapo_operator.jobs.records import changes
-from dapo_operator.kube.cache import JobKey, World
-from dapo_operator.kube.client import Object
-from dapo_operator.kube.clock import age
-from dapo_operator.kube.errors import ApiError, ConflictError, NotFoundError
+from dapo_operator.kube.api_errors import ApiError, ConflictError, NotFoundError
+from dapo_operator.kube.objects import Object, ObjectReference, age, version_of
 from dapo_operator.store import Store
 from dapo_operator.telemetry.logs import bound
 from dapo_operator.telemetry.recorder import Telemetry
@@ -45,10 +44,10 @@ _ENDS: Final = ("Succeeded", "Failed")
 
 
 class EventSink(Protocol):
-    """Where a job's story goes."""
+    """Where a job's events are posted."""
 
-    def tell(self, job: Job, event: Event) -> None:
-        """Post it, some time soon; never raises."""
+    def post(self, about: ObjectReference, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+        """Queue an Event; never raises."""
         ...
 
 
@@ -57,7 +56,7 @@ class Surroundings:
     """What all workers share."""
 
     executor: Executor
-    world: World
+    children: Children
     store: Store
     events: EventSink
     site: Site
@@ -187,7 +186,7 @@ class Worker:
         self._written_at = now
         for event in plan.events:
             logger.info("%s: %s", event.reason, event.message)
-            self.around.events.tell(job, event)
+            self.around.events.post(job.reference, event.type, event.reason, event.message)
         self._record(job, plan, now, plan.events)
 
     def _record(self, job: Job, plan: Plan, now: float, events: tuple[Event, ...]) -> None:
@@ -221,9 +220,9 @@ class Worker:
     def _observe(self, job: Job) -> Observed:
         store, view = self.around.store, self.around.store.view(job.run_id)
         return Observed(
-            pods=self.around.world.pods_of(self.key, job.uid),
-            gone=self.around.world.gone_of(self.key, job.uid),
-            support=self.around.world.support_of(self.key, job.uid),
+            pods=self.around.children.pods_of(self.key, job.uid),
+            gone=self.around.children.gone_of(self.key, job.uid),
+            support=self.around.children.support_of(self.key, job.uid),
             refusal=self._refusal,
             acceptable=self._acceptable,
             store=store.state,
@@ -279,7 +278,7 @@ class Worker:
     def leave(self) -> None:
         """The job is gone."""
         self.gone = True
-        self.around.world.forget(self.key)
+        self.around.children.forget(self.key)
         self.around.telemetry.forget(self.key)
         if self._job is not None:
             self.around.store.forget(self._job.run_id)
@@ -313,11 +312,6 @@ def _parsed_from(job: Job, raw: Object) -> bool:
 def _slim(raw: Object) -> Object:
     """The object without what was parsed of it; a state that is newer comes whole."""
     return {key: raw[key] for key in ("apiVersion", "kind", "metadata")}
-
-
-def version_of(raw: Object) -> int:
-    """Which of two states of one object is the newer one; Kubernetes counts them up."""
-    return int(raw["metadata"]["resourceVersion"])
 
 
 def _patience(old: DAPOJobStatus, new: DAPOJobStatus) -> float:

@@ -5,21 +5,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from dapo_core.errors import Problem, SpecError
 from dapo_core.jobspec import DAPOJob, DAPOJobSpec, parse_job
-from dapo_core.naming import new_run_id
+from dapo_core.naming import API_VERSION, KIND, PLURAL, new_run_id
 from dapo_core.run.status import DAPOJobStatus
 from dapo_operator.jobs.builders.common import DIGEST
 from dapo_operator.jobs.builders.pods import templates
 from dapo_operator.jobs.builders.site import Site
 from dapo_operator.jobs.builders.support import support_objects
 from dapo_operator.jobs.digest import digest_of
-from dapo_operator.kube.clock import seconds
+from dapo_operator.kube.objects import ObjectReference, Resource, unix_seconds
 
-FINALIZER = "dapo.io/pods"
-_SUFFIX_ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"
+JOBS: Final = Resource(API_VERSION, PLURAL)
+FINALIZER: Final = "dapo.io/pods"
+_SUFFIX_ALPHABET: Final = "23456789abcdefghjkmnpqrstuvwxyz"
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,11 @@ class Job:
         if self.job is None:
             raise ValueError(f"the spec of {self.namespace}/{self.name} can not be used")
         return self.job.spec
+
+    @property
+    def reference(self) -> ObjectReference:
+        """The DAPOJob as its Events name it."""
+        return ObjectReference(API_VERSION, KIND, self.namespace, self.name, self.uid)
 
     @cached_property
     def run_id(self) -> str:
@@ -82,8 +88,8 @@ def job_of(raw: Mapping[str, Any], site: Site) -> Job:
         namespace=meta["namespace"],
         uid=meta["uid"],
         generation=meta.get("generation", 1),
-        created_at=seconds(meta.get("creationTimestamp")) or 0.0,
-        deleting_since=seconds(meta.get("deletionTimestamp")),
+        created_at=unix_seconds(meta.get("creationTimestamp")) or 0.0,
+        deleting_since=unix_seconds(meta.get("deletionTimestamp")),
         held=FINALIZER in meta.get("finalizers", ()),
         job=parsed,
         problems=tuple(problems),

@@ -9,7 +9,7 @@ from dapo_core.run.guards import Alert
 from dapo_core.run.last_words import LastWords
 from dapo_core.run.reasons import Reason
 from dapo_core.run.status import CheckpointRef, Progress
-from dapo_operator.kube.clock import seconds
+from dapo_operator.kube.objects import controller_uid, unix_seconds
 
 CONTAINER: Final = "dapo"
 Phase = Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"]
@@ -138,14 +138,14 @@ def pod_of(raw: Mapping[str, Any], owner_uid: str | None = None) -> Pod | None:
         role=role,
         attempt=int(attempt),
         index=int(index),
-        owned=owner_uid is None or owner_of(raw) == owner_uid,
+        owned=owner_uid is None or controller_uid(raw) == owner_uid,
         phase=status.get("phase", "Pending"),
         ready=_holds(conditions, "Ready"),
         scheduled=bool(spec.get("nodeName")),
         gated=bool(spec.get("schedulingGates")),
         started="running" in container.get("state", {}) or bool(ended),
         deleting="deletionTimestamp" in meta,
-        delete_by=seconds(meta.get("deletionTimestamp")),
+        delete_by=unix_seconds(meta.get("deletionTimestamp")),
         exit_code=ended.get("exitCode"),
         out_of_memory=ended.get("reason") == Reason.OUT_OF_MEMORY,
         words=_words(ended.get("message")),
@@ -153,12 +153,6 @@ def pod_of(raw: Mapping[str, Any], owner_uid: str | None = None) -> Pod | None:
         trouble=trouble,
         trouble_reason=reason,
     )
-
-
-def owner_of(raw: Mapping[str, Any]) -> str | None:
-    """UID of the controller of an object."""
-    owners = raw["metadata"].get("ownerReferences", ())
-    return next((owner["uid"] for owner in owners if owner.get("controller")), None)
 
 
 def _container(status: Mapping[str, Any]) -> Mapping[str, Any]:

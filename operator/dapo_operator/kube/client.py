@@ -9,15 +9,14 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import aiohttp
 
 from dapo_core.run.backoff import Backoff
-from dapo_operator.kube.errors import ApiError, BusyError, GoneError, StreamCutError, UnreachableError, error_of
-from dapo_operator.kube.resources import Resource
+from dapo_operator.kube.api_errors import ApiError, BusyError, StreamCutError, UnreachableError, error_of
+from dapo_operator.kube.objects import Object, Resource
 
-Object = dict[str, Any]
 # Objects of a list, and its version.
 Page = tuple[list[Object], str]
 
@@ -45,7 +44,7 @@ class Connection:
     token_file: Path | None = None
 
 
-class Kube:
+class KubeClient:
     """One way to the API server for everything, Kopf's watches too: one limit and one count hold for all."""
 
     def __init__(self, connection: Connection, middlewares: Sequence[aiohttp.ClientMiddlewareType] = ()) -> None:
@@ -255,6 +254,3 @@ async def _error(answer: aiohttp.ClientResponse) -> ApiError:
     return error_of(
         answer.status, status if isinstance(status, dict) else {}, float(after) if after.isdecimal() else None
     )
-
-
-__all__ = ["ApiError", "Connection", "GoneError", "Kube", "Object"]

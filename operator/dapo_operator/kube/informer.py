@@ -6,9 +6,9 @@ import random
 from typing import Final, Protocol
 
 from dapo_core.run.backoff import Backoff
-from dapo_operator.kube.client import Kube, Object
-from dapo_operator.kube.errors import ApiError, GoneError, StreamCutError
-from dapo_operator.kube.resources import Resource
+from dapo_operator.kube.api_errors import ApiError, GoneError, StreamCutError
+from dapo_operator.kube.client import KubeClient
+from dapo_operator.kube.objects import Object, Resource
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class Informer:
 
     def __init__(
         self,
-        kube: Kube,
+        kube: KubeClient,
         resource: Resource,
         namespace: str | None,
         labels: str,

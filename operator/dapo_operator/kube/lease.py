@@ -6,19 +6,18 @@ from typing import Any, Final
 
 import aiohttp
 
-from dapo_operator.kube.client import Kube, Object
-from dapo_operator.kube.errors import ApiError, ConflictError, ExistsError, NotFoundError
+from dapo_operator.kube.api_errors import ApiError, ConflictError, ExistsError, NotFoundError
+from dapo_operator.kube.client import KubeClient
 from dapo_operator.kube.leadership import Lease, LeaseError
-from dapo_operator.kube.resources import Resource
+from dapo_operator.kube.objects import LEASES, Object
 
-LEASES: Final = Resource("coordination.k8s.io/v1", "leases")
 _READING: Final = frozenset({"GET", "HEAD"})
 
 
 class KubeLease:
     """A `LeaseStore`: one Lease object."""
 
-    def __init__(self, kube: Kube, namespace: str, name: str, now: Callable[[], datetime] | None = None) -> None:
+    def __init__(self, kube: KubeClient, namespace: str, name: str, now: Callable[[], datetime] | None = None) -> None:
         self._kube, self._namespace, self._name = kube, namespace, name
         self._now = now or (lambda: datetime.now(UTC))
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from dapo_core.run.status import Condition, ConditionType
-from dapo_operator.kube.clock import stamp
+from dapo_operator.kube.objects import timestamp
 
 MAX_MESSAGE = 1500
 
@@ -35,7 +35,7 @@ def with_condition(
     text = message if len(message) <= MAX_MESSAGE else f"{message[: MAX_MESSAGE - 1]}…"
     if old is not None and (old.status, old.reason, old.message) == (word, reason, text):
         return list(conditions)
-    since = old.last_transition_time if old is not None and old.status == word else stamp(now)
+    since = old.last_transition_time if old is not None and old.status == word else timestamp(now)
     new = Condition(
         type=kind,
         status=word,

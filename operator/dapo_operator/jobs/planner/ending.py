@@ -12,7 +12,7 @@ from dapo_operator.jobs.observed import Pod
 from dapo_operator.jobs.planner.draft import Draft, overdue
 from dapo_operator.jobs.planner.faults import SECONDARY, Ending, head_end, head_of
 from dapo_operator.jobs.planner.starting import between, hold, jitter
-from dapo_operator.kube.clock import age, seconds, stamp
+from dapo_operator.kube.objects import age, timestamp, unix_seconds
 
 # How long a worker that lost its head waits for the head's own word about why.
 SETTLE_SECONDS: Final = 20
@@ -31,7 +31,7 @@ _HELD: Final[dict[int, str]] = {
 def begin(draft: Draft, ending: Ending) -> None:
     """Record why the attempt ends, before any of its pods is touched."""
     draft.change_attempt(
-        ending_at=stamp(draft.now),
+        ending_at=timestamp(draft.now),
         reason=ending.reason or Failure(ending.exit_code).why,
         message=ending.message[:_MAX_MESSAGE],
         exit_code=ending.exit_code,
@@ -98,7 +98,7 @@ def _explained(draft: Draft, attempt: Attempt) -> Attempt:
 def _waits(draft: Draft, attempt: Attempt, left: list[Pod]) -> bool:
     """Whether nothing is to be deleted yet: someone still has something to say, or leaves by itself."""
     head = head_of(draft.pods)
-    began = seconds(attempt.ending_at) or draft.now
+    began = unix_seconds(attempt.ending_at) or draft.now
     if attempt.exit_code == ExitCode.DONE and attempt.role == "head":
         until = began + LEAVE_SECONDS
     elif attempt.role not in (None, "head") and attempt.exit_code in SECONDARY and head and not head.deleting:
@@ -123,7 +123,7 @@ def _free(draft: Draft, attempt: Attempt, left: list[Pod]) -> None:
         draft.delete(head)
         if not head.finished and head.disruption != Reason.NODE_LOST:
             # Its workers are needed for the last checkpoint.
-            began = seconds(attempt.ending_at) or draft.now
+            began = unix_seconds(attempt.ending_at) or draft.now
             until = began + patience_seconds(draft)
             if began <= draft.now < until:
                 draft.wake(until)
@@ -140,7 +140,7 @@ def patience_seconds(draft: Draft) -> int:
 def _decide(draft: Draft, attempt: Attempt) -> Decision:
     """What follows this attempt, from what is known of its end so far."""
     earlier = [(before.from_step, before.to_step) for before in draft.status.attempts[:-1]]
-    history = History(draft.status.restarts_counted or 0, fruitless(earlier), seconds(draft.status.started_at))
+    history = History(draft.status.restarts_counted or 0, fruitless(earlier), unix_seconds(draft.status.started_at))
     return decide(draft.policy, _failure(draft, attempt), history, draft.now)
 
 
@@ -155,7 +155,7 @@ def _failure(draft: Draft, attempt: Attempt) -> Failure:
 
 def _over(draft: Draft, attempt: Attempt) -> None:
     decision = _decide(draft, attempt)
-    draft.change_attempt(ended_at=stamp(draft.now), to_step=_reached(draft, attempt), counted=decision.counted)
+    draft.change_attempt(ended_at=timestamp(draft.now), to_step=_reached(draft, attempt), counted=decision.counted)
     match decision.action:
         case "complete":
             _complete(draft, attempt)
@@ -198,7 +198,7 @@ def _restart(draft: Draft, attempt: Attempt, decision: Decision) -> None:
     if attempt.reason == Reason.START_TIMEOUT:
         # Two gangs that each got a half must not come back at the same moment.
         delay = max(delay, draft.policy.backoff_seconds) * (1 + jitter(draft.job.uid, attempt.number))
-    draft.change(restarts_counted=counted, next_attempt_at=stamp(draft.now + delay) if delay > 0 else None)
+    draft.change(restarts_counted=counted, next_attempt_at=timestamp(draft.now + delay) if delay > 0 else None)
     draft.say("Training", False, Reason.RESTARTING, f"Attempt {attempt.number} ended ({attempt.reason}).")
     count = f"restart {counted} of {draft.policy.max_restarts}" if decision.counted else "not counted as a restart"
     lasted = int(age(attempt.started_at, draft.now))

@@ -5,7 +5,7 @@ from dapo_operator.jobs.actions import DeleteJob, DeletePod, RemoveFinalizer
 from dapo_operator.jobs.planner.conditions import find
 from dapo_operator.jobs.planner.draft import FORCE_SECONDS, Draft
 from dapo_operator.jobs.planner.ending import patience_seconds
-from dapo_operator.kube.clock import seconds, stamp
+from dapo_operator.kube.objects import timestamp, unix_seconds
 
 
 def leave(draft: Draft) -> None:
@@ -24,7 +24,7 @@ def leave(draft: Draft) -> None:
     attempt = draft.attempt
     if attempt is not None and attempt.ended_at is None and attempt.ending_at is None:
         message = "The job was deleted."
-        draft.change_attempt(ending_at=stamp(draft.now), reason=Reason.DELETED, message=message)
+        draft.change_attempt(ending_at=timestamp(draft.now), reason=Reason.DELETED, message=message)
         draft.say("Training", False, Reason.DELETED, message)
         draft.event("Normal", Reason.DELETED, "The job was deleted: its pods are ending, the head first.")
     heads = [pod for pod in pods if pod.role == "head" and not pod.finished]
@@ -44,7 +44,7 @@ def rest(draft: Draft) -> None:
     ended = find(draft.status.conditions, "Succeeded" if draft.holds("Succeeded") else "Failed")
     if ttl is None or ended is None:
         return
-    at = (seconds(ended.last_transition_time) or draft.now) + ttl
+    at = (unix_seconds(ended.last_transition_time) or draft.now) + ttl
     if draft.now >= at:
         draft.act(DeleteJob())
     else:

@@ -13,7 +13,7 @@ from dapo_operator.jobs.planner.draft import Draft
 from dapo_operator.jobs.planner.ending import begin
 from dapo_operator.jobs.planner.faults import Ending, head_end, head_of, head_taken, trouble_of, worker_end
 from dapo_operator.jobs.planner.starting import create_missing, held_by, missing_support, was_refused_lately
-from dapo_operator.kube.clock import age, seconds, stamp
+from dapo_operator.kube.objects import age, timestamp, unix_seconds
 
 # Schedulers that hold a gang back as a whole: waiting in their queues costs nothing, so the deadline starts later.
 _QUEUEING: Final = ("volcano", "coscheduling", "kueue")
@@ -84,7 +84,7 @@ def _refused(draft: Draft) -> Ending | None:
 
 
 def _overdue(draft: Draft, attempt: Attempt) -> Ending | None:
-    deadline = active_deadline(draft.policy, seconds(draft.status.started_at))
+    deadline = active_deadline(draft.policy, unix_seconds(draft.status.started_at))
     if deadline is not None and _passed(draft, deadline):
         return Ending(deadline.reason, deadline.message)
     return _late_start(draft, attempt) if attempt.ready_at is None else _stalled(draft, attempt)
@@ -99,7 +99,7 @@ def _passed(draft: Draft, deadline: Deadline) -> bool:
 
 
 def _late_start(draft: Draft, attempt: Attempt) -> Ending | None:
-    since = seconds(attempt.scheduled_at if draft.policy.gang.scheduler in _QUEUEING else attempt.started_at)
+    since = unix_seconds(attempt.scheduled_at if draft.policy.gang.scheduler in _QUEUEING else attempt.started_at)
     if since is None:
         return None
     pods = draft.pods
@@ -125,8 +125,8 @@ def _stalled(draft: Draft, attempt: Attempt) -> Ending | None:
     if draft.seen.store != "ok":
         return None
     known = draft.status.progress
-    step_at = seconds(known.step_at) if known is not None else None
-    since = max(seconds(attempt.ready_at) or 0.0, step_at or 0.0, draft.seen.store_since)
+    step_at = unix_seconds(known.step_at) if known is not None else None
+    since = max(unix_seconds(attempt.ready_at) or 0.0, step_at or 0.0, draft.seen.store_since)
     deadline = stall_deadline(draft.policy, since, known.step if known is not None else None)
     return Ending(deadline.reason, deadline.message, ExitCode.KILLED) if _passed(draft, deadline) else None
 
@@ -161,7 +161,7 @@ def _note_nodes(draft: Draft, attempt: Attempt) -> None:
     """When the first pod of a gang that queued had a node: from then on a part of it keeps others out."""
     pods, queues = draft.pods, draft.policy.gang.scheduler in _QUEUEING
     if queues and attempt.scheduled_at is None and any(pod.scheduled for pod in pods):
-        draft.change_attempt(scheduled_at=stamp(draft.now))
+        draft.change_attempt(scheduled_at=timestamp(draft.now))
     if draft.policy.gang.scheduler == "kueue" and draft.job.managed_by is None and pods:
         if any(pod.gated for pod in pods):
             message = f"Waiting for the LocalQueue {draft.policy.gang.queue} of Kueue to admit the pods."
@@ -214,7 +214,7 @@ def _homeless(pods: list[Pod], wanted: int) -> str:
 
 def _all_ready(draft: Draft, attempt: Attempt, count: int) -> None:
     took = int(age(attempt.started_at, draft.now))
-    draft.change_attempt(ready_at=stamp(draft.now))
+    draft.change_attempt(ready_at=timestamp(draft.now))
     draft.say("PodsReady", True, Reason.PODS_READY, f"All {count} pods are ready.")
     draft.say("Training", True, Reason.TRAINING, f"Attempt {attempt.number} is at work.")
     draft.unsay("Stalled", Reason.TRAINING, "A new attempt is at work.")

@@ -9,7 +9,7 @@ from dapo_core.run.reasons import Reason
 from dapo_core.run.status import ConditionType
 from dapo_operator.jobs.planner.conditions import find
 from dapo_operator.jobs.planner.draft import Draft
-from dapo_operator.kube.clock import stamp
+from dapo_operator.kube.objects import timestamp
 
 
 def note_progress(draft: Draft) -> None:
@@ -34,7 +34,7 @@ def take_progress(draft: Draft) -> None:
     seen, known = draft.seen, draft.status.progress
     if seen.progress is not None:
         moved = known is None or known.step != seen.progress.step
-        step_at = stamp(draft.now) if moved and seen.progress.step is not None else known.step_at if known else None
+        step_at = timestamp(draft.now) if moved and seen.progress.step is not None else known.step_at if known else None
         draft.change(progress=seen.progress.model_copy(update={"step_at": step_at}))
 
 

@@ -15,7 +15,7 @@ from dapo_operator.jobs.builders.pods import pod
 from dapo_operator.jobs.builders.support import support_objects, token_secret
 from dapo_operator.jobs.planner.conditions import find
 from dapo_operator.jobs.planner.draft import Draft
-from dapo_operator.kube.clock import seconds, stamp
+from dapo_operator.kube.objects import timestamp, unix_seconds
 
 # Failures that a changed spec can repair: nothing was trained with what was refused.
 RECOVERABLE: Final = (Reason.INVALID_SPEC, Reason.POD_REFUSED)
@@ -117,7 +117,7 @@ def _leftovers(draft: Draft) -> bool:
 
 
 def _backing_off(draft: Draft) -> bool:
-    at = seconds(draft.status.next_attempt_at)
+    at = unix_seconds(draft.status.next_attempt_at)
     if at is None or at <= draft.now:
         return False
     number = draft.attempt.number + 1 if draft.attempt else 1
@@ -133,7 +133,7 @@ def _start(draft: Draft, job: DAPOJob) -> None:
         return
     checkpoint = draft.seen.checkpoint
     from_step = checkpoint.step if checkpoint else 0 if number == 1 or draft.seen.store == "ok" else None
-    started = stamp(draft.now)
+    started = timestamp(draft.now)
     pods = job.spec.topology.layout.pod_count
     draft.add_attempt(Attempt(number=number, started_at=started, from_step=from_step, shape=draft.job.shape, pods=pods))
     draft.change(run_id=draft.job.run_id, started_at=draft.status.started_at or started, next_attempt_at=None)
