@@ -6,12 +6,15 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import chart_values
 import jsonschema
 import pytest
+import runbooks
 import yaml
 from builders import MINIMAL, VALIDATION, dumped, job
+from generated_files import FILES, stale, write
+from generated_files import ROOT as REPOSITORY
 
-from dapo_core import generate
 from dapo_core.jobspec import load_job
 from dapo_core.jobspec.cel import RULES
 from dapo_core.jobspec.crd import MAX_BYTES, crd, crd_yaml
@@ -178,17 +181,27 @@ def test_crd_is_made_anew_each_time() -> None:
 
 
 def test_generated_files_are_fresh() -> None:
-    assert generate.stale() == []
+    assert stale() == []
 
 
 def test_stale_files_are_found_and_written(tmp_path: Path) -> None:
-    assert generate.write(tmp_path) == list(generate.FILES)
+    for page, part in {"charts/dapo/README.md": chart_values, "docs/operator.md": runbooks}.items():
+        (tmp_path / page).parent.mkdir(parents=True)
+        (tmp_path / page).write_text(f"Before.\n{part.BEGIN}\nold\n{part.END}\nAfter.\n")
+    assert write(tmp_path) == list(FILES)
     (tmp_path / "docs/reference.md").write_text("old")
-    assert generate.stale(tmp_path) == ["docs/reference.md"]
+    assert stale(tmp_path) == ["docs/reference.md"]
+    text = (tmp_path / "docs/operator.md").read_text()
+    assert text.startswith("Before.") and text.endswith("After.\n") and "old\n" not in text
+
+
+def test_a_page_without_a_place_for_its_section_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="has no lines"):
+        stale(tmp_path)
 
 
 @pytest.mark.parametrize(
-    "path", [pytest.param(path, id=path.name) for path in sorted((generate.ROOT / "examples").rglob("*.yaml"))]
+    "path", [pytest.param(path, id=path.name) for path in sorted((REPOSITORY / "examples").rglob("*.yaml"))]
 )
 def test_examples_are_valid(path: Path) -> None:
     load_job(path)

@@ -49,7 +49,7 @@ def crd() -> dict[str, Any]:
 
 def crd_yaml() -> str:
     """The CRD as the text of a YAML file."""
-    header = "# Made by `python -m dapo_core.generate --write` from dapo_core.jobspec; changes here are lost.\n"
+    header = "# Generated from dapo_core.jobspec; do not edit.\n"
     return header + yaml.dump(crd(), sort_keys=False, width=120, allow_unicode=True, Dumper=_Dumper)
 
 
