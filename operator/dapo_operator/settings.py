@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from socket import gethostname
 from uuid import uuid4
 
-from dapo_operator.jobs.builders.site import Site
+from dapo_operator.jobs.builders.common import Site
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from dapo_core.run.status import DAPOJobStatus, Progress
 from dapo_operator.children import Children, JobKey
 from dapo_operator.executor import Executor, LeftoversError, Outcome, dumped
 from dapo_operator.jobs.actions import AddFinalizer, Event, Plan, RemoveFinalizer
-from dapo_operator.jobs.builders.site import Site
+from dapo_operator.jobs.builders.common import Site
 from dapo_operator.jobs.job import FINALIZER, Job, job_of, status_of
 from dapo_operator.jobs.observed import Observed, Refusal
 from dapo_operator.jobs.planner import plan as make_plan

@@ -52,9 +52,9 @@ def test_the_line_and_the_story_of_a_job(told: JobOn, metadata_url: str) -> None
     text = kubectl(told, "describe", "dj")
     for sentence in (
         "All 2 pods are ready.",
-        "Attempt 2 is at work.",
+        "Attempt 2 is running.",
         "Progress is read from the metadata store.",
-        "The spec can be used.",
+        "The spec is valid.",
     ):
         assert re.search(rf"Message:\s+{re.escape(sentence)}", text), text
     told_so = [
@@ -79,4 +79,4 @@ def test_a_condition_names_the_next_step(told: JobOn) -> None:
     told.edit(suspend=True)
     told.wait_phase("Suspended")
     assert columns(told)["STATUS"] == "Suspended"
-    assert "set it to false to go on from the newest checkpoint" in kubectl(told, "describe", "dj")
+    assert "Set it to false to resume from the newest checkpoint" in kubectl(told, "describe", "dj")

@@ -11,7 +11,7 @@ from dapo_core.run.reasons import OF_ERROR, OF_EXIT_CODE, Reason
 from dapo_core.run.status import ConditionType
 
 PLANNER = Path(dapo_operator.jobs.planner.__file__).parent
-SAID = re.compile(r"\b(?:say|unsay)\(\s*\"(\w+)\",\s*(?:(?:True|False),\s*)?Reason\.(\w+)")
+SAID = re.compile(r"\b(?:set_condition|clear_condition)\(\s*\"(\w+)\",\s*(?:(?:True|False),\s*)?Reason\.(\w+)")
 
 
 def test_every_condition_has_a_runbook() -> None:

@@ -19,8 +19,7 @@ from dapo_operator.jobs.actions import (
     Plan,
     RemoveFinalizer,
 )
-from dapo_operator.jobs.builders.common import DIGEST
-from dapo_operator.jobs.builders.site import Site
+from dapo_operator.jobs.builders.common import DIGEST, Site
 from dapo_operator.jobs.job import FINALIZER, Job, job_of
 from dapo_operator.jobs.observed import Observed, Pod, Refusal, pod_of
 from dapo_operator.jobs.planner import plan

@@ -14,7 +14,7 @@ from dapo_core.jobspec.presets import merged
 from dapo_core.naming import LABEL_ATTEMPT
 from dapo_operator.children import WATCHED, Children, JobKey
 from dapo_operator.executor import Executor
-from dapo_operator.jobs.builders.site import Site
+from dapo_operator.jobs.builders.common import Site
 from dapo_operator.jobs.job import JOBS
 from dapo_operator.kube.api_errors import ApiError, error_of
 from dapo_operator.kube.objects import PODS, ObjectReference

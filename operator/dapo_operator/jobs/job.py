@@ -11,11 +11,9 @@ from dapo_core.errors import Problem, SpecError
 from dapo_core.jobspec import DAPOJob, DAPOJobSpec, parse_job
 from dapo_core.naming import API_VERSION, KIND, PLURAL, new_run_id
 from dapo_core.run.status import DAPOJobStatus
-from dapo_operator.jobs.builders.common import DIGEST
+from dapo_operator.jobs.builders.common import DIGEST, Site, digest_of
 from dapo_operator.jobs.builders.pods import templates
-from dapo_operator.jobs.builders.site import Site
 from dapo_operator.jobs.builders.support import support_objects
-from dapo_operator.jobs.digest import digest_of
 from dapo_operator.kube.objects import ObjectReference, Resource, unix_seconds
 
 JOBS: Final = Resource(API_VERSION, PLURAL)

@@ -11,16 +11,14 @@ from dapo_operator.jobs.builders.common import (
     JOB_FOLDER,
     WORK_FOLDER,
     Object,
+    Site,
     config_name,
     owner,
     service_name,
     token_name,
 )
-from dapo_operator.jobs.builders.gang import gang_fields
-from dapo_operator.jobs.builders.merge import merged
-from dapo_operator.jobs.builders.placement import placement
-from dapo_operator.jobs.builders.refused import refused
-from dapo_operator.jobs.builders.site import Site
+from dapo_operator.jobs.builders.pod_template import merged, refused
+from dapo_operator.jobs.builders.scheduling import gang_fields, placement
 from dapo_operator.jobs.observed import CONTAINER
 
 # What a pod has beyond the time for the job's checkpoint: to deliver the last metrics and end Ray.

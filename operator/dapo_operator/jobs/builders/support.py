@@ -9,13 +9,13 @@ from dapo_operator.jobs.builders.common import (
     HEAD_PORT,
     Object,
     config_name,
+    digest_of,
     service_name,
     support,
     token_name,
 )
-from dapo_operator.jobs.builders.gang import POD_GROUPS, pod_group
 from dapo_operator.jobs.builders.pods import gang_resources
-from dapo_operator.jobs.digest import digest_of
+from dapo_operator.jobs.builders.scheduling import POD_GROUPS, pod_group
 
 
 def support_objects(job: DAPOJob, uid: str, attempt: int) -> list[Object]:
