@@ -18,9 +18,9 @@ from dapo_operator.jobs.builders.common import Site
 from dapo_operator.jobs.job import JOBS
 from dapo_operator.kube.api_errors import ApiError, error_of
 from dapo_operator.kube.objects import PODS, ObjectReference
+from dapo_operator.reconciler import Reconciler, Shared
 from dapo_operator.store import Store
-from dapo_operator.telemetry.recorder import Telemetry
-from dapo_operator.worker import Surroundings, Worker
+from dapo_operator.telemetry.instrumentation import Telemetry
 
 NAMESPACE = "team"
 SPEC = {
@@ -43,7 +43,7 @@ class Operator:
     """One life of an operator process: what it knows is gone when it dies."""
 
     kube: FakeKube
-    workers: dict[JobKey, Worker] = field(default_factory=dict)
+    reconcilers: dict[JobKey, Reconciler] = field(default_factory=dict)
     due: dict[JobKey, float] = field(default_factory=dict)
     seen: int = 0
 
@@ -51,9 +51,7 @@ class Operator:
         self.children = Children(self._wake)
         store = Store(None, self.kube.now)
         executor = Executor(self.kube, self.children)  # type: ignore[arg-type]
-        self.around = Surroundings(
-            executor, self.children, store, _Silent(), Site(image="t"), self.kube.now, Telemetry()
-        )
+        self.shared = Shared(executor, self.children, store, _Silent(), Site(image="t"), self.kube.now, Telemetry())
         self.relist()
 
     def relist(self) -> None:
@@ -82,15 +80,15 @@ class Operator:
                 (cache.drop if kind == "DELETED" else cache.put)(raw)
 
     def work(self) -> None:
-        """One turn of every worker that was woken, or whose time has come."""
+        """One turn of every reconciler that was woken, or whose time has come."""
         for key in [key for key, at in self.due.items() if at <= self.kube.now()]:
-            worker = self.workers.get(key)
-            if worker is None or worker.gone:
+            reconciler = self.reconcilers.get(key)
+            if reconciler is None or reconciler.gone:
                 self.due.pop(key, None)
-                self.workers.pop(key, None)
+                self.reconcilers.pop(key, None)
                 continue
             self.due[key] = float("inf")
-            wait = asyncio_run(worker.look())
+            wait = asyncio_run(reconciler.reconcile())
             self.due[key] = min(self.due.get(key, float("inf")), self.kube.now() + wait)
 
     def _wake(self, key: JobKey) -> None:
@@ -98,15 +96,15 @@ class Operator:
 
     def _job(self, kind: str, raw: Object) -> None:
         key = (raw["metadata"]["namespace"], raw["metadata"]["name"])
-        worker = self.workers.get(key)
-        if worker is not None and worker.raw["metadata"]["uid"] != raw["metadata"]["uid"]:
-            worker = None
+        reconciler = self.reconcilers.get(key)
+        if reconciler is not None and reconciler.state.uid != raw["metadata"]["uid"]:
+            reconciler = None
         if kind == "DELETED":
-            self.workers.pop(key, None)
-        elif worker is None:
-            self.workers[key] = Worker(key, self.around, raw)
+            self.reconcilers.pop(key, None)
+        elif reconciler is None:
+            self.reconcilers[key] = Reconciler(key, self.shared, raw)
         else:
-            worker.update(raw)
+            reconciler.update(raw)
         self._wake(key)
 
 

@@ -14,7 +14,7 @@ from dapo_core.run.status import DAPOJobStatus
 from dapo_operator.jobs.builders.common import DIGEST, Site, digest_of
 from dapo_operator.jobs.builders.pods import templates
 from dapo_operator.jobs.builders.support import support_objects
-from dapo_operator.kube.objects import ObjectReference, Resource, unix_seconds
+from dapo_operator.kube.objects import Object, ObjectReference, Resource, unix_seconds
 
 JOBS: Final = Resource(API_VERSION, PLURAL)
 FINALIZER: Final = "dapo.io/pods"
@@ -98,11 +98,16 @@ def job_of(raw: Mapping[str, Any], site: Site) -> Job:
 
 
 def status_of(raw: Mapping[str, Any]) -> DAPOJobStatus:
-    """The status, empty when there is none or when it is not one of ours to read."""
+    """The status; empty when there is none, or none that this version can read."""
     try:
         return DAPOJobStatus.model_validate(raw.get("status") or {})
     except ValueError:
         return DAPOJobStatus()
+
+
+def status_body(status: DAPOJobStatus) -> Object:
+    """The status as JSON, as it is written."""
+    return status.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def _parsed(raw: Mapping[str, Any]) -> tuple[DAPOJob | None, list[Problem]]:

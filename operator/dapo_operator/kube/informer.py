@@ -1,4 +1,5 @@
-"""A kind of object as it is in the cluster: listed once, watched from then on, listed again where the watch lost it."""
+"""Keeps a cache of one kind of objects up to date: lists them once, watches them from then on, and lists them again
+when the watch has lost events."""
 
 import asyncio
 import logging
@@ -20,23 +21,23 @@ Key = tuple[str, str]
 
 
 class Sink(Protocol):
-    """Where an informer's news go."""
+    """What an informer reports to."""
 
     def put(self, raw: Object) -> None:
-        """An object is there, or has changed."""
+        """An object exists, or has changed."""
         ...
 
     def drop(self, raw: Object) -> None:
-        """An object is gone, as it was last."""
+        """An object was deleted; `raw` is its last state."""
         ...
 
     def keep(self, uids: set[str], namespace: str | None, version: str) -> None:
-        """These are all there were at `version`: what is not among them is gone, though nobody said so."""
+        """A complete list: objects not among these UIDs did not exist at `version`."""
         ...
 
 
 class Informer:
-    """Watches one kind in one namespace (or all) for as long as `run` is not cancelled."""
+    """Watches one resource in one namespace (None: all). `synced` is set once the first list is complete."""
 
     def __init__(
         self,
@@ -74,14 +75,14 @@ class Informer:
                 await asyncio.sleep(pause)
 
     async def _list(self) -> None:
-        there, newest = set[str](), ""
+        uids, newest = set[str](), ""
         pages = self._kube.pages(self._resource, self._namespace, self._labels, self._metadata_only)
         async for page, version in pages:
             for raw in page:
                 self._sink.put(raw)
-                there.add(raw["metadata"]["uid"])
+                uids.add(raw["metadata"]["uid"])
             newest = version
-        self._sink.keep(there, self._namespace, newest)
+        self._sink.keep(uids, self._namespace, newest)
         self._version = newest
         self.synced.set()
 
