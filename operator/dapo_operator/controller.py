@@ -8,15 +8,15 @@ from typing import Final
 from dapo_core.naming import LABEL_JOB
 from dapo_operator.children import WATCHED, Children, JobKey
 from dapo_operator.executor import Executor
-from dapo_operator.jobs.job import JOBS
+from dapo_operator.jobs.dapojob import JOBS
 from dapo_operator.kube.api_errors import ApiError, NotFoundError
 from dapo_operator.kube.client import FIELD_MANAGER, KubeClient
 from dapo_operator.kube.events import EventPoster
 from dapo_operator.kube.informer import Informer
 from dapo_operator.kube.objects import PODS, Object, version_of
+from dapo_operator.metadata_store import Store
 from dapo_operator.reconciler import Reconciler, Shared
-from dapo_operator.settings import Settings
-from dapo_operator.store import Store
+from dapo_operator.settings import OperatorSettings
 from dapo_operator.telemetry.instrumentation import Telemetry
 
 logger = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ AUDIT_SECONDS: Final = 300.0
 class Controller:
     """Everything that runs beside Kopf's watch of the DAPOJobs."""
 
-    def __init__(self, kube: KubeClient, settings: Settings, telemetry: Telemetry) -> None:
+    def __init__(self, kube: KubeClient, settings: OperatorSettings, telemetry: Telemetry) -> None:
         self._kube, self._settings = kube, settings
         self._reconcilers: dict[JobKey, Reconciler] = {}
         self._tasks: dict[JobKey, asyncio.Task[None]] = {}

@@ -21,7 +21,7 @@ from dapo_operator.jobs.actions import (
     Plan,
     TryPod,
 )
-from dapo_operator.jobs.job import FINALIZER, JOBS, Job, status_body
+from dapo_operator.jobs.dapojob import FINALIZER, JOBS, Job, status_body
 from dapo_operator.jobs.observed import Refusal, RefusalKind
 from dapo_operator.kube.api_errors import (
     ApiError,
@@ -46,7 +46,7 @@ class LeftoverPodsError(Exception):
 
 
 @dataclass
-class Outcome:
+class ActionResult:
     """What came of a plan's actions: the first refusal, whether pods that were refused before would be taken now, and
     how many pods were created."""
 
@@ -105,10 +105,10 @@ class Executor:
         }
         return await self._kube.put_status(JOBS, body)
 
-    async def act(self, key: JobKey, job: Job, plan: Plan, now: float, last: Refusal | None) -> Outcome:
+    async def act(self, key: JobKey, job: Job, plan: Plan, now: float, last: Refusal | None) -> ActionResult:
         """Everything of a plan but the status and the finalizer: delete pods, then create what pods need, then pods.
         A refusal is part of the outcome; raises ApiError for every other error."""
-        outcome = Outcome()
+        outcome = ActionResult()
         await _gather(self._delete_pod(key, action) for action in _of(plan, DeletePod))
         attempt = plan.status.attempts[-1].number if plan.status.attempts else 0
         support = [_tried(action.body, self._apply_support(action, job)) for action in _of(plan, ApplySupport)]

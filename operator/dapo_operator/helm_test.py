@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import yaml
 
-from dapo_operator.jobs.job import JOBS
+from dapo_operator.jobs.dapojob import JOBS
 from dapo_operator.kube.api_errors import ApiError, NotFoundError
 from dapo_operator.kube.client import KubeClient
 from dapo_operator.kube.objects import Object

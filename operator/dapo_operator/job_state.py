@@ -5,7 +5,7 @@ from typing import Final
 
 from dapo_core.run.status import DAPOJobStatus, Progress
 from dapo_operator.jobs.builders.common import Site
-from dapo_operator.jobs.job import FINALIZER, Job, job_of, status_body, status_of
+from dapo_operator.jobs.dapojob import FINALIZER, Job, job_of, status_body, status_of
 from dapo_operator.kube.objects import Object, version_of
 
 # How long changes of nothing but a number wait for others: the run's progress, and the number of rollout pods.

@@ -16,7 +16,7 @@ from dapo_operator.kube.client import Connection, KubeClient
 from dapo_operator.kube.leadership import Leadership, LeadershipLostError
 from dapo_operator.kube.lease import Fence, KubeLease
 from dapo_operator.kube.rate_limit import RateLimit
-from dapo_operator.settings import Settings
+from dapo_operator.settings import OperatorSettings
 from dapo_operator.telemetry.instrumentation import Telemetry
 from dapo_operator.telemetry.logs import set_up
 from dapo_operator.telemetry.server import TelemetryServer
@@ -58,7 +58,7 @@ def registry(controller: Controller, kube: KubeClient) -> kopf.OperatorRegistry:
     return handlers
 
 
-async def operate(settings: Settings) -> None:
+async def operate(settings: OperatorSettings) -> None:
     """Run until a signal asks to stop. Raises LeadershipLostError when another replica may have taken over."""
     leadership: Leadership | None = None
     telemetry = Telemetry()
@@ -84,7 +84,11 @@ async def operate(settings: Settings) -> None:
 
 
 async def _lead(
-    controller: Controller, kube: KubeClient, settings: Settings, leadership: Leadership | None, telemetry: Telemetry
+    controller: Controller,
+    kube: KubeClient,
+    settings: OperatorSettings,
+    leadership: Leadership | None,
+    telemetry: Telemetry,
 ) -> None:
     """Wait for the lease, then run until it is lost, a loop that all jobs depend on fails, or a signal asks to stop."""
     stop = asyncio.Event()
@@ -115,7 +119,7 @@ def _handle_signals(stop: asyncio.Event) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
 
 
-async def _watch(controller: Controller, kube: KubeClient, settings: Settings, stop: asyncio.Event) -> None:
+async def _watch(controller: Controller, kube: KubeClient, settings: OperatorSettings, stop: asyncio.Event) -> None:
     """Kopf's watch, until cancelled. Its own `operator()` would end every task of the loop, including the operator's,
     and take five seconds for that."""
     kopf_settings = kopf.OperatorSettings()
@@ -141,7 +145,7 @@ async def _watch(controller: Controller, kube: KubeClient, settings: Settings, s
 
 def main() -> int:
     """`python -m dapo_operator`: 0 after a signal, 1 when the lease was lost or the API server could not be used."""
-    settings = Settings.of(os.environ)
+    settings = OperatorSettings.of(os.environ)
     set_up(settings.log_level, as_json=settings.log_format == "json")
     # Kopf logs every event of every job that it handled.
     logging.getLogger("kopf").setLevel(logging.WARNING)

@@ -11,17 +11,17 @@ from typing import Final, Literal, Protocol
 from dapo_core.run.backoff import Backoff
 from dapo_core.run.status import DAPOJobStatus
 from dapo_operator.children import Children, JobKey
-from dapo_operator.executor import Executor, LeftoverPodsError, Outcome
+from dapo_operator.executor import ActionResult, Executor, LeftoverPodsError
 from dapo_operator.job_state import JobState, StatusWrites
 from dapo_operator.jobs.actions import AddFinalizer, Event, Plan, RemoveFinalizer
 from dapo_operator.jobs.builders.common import Site
-from dapo_operator.jobs.job import Job
+from dapo_operator.jobs.dapojob import Job
 from dapo_operator.jobs.observed import Observed, Refusal
 from dapo_operator.jobs.planner import plan as make_plan
 from dapo_operator.jobs.records import changes
 from dapo_operator.kube.api_errors import ApiError, ConflictError, NotFoundError
 from dapo_operator.kube.objects import Object, ObjectReference, age
-from dapo_operator.store import Store
+from dapo_operator.metadata_store import Store
 from dapo_operator.telemetry.instrumentation import Telemetry
 from dapo_operator.telemetry.logs import bound
 
@@ -200,7 +200,7 @@ class Reconciler:
         self.shared.store.record(job.run_id, records)
         self._recorded = plan.status
 
-    def _learn(self, outcome: Outcome) -> None:
+    def _learn(self, outcome: ActionResult) -> None:
         if outcome.refusal is not None:
             self._refusal = outcome.refusal
             logger.warning("The API server refused %s: %s", outcome.refusal.what, outcome.refusal.message)
@@ -208,7 +208,7 @@ class Reconciler:
             self._refusal = None
         self._acceptable = outcome.acceptable
 
-    def _next_in(self, plan: Plan, outcome: Outcome, now: float) -> float:
+    def _next_in(self, plan: Plan, outcome: ActionResult, now: float) -> float:
         """Seconds until the next reconciliation, if nothing happens before."""
         if outcome.refusal is not None or outcome.acceptable:
             return 0.0

@@ -9,7 +9,7 @@ from dapo_operator.jobs.builders.common import Site
 
 
 @dataclass(frozen=True)
-class Settings:
+class OperatorSettings:
     """The variable of each field stands in its comment; docs/operator.md lists them."""
 
     # DAPO_NAMESPACES: the namespaces to work in; empty: all, which needs a ClusterRole.
@@ -36,7 +36,7 @@ class Settings:
     requests_burst: int = 200
 
     @classmethod
-    def of(cls, environment: Mapping[str, str]) -> "Settings":
+    def of(cls, environment: Mapping[str, str]) -> "OperatorSettings":
         """The settings in an environment. Raises ValueError for a number that is none."""
         names = environment.get("DAPO_NAMESPACES", "").replace(",", " ").split()
         defaults = Site()

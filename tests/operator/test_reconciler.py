@@ -10,7 +10,7 @@ from fake_kube import FakeKube, Object
 from simulated_cluster import NAMESPACE, SPEC, Operator, asyncio_run
 
 from dapo_core.jobspec.presets import merged
-from dapo_operator.jobs.job import JOBS
+from dapo_operator.jobs.dapojob import JOBS
 from dapo_operator.kube.objects import PODS, Resource
 from dapo_operator.reconciler import CONCURRENT
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dapo_core.naming import LABEL_JOB
-from dapo_operator.jobs.job import JOBS
+from dapo_operator.jobs.dapojob import JOBS
 from dapo_operator.kube.api_errors import ApiError, error_of
 from dapo_operator.kube.objects import PODS, Object, Resource, timestamp
 

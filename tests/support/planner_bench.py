@@ -20,7 +20,7 @@ from dapo_operator.jobs.actions import (
     RemoveFinalizer,
 )
 from dapo_operator.jobs.builders.common import DIGEST, Site
-from dapo_operator.jobs.job import FINALIZER, Job, job_of
+from dapo_operator.jobs.dapojob import FINALIZER, Job, job_of
 from dapo_operator.jobs.observed import Observed, Pod, Refusal, pod_of
 from dapo_operator.jobs.planner import plan
 from dapo_operator.kube.objects import timestamp

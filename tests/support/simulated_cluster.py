@@ -15,11 +15,11 @@ from dapo_core.naming import LABEL_ATTEMPT
 from dapo_operator.children import WATCHED, Children, JobKey
 from dapo_operator.executor import Executor
 from dapo_operator.jobs.builders.common import Site
-from dapo_operator.jobs.job import JOBS
+from dapo_operator.jobs.dapojob import JOBS
 from dapo_operator.kube.api_errors import ApiError, error_of
 from dapo_operator.kube.objects import PODS, ObjectReference
+from dapo_operator.metadata_store import Store
 from dapo_operator.reconciler import Reconciler, Shared
-from dapo_operator.store import Store
 from dapo_operator.telemetry.instrumentation import Telemetry
 
 NAMESPACE = "team"

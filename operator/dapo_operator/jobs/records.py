@@ -15,7 +15,7 @@ from dapo_core.run.entries import (
 )
 from dapo_core.run.status import Attempt, DAPOJobStatus
 from dapo_operator.jobs.actions import Event
-from dapo_operator.jobs.job import Job
+from dapo_operator.jobs.dapojob import Job
 from dapo_operator.kube.objects import unix_seconds
 
 _STATES: Final[dict[str, RunState]] = {

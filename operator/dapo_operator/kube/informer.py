@@ -20,7 +20,7 @@ LIST_AFTER: Final = 3
 Key = tuple[str, str]
 
 
-class Sink(Protocol):
+class InformerSink(Protocol):
     """What an informer reports to."""
 
     def put(self, raw: Object) -> None:
@@ -45,7 +45,7 @@ class Informer:
         resource: Resource,
         namespace: str | None,
         labels: str,
-        sink: Sink,
+        sink: InformerSink,
         metadata_only: bool = False,
     ) -> None:
         self._kube, self._resource, self._namespace = kube, resource, namespace

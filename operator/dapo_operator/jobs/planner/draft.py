@@ -7,7 +7,7 @@ from dapo_core.jobspec import RunPolicy
 from dapo_core.run.status import MAX_ATTEMPTS_KEPT, Attempt, Condition, ConditionType, DAPOJobStatus
 from dapo_operator.jobs.actions import Action, DeletePod, Event, Plan
 from dapo_operator.jobs.builders.common import Site
-from dapo_operator.jobs.job import Job
+from dapo_operator.jobs.dapojob import Job
 from dapo_operator.jobs.observed import Observed, Pod
 from dapo_operator.kube.objects import timestamp
 

@@ -3,7 +3,7 @@
 from dapo_core.run.status import DAPOJobStatus
 from dapo_operator.jobs.actions import AddFinalizer, CreatePod, CreateToken, DeletePod, Plan
 from dapo_operator.jobs.builders.common import Site
-from dapo_operator.jobs.job import Job
+from dapo_operator.jobs.dapojob import Job
 from dapo_operator.jobs.observed import Observed
 from dapo_operator.jobs.planner.deletion import clean_up, delete_job
 from dapo_operator.jobs.planner.draft import Draft

@@ -23,7 +23,8 @@ _SUFFIX_ALPHABET: Final = "23456789abcdefghjkmnpqrstuvwxyz"
 
 @dataclass(frozen=True)
 class Job:
-    """What is fixed for a plan. `job` is None, and `problems` say why, when the spec can not be used."""
+    """What is fixed for a plan. `job` is None when the spec is invalid, and `problems` are why. `shape` is the digest
+    of its pods; `held`: it has the operator's finalizer. Times are Unix seconds."""
 
     name: str
     namespace: str
@@ -41,9 +42,9 @@ class Job:
 
     @property
     def spec(self) -> DAPOJobSpec:
-        """The spec of a job that can be used."""
+        """The spec. Raises ValueError when it is invalid."""
         if self.job is None:
-            raise ValueError(f"the spec of {self.namespace}/{self.name} can not be used")
+            raise ValueError(f"the spec of {self.namespace}/{self.name} is invalid")
         return self.job.spec
 
     @property
@@ -53,14 +54,14 @@ class Job:
 
     @cached_property
     def run_id(self) -> str:
-        """The run's name: always the same for one DAPOJob, so that an operator that forgot it makes no second run."""
+        """The run ID: always the same for one DAPOJob, so that a restarted operator does not start a second run."""
         digest = hashlib.sha256(self.uid.encode()).digest()
         suffix = "".join(_SUFFIX_ALPHABET[byte % len(_SUFFIX_ALPHABET)] for byte in digest[:4])
         return new_run_id(self.name, datetime.fromtimestamp(self.created_at, UTC), suffix)
 
     def support_digests(self, attempt: int) -> dict[tuple[str, str], str]:
-        """Digests of the objects that an attempt of a job that can be used needs beside its pods, by kind and name.
-        Made once: they are looked at far more often than they change."""
+        """Digests of the support objects of an attempt of a valid job, by kind and name. Computed once: they are
+        compared far more often than they change."""
         if attempt not in self._digests:
             assert self.job is not None
             self._digests.clear()
@@ -72,7 +73,7 @@ class Job:
 
 
 def job_of(raw: Mapping[str, Any], site: Site) -> Job:
-    """The job of what the API server says."""
+    """The job that the API server's object describes."""
     meta = raw["metadata"]
     spec = raw.get("spec") or {}
     parsed, problems = _parsed(raw)
