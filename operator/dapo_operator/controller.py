@@ -14,7 +14,7 @@ from dapo_operator.kube.client import FIELD_MANAGER, KubeClient
 from dapo_operator.kube.events import EventPoster
 from dapo_operator.kube.informer import Informer
 from dapo_operator.kube.objects import PODS, Object, version_of
-from dapo_operator.metadata_store import Store
+from dapo_operator.metadata_store import MetadataStore
 from dapo_operator.reconciler import Reconciler, Shared
 from dapo_operator.settings import OperatorSettings
 from dapo_operator.telemetry.instrumentation import Telemetry
@@ -32,7 +32,7 @@ class Controller:
         self._reconcilers: dict[JobKey, Reconciler] = {}
         self._tasks: dict[JobKey, asyncio.Task[None]] = {}
         self.children = Children(self._changed)
-        self.store = Store(settings.metadata_url, kube.now)
+        self.store = MetadataStore(settings.metadata_url, kube.now)
         self.events = EventPoster(kube, kube.now, FIELD_MANAGER)
         self._shared = Shared(
             Executor(kube, self.children), self.children, self.store, self.events, settings.site, kube.now, telemetry

@@ -21,7 +21,7 @@ from dapo_operator.jobs.planner import plan as make_plan
 from dapo_operator.jobs.records import changes
 from dapo_operator.kube.api_errors import ApiError, ConflictError, NotFoundError
 from dapo_operator.kube.objects import Object, ObjectReference, age
-from dapo_operator.metadata_store import Store
+from dapo_operator.metadata_store import MetadataStore
 from dapo_operator.telemetry.instrumentation import Telemetry
 from dapo_operator.telemetry.logs import bound
 
@@ -53,7 +53,7 @@ class Shared:
 
     executor: Executor
     children: Children
-    store: Store
+    store: MetadataStore
     events: EventSink
     site: Site
     now: Callable[[], float]

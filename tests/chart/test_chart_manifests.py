@@ -45,7 +45,7 @@ def test_pods_are_restricted(name: str) -> None:
 @EVERY
 def test_only_who_asks_the_api_server_has_a_token(name: str) -> None:
     with_token = {key for key, pod in pod_templates(rendered(name)).items() if "serviceAccountName" in pod["spec"]}
-    assert with_token <= {"Deployment/dapo-operator", "Pod/dapo-trial"}
+    assert with_token <= {"Deployment/dapo-operator", "Pod/dapo-helm-test"}
     for key, pod in pod_templates(rendered(name)).items():
         assert pod["spec"].get("automountServiceAccountToken", True) is (key in with_token)
 

@@ -18,7 +18,7 @@ from dapo_operator.jobs.builders.common import Site
 from dapo_operator.jobs.dapojob import JOBS
 from dapo_operator.kube.api_errors import ApiError, error_of
 from dapo_operator.kube.objects import PODS, ObjectReference
-from dapo_operator.metadata_store import Store
+from dapo_operator.metadata_store import MetadataStore
 from dapo_operator.reconciler import Reconciler, Shared
 from dapo_operator.telemetry.instrumentation import Telemetry
 
@@ -49,7 +49,7 @@ class Operator:
 
     def __post_init__(self) -> None:
         self.children = Children(self._wake)
-        store = Store(None, self.kube.now)
+        store = MetadataStore(None, self.kube.now)
         executor = Executor(self.kube, self.children)  # type: ignore[arg-type]
         self.shared = Shared(executor, self.children, store, _Silent(), Site(image="t"), self.kube.now, Telemetry())
         self.relist()
