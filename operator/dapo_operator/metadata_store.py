@@ -112,11 +112,9 @@ class MetadataStore:
             return
         from dapo_core.db import open_reader
 
-        await asyncio.gather(
-            self._read_until_cancelled(open_reader(self._url)), self._write_until_cancelled(self._recorder)
-        )
+        await asyncio.gather(self._read_loop(open_reader(self._url)), self._write_loop(self._recorder))
 
-    async def _read_until_cancelled(self, reader: "MetadataReader") -> None:
+    async def _read_loop(self, reader: "MetadataReader") -> None:
         failures = 0
         while True:
             try:
@@ -172,7 +170,7 @@ class MetadataStore:
             for run in list(self._runs.values()):
                 run.changed()
 
-    async def _write_until_cancelled(self, recorder: "Recorder") -> None:
+    async def _write_loop(self, recorder: "Recorder") -> None:
         while True:
             await self._entries_added.wait()
             self._entries_added.clear()
