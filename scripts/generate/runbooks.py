@@ -1,5 +1,4 @@
-"""What every condition and reason means and what to do about it: the source of the tables and runbooks of
-docs/operator.md."""
+"""What every condition and reason means and what to do about it: the runbooks of docs/operator.md."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ END: Final = "<!-- end of runbooks -->"
 
 @dataclass(frozen=True)
 class Entry:
-    """A reason of a condition: what it means, and what a person does about it (empty: nothing)."""
+    """A reason of a condition or an attempt: what it means, and what to do about it (empty: nothing)."""
 
     meaning: str
     remedy: str = ""
@@ -25,7 +24,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Runbook:
-    """A condition: what it says, what follows from its bad state, where to look, and its reasons."""
+    """A condition: its meaning, the impact of its bad state, where to look, and its reasons."""
 
     meaning: str
     impact: str
@@ -34,162 +33,170 @@ class Runbook:
 
 
 _LOGS: Final = "`kubectl logs {job}-head-{attempt}-0`"
-_PODS: Final = "`kubectl get pods -l dapo.io/job={job}` and `kubectl describe pod` of one that is not ready"
+_PODS: Final = "`kubectl get pods -l dapo.io/job={job}`, and `kubectl describe pod` of a pod that is not ready"
 _STORE: Final = "`dapo show {run}` or the run's page"
 
-_RETRIED: Final = "Nothing; it is tried again by itself, and the attempts' list says how often."
+_RETRIED: Final = "Nothing: the job restarts by itself, and `status.attempts` shows how often."
 _GUARDS: Final[dict[str, Entry]] = {name: Entry(rule.meaning, rule.remedy) for name, rule in HEALTH_RULES.items()}
 
 RUNBOOKS: Final[dict[ConditionType, Runbook]] = {
     "SpecAccepted": Runbook(
-        "Whether the spec as it is now can be used.",
-        "False: no next attempt starts. A running one goes on as it was.",
-        "The condition's message names each field with its remedy.",
+        "Whether the current spec is valid.",
+        "False: no further attempt starts. A running one continues unchanged.",
+        "The message names each invalid field and its remedy.",
         {
-            Reason.SPEC_ACCEPTED: Entry("The spec is used."),
+            Reason.SPEC_ACCEPTED: Entry("The spec is valid."),
             Reason.APPLIES_NEXT_ATTEMPT: Entry(
-                "The pods' part of the spec was changed while an attempt runs.",
-                "Nothing, or set `suspend` to true and false again to have it at once.",
+                "The pods' part of the spec was changed while an attempt is running.",
+                "Nothing. To apply it immediately, set `suspend` to true and then to false.",
             ),
-            Reason.INVALID_SPEC: Entry("Something can not be used.", "Correct the fields that the message names."),
+            Reason.INVALID_SPEC: Entry("The spec is invalid.", "Correct the fields that the message names."),
         },
     ),
     "Suspended": Runbook(
-        "True: the job holds no pods because somebody or something wants it so.",
-        "Nothing is trained; the newest checkpoint is kept.",
-        "The message says who suspended it and how it goes on.",
+        "True: a user, a guard or the sampler suspended the job, which holds no pods.",
+        "Nothing is trained. The newest checkpoint is kept.",
+        "The message says who suspended it and how to resume it.",
         {
             Reason.SUSPENDED_BY_USER: Entry("`spec.suspend` is true.", "Set it to false."),
             Reason.SUSPENDED_BY_GUARD: Entry(
-                "A guard with action Suspend holds.",
-                "Look at the curves; any change of the spec lets the job go on, and the guard is asked again after "
-                "`forSteps` steps.",
+                "A guard with action Suspend is active.",
+                "See the curves. Any change of the spec resumes the job; the guard is evaluated again after `forSteps` "
+                "steps.",
             ),
             Reason.SUSPENDED_BY_SAMPLING: Entry(
                 "Dynamic sampling found no batch, and `onExhausted` is Suspend.",
-                "Prompts are too easy or too hard: change what may be changed of the spec, or make a new job.",
+                "The prompts are too easy or too hard: change the spec where it may be changed, or create a new job.",
             ),
-            Reason.RESUMED: Entry("The job goes on."),
+            Reason.RESUMED: Entry("The job was resumed."),
         },
     ),
     "QuotaReserved": Runbook(
-        "Whether Kueue, or the controller of `spec.managedBy`, lets the job's pods in.",
-        "False: the pods wait, and hold nothing.",
+        "Whether Kueue, or the controller of `spec.managedBy`, has admitted the job's pods.",
+        "False: the pods wait and hold no resources.",
         "`kubectl get workloads,localqueues` in the job's namespace.",
         {
-            Reason.WAITING_FOR_QUOTA: Entry("Not yet.", "Wait, or ask for less or for another queue."),
+            Reason.WAITING_FOR_QUOTA: Entry("Not yet.", "Wait, request less, or use another queue."),
             Reason.QUOTA_RESERVED: Entry("The pods were admitted."),
         },
     ),
     "PodsReady": Runbook(
         "Whether all pods of the newest attempt are ready.",
-        "False while an attempt starts or ends; for longer, nothing is trained.",
+        "False is normal while an attempt starts or ends. While it lasts, nothing is trained.",
         _PODS + ".",
         {
-            Reason.PODS_READY: Entry("All are."),
-            Reason.STARTING: Entry("The pods are being made, or their containers start."),
+            Reason.PODS_READY: Entry("All pods are ready."),
+            Reason.STARTING: Entry("The pods are being created, or their containers are starting."),
             Reason.UNSCHEDULABLE: Entry(
-                "The scheduler finds no node; its own words follow.",
+                "The scheduler finds no node; the message contains its explanation.",
                 "Free or add nodes, correct the node selector or the claim that it names, or use a gang scheduler.",
             ),
             Reason.CONTAINER_WAITING: Entry(
-                "A container can not start (image, Secret, claim), or a pod is not ready any more.",
-                "Repair what the message names. A changed image starts the attempt anew at once.",
+                "A container cannot start (image, Secret, claim), or a pod is no longer ready.",
+                "Fix what the message names. A changed image recreates the pods immediately.",
             ),
             Reason.QUOTA_EXCEEDED: Entry(
-                "A ResourceQuota refuses a pod; those that are there are kept until startTimeoutSeconds.",
-                "Raise the quota or ask for less; it is tried again within five minutes.",
+                "A ResourceQuota rejects a pod. The existing pods are kept until startTimeoutSeconds.",
+                "Raise the quota or request less; the operator retries within five minutes.",
             ),
             Reason.NAME_TAKEN: Entry(
-                "An object of a name that the job needs belongs to somebody else, or to an earlier job of its name.",
-                "Wait until that is gone, remove it, or give the job another name.",
+                "An object with a name that the job needs belongs to something else, or to an earlier job of its name.",
+                "Wait until it is gone, delete it, or use another name for the job.",
             ),
             Reason.GANG_SCHEDULER_MISSING: Entry(
-                "The cluster knows no PodGroup of `runPolicy.gang.scheduler`.", "Install it, or choose another."
+                "The cluster has no PodGroups of `runPolicy.gang.scheduler`.",
+                "Install the scheduler, or choose another one.",
             ),
-            Reason.API_REFUSED: Entry("The API server refuses a child; its own words follow.", "Repair what they say."),
+            Reason.API_REFUSED: Entry(
+                "The API server refuses an object; the message contains its explanation.", "Fix what the message names."
+            ),
             Reason.POD_REFUSED: Entry("See condition Failed."),
             Reason.INVALID_SPEC: Entry("See condition SpecAccepted."),
             Reason.BACKING_OFF: Entry("The next attempt starts at the time in the message."),
-            Reason.ENDING: Entry("The pods are told to go, the head first, so that it can save."),
+            Reason.ENDING: Entry("The pods are terminating, the head first so that it can save a checkpoint."),
             Reason.WAITING_FOR_QUOTA: Entry("See condition QuotaReserved."),
             Reason.COMPLETED: Entry("The run is complete; its pods are kept for their logs."),
         },
     ),
     "Training": Runbook(
-        "Whether an attempt is at work.",
+        "Whether an attempt is running.",
         "False: see the reason.",
         _LOGS + ".",
         {
-            Reason.TRAINING: Entry("All pods were ready, and the driver works."),
-            Reason.STARTING: Entry("An attempt starts."),
-            Reason.ENDING: Entry("An attempt ends; the message says why."),
-            Reason.RESTARTING: Entry("An attempt ended and another follows."),
+            Reason.TRAINING: Entry("All pods were ready, and the driver is running."),
+            Reason.STARTING: Entry("An attempt is starting."),
+            Reason.ENDING: Entry("An attempt is ending; the message says why."),
+            Reason.RESTARTING: Entry("An attempt ended, and another follows."),
             Reason.INVALID_SPEC: Entry("See condition SpecAccepted."),
             Reason.DELETED: Entry("The job was deleted."),
             Reason.COMPLETED: Entry("The run is complete."),
         },
     ),
     "Stalled": Runbook(
-        "True: the last attempt finished no step for `stallTimeoutSeconds`, and was ended.",
-        "The attempt's work since its last checkpoint is lost; a restart is counted.",
-        _LOGS + ", which holds the stacks of the hung processes.",
+        "True: the last attempt finished no step within `stallTimeoutSeconds` and was ended.",
+        "The work since the last checkpoint is lost, and a restart is counted.",
+        _LOGS + ", which contains the stacks of the hung processes.",
         {
             Reason.STALLED: Entry(
-                "It hung.", "If it hangs again at the same place, raise the limit or see the stacks."
+                "The attempt hung.",
+                "If it hangs again at the same place, see the stacks in the log, or raise the timeout.",
             ),
-            Reason.TRAINING: Entry("A new attempt is at work."),
+            Reason.TRAINING: Entry("A new attempt is running."),
         },
     ),
     "Degraded": Runbook(
-        "True: guards hold, by the names in the message.",
-        "Training goes on unless the guard's action is Suspend or Fail.",
+        "True: the guards that the message names are active.",
+        "Training continues unless the guard's action is Suspend or Fail.",
         _STORE + ".",
         {
-            Reason.HEALTHY: Entry("None holds."),
-            Reason.GUARD: Entry("Several hold.", "See each one's entry here."),
+            Reason.HEALTHY: Entry("No guard is active."),
+            Reason.GUARD: Entry("Several guards are active.", "See the entry of each guard."),
             **_GUARDS,
         },
     ),
     "ProgressKnown": Runbook(
         "Whether the operator can read the metadata store.",
-        "False: no progress is shown, and neither stalls nor guards end an attempt. Training goes on.",
+        "False: progress is not shown, and neither stalls nor guards end an attempt. Training continues.",
         "The operator's log.",
         {
-            Reason.PROGRESS_READ: Entry("It can."),
-            Reason.NO_METADATA_STORE: Entry("It was given none.", "Set `DAPO_METADATA_URL`."),
-            Reason.METADATA_UNREACHABLE: Entry("It does not answer.", "Bring the database back; nothing is lost."),
+            Reason.PROGRESS_READ: Entry("The operator can read it."),
+            Reason.NO_METADATA_STORE: Entry("The operator has no metadata store.", "Set `DAPO_METADATA_URL`."),
+            Reason.METADATA_UNREACHABLE: Entry("The store does not respond.", "Restore the database; nothing is lost."),
         },
     ),
     "Succeeded": Runbook(
         "True: the run is complete.",
         "",
         _STORE + ".",
-        {Reason.COMPLETED: Entry("The driver ended with 0.")},
+        {Reason.COMPLETED: Entry("The driver exited with 0.")},
     ),
     "Failed": Runbook(
-        "True: no further attempt is made.",
-        "Nothing is trained. Curves and checkpoints stay; `checkpoints.resumeFrom` of a new job goes on from them.",
-        "The message has the trainer's own last words; " + _LOGS + ".",
+        "True: no further attempt starts.",
+        "Nothing is trained. Curves and checkpoints are kept; a new job can resume (`checkpoints.resumeFrom`).",
+        "The message contains the trainer's last words; " + _LOGS + ".",
         {
             Reason.INVALID_SPEC: Entry(
-                "The spec can not be used, or the trainer refused it (10).", "Change the spec, and the job goes on."
+                "The spec is invalid, or the trainer rejected it (10).",
+                "Correct the spec; the job starts then.",
             ),
             Reason.POD_REFUSED: Entry(
-                "The API server will not take the pods: PodSecurity, or a template it does not understand.",
-                "Change the template, and the job goes on; a change of the namespace's labels is noticed in a minute.",
+                "The API server rejects the pods: PodSecurity, or an invalid template.",
+                "Correct the template, or the namespace's labels; the operator retries every minute.",
             ),
             Reason.USAGE: Entry(
                 "The command line of the container is wrong (2).", "Correct the image or the template's command."
             ),
-            Reason.BAD_DATA: Entry("A data file can not be trained on (11).", "Correct the file; make a new job."),
-            Reason.MODEL_UNLOADABLE: Entry("The model can not be loaded (12).", "Correct it; make a new job."),
+            Reason.BAD_DATA: Entry("A data file is unusable (11).", "Correct the file and create a new job."),
+            Reason.MODEL_UNLOADABLE: Entry("The model cannot be loaded (12).", "Correct it and create a new job."),
             Reason.TOO_MANY_RESTARTS: Entry(
-                "`maxRestarts` counted restarts are used up.", "See the attempts' reasons, and repair what they name."
+                "`maxRestarts` counted restarts are used up.",
+                "See the attempts' reasons, and fix what they name.",
             ),
-            Reason.DEADLINE_EXCEEDED: Entry("`activeDeadlineSeconds` have passed.", "Allow more, in a new job."),
+            Reason.DEADLINE_EXCEEDED: Entry(
+                "`activeDeadlineSeconds` have passed.", "Create a new job with a longer deadline."
+            ),
             Reason.SAMPLING_EXHAUSTED: Entry("Dynamic sampling found no batch, and `onExhausted` is Fail."),
-            Reason.RESUMED: Entry("What was refused has been repaired."),
+            Reason.RESUMED: Entry("The problem was fixed."),
             **_GUARDS,
         },
     ),
@@ -197,25 +204,25 @@ RUNBOOKS: Final[dict[ConditionType, Runbook]] = {
 
 ATTEMPT_REASONS: Final[dict[str, Entry]] = {
     Reason.COMPLETED: Entry("The run is complete."),
-    Reason.OUT_OF_MEMORY: Entry("A container used more than its memory; counted.", "Raise `resources.memory`."),
+    Reason.OUT_OF_MEMORY: Entry("A container exceeded its memory limit; counted.", "Raise `resources.memory`."),
     Reason.KILLED: Entry("A process was killed (137); counted.", _RETRIED),
-    Reason.CRASHED: Entry("A process ended with an exit code that says nothing; counted.", "See the log."),
+    Reason.CRASHED: Entry("A process ended with an unexpected exit code; counted.", "See the log."),
     Reason.DISTRIBUTED_FAULT: Entry("Ray or NCCL failed, or a pod was lost (30); counted.", _RETRIED),
     Reason.CHECKPOINT_UNUSABLE: Entry(
         "A checkpoint is missing, corrupt or does not fit the job (31); counted.",
         "The message names it; `dapo checkpoints verify {run}` checks all of the run's.",
     ),
-    Reason.STORES_UNREACHABLE: Entry("A store did not answer for too long (31); counted.", "Bring it back."),
+    Reason.STORES_UNREACHABLE: Entry("A store did not respond for too long (31); counted.", "Restore the store."),
     Reason.STALLED: Entry("No step for `stallTimeoutSeconds`; counted.", "See condition Stalled."),
     Reason.START_TIMEOUT: Entry(
         "Not all pods were ready within `startTimeoutSeconds`. Counted only when all processes ran.",
-        "The message says what the pods waited for.",
+        "The message says what the pods were waiting for.",
     ),
     Reason.EVICTED: Entry("A node evicted a pod; not counted.", _RETRIED),
-    Reason.PREEMPTED: Entry("A pod had to give way to one of higher priority; not counted.", _RETRIED),
+    Reason.PREEMPTED: Entry("A pod was preempted by one of higher priority; not counted.", _RETRIED),
     Reason.NODE_LOST: Entry("A node was lost; not counted.", _RETRIED),
-    Reason.POD_DELETED: Entry("Somebody deleted a pod; not counted.", _RETRIED),
-    Reason.TERMINATED: Entry("A process was asked to stop, and did (143); not counted.", _RETRIED),
+    Reason.POD_DELETED: Entry("A pod was deleted; not counted.", _RETRIED),
+    Reason.TERMINATED: Entry("A process was terminated cleanly (143); not counted.", _RETRIED),
     Reason.SUSPENDED_BY_USER: Entry("`spec.suspend` was set."),
     Reason.SPEC_CHANGED: Entry("The spec was changed while the pods were starting; not counted."),
     Reason.POD_REFUSED: Entry("See condition Failed."),
