@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 import chart_values
+import commands
 import runbooks
 from metrics_reference import metrics_reference
 from reference import reference
@@ -17,6 +18,7 @@ FILES: Final[Mapping[str, Callable[[str], str]]] = {
     # Under files/, so that a template can wrap it: {{ .Files.Get "files/dapojobs.yaml" }}.
     "charts/dapo/files/dapojobs.yaml": lambda old: crd_yaml(),
     "charts/dapo/README.md": chart_values.page,
+    "docs/commands.md": lambda old: commands.page(),
     "docs/metrics.md": lambda old: metrics_reference(),
     "docs/operator.md": runbooks.page,
     "docs/reference.md": lambda old: reference(),

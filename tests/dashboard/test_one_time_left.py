@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 import builders
 import pytest
 import typer
-from dapo_operator.ledger import Ledger
 from dashboard_data import START, Store
 from dashboard_script import shown, store, texts
 from typer.testing import CliRunner
