@@ -1,1 +1,5 @@
-"""What the operator reports about itself: metrics for Prometheus, health for probes, logs as JSON."""
+"""What the operator tells those who run it: numbers for Prometheus, health for probes, logs for programs."""
+
+from dapo_operator.telemetry.recorder import Telemetry
+
+__all__ = ["Telemetry"]

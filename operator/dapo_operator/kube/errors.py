@@ -1,14 +1,14 @@
-"""Errors of the Kubernetes API.
+"""What the Kubernetes API answers instead of what was asked for, each a sentence.
 
 ApiError
  +- NotFoundError       404: the object is gone, or its kind is not installed
- +- ConflictError       409: the object changed meanwhile, read it again
- +- ExistsError         409: an object of that name exists
- +- RefusedError        400, 403, 422: rejected by quota, admission or validation
- +- GoneError           410: the version to watch from is too old, list again
- +- BusyError           429: too many requests, retry later
- +- UnreachableError    no response, or a 5xx
-     +- StreamCutError  an established watch was cut
+ +- ConflictError       409: somebody wrote meanwhile, read again
+ +- ExistsError         409: an object of that name is there
+ +- RefusedError        400, 403, 422: quota, admission or validation said no
+ +- GoneError           410: the watch is too old, list again
+ +- BusyError           429: come back later
+ +- UnreachableError    no answer, or a 5xx
+     +- StreamCutError  a watch that worked was cut
 """
 
 from collections.abc import Mapping
@@ -16,8 +16,7 @@ from typing import Any
 
 
 class ApiError(Exception):
-    """Base of all. `code` is the HTTP status, 0 when there was no response; `reason` is that of Kubernetes' Status;
-    `retry_after` is in seconds."""
+    """Base of all. `code` is HTTP's, 0 where there was no answer; `reason` Kubernetes' own."""
 
     def __init__(self, message: str, code: int = 0, reason: str = "", retry_after: float | None = None) -> None:
         self.message, self.code, self.reason, self.retry_after = message, code, reason, retry_after
@@ -29,11 +28,11 @@ class NotFoundError(ApiError):
 
 
 class ConflictError(ApiError):
-    """409, a failed optimistic lock."""
+    """409, an optimistic lock."""
 
 
 class ExistsError(ApiError):
-    """409, the name is taken."""
+    """409, a name that is taken."""
 
 
 class RefusedError(ApiError):
@@ -49,7 +48,7 @@ class BusyError(ApiError):
 
 
 class UnreachableError(ApiError):
-    """No response, or a server error."""
+    """No answer, or a server's own error."""
 
 
 class StreamCutError(UnreachableError):
@@ -68,7 +67,7 @@ _BY_CODE: Mapping[int, type[ApiError]] = {
 
 
 def error_of(code: int, status: Mapping[str, Any], retry_after: float | None = None) -> ApiError:
-    """The error for a response with this HTTP status and this Status object."""
+    """The error for an answer with this code and this Status object."""
     reason, message = str(status.get("reason", "")), str(status.get("message", "")) or f"HTTP {code}"
     kind = (
         ExistsError if reason == "AlreadyExists" else _BY_CODE.get(code, UnreachableError if code >= 500 else ApiError)

@@ -1,4 +1,4 @@
-"""Why an attempt's pods ended, or do not get ready."""
+"""What is wrong with an attempt's pods, and why it has to end."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from dapo_core.run.failure_policy import History, decide, failure_of
 from dapo_core.run.reasons import ExitCode, Reason
 from dapo_operator.jobs.observed import Pod
 
-# Exit codes of a worker that only lost its head: the head's own last words explain the end better.
+# What a worker says that only lost its head: the head's own words are the better ones.
 SECONDARY: Final = (ExitCode.DONE, ExitCode.DISTRIBUTED)
 
 
@@ -25,32 +25,32 @@ class Ending:
 
 
 def head_of(pods: Sequence[Pod]) -> Pod | None:
-    """The head pod; None when it does not exist."""
+    """The head, if it is there."""
     return next((pod for pod in pods if pod.role == "head"), None)
 
 
 def head_end(pods: Sequence[Pod]) -> Ending | None:
-    """How the head ended; None while it runs."""
+    """How the head ended, if it did."""
     head = head_of(pods)
     if head is None or not head.finished:
         return None
     if head.exit_code == ExitCode.DISTRIBUTED:
-        # It lost a pod that the cluster took, which is no fault of the job.
+        # It lost a pod that the cluster took: no fault of the job's.
         taken = next((pod for pod in pods if pod.disruption is not None), head)
         return ending_of(taken)
     return ending_of(head)
 
 
 def worker_end(pods: Sequence[Pod], spec: DAPOJobSpec | None, started: bool) -> Ending | None:
-    """The first worker whose end also ends the attempt. `started`: all pods were ready once."""
+    """The first worker whose end takes the attempt with it. `started`: all pods were ready once."""
     ends = [ending_of(pod) for pod in pods if pod.role != "head" and (pod.finished or _taken(pod, started))]
     ends = [end for end in ends if not _ignored(end, spec)]
-    # A worker with a cause of its own explains those that only lost their head.
+    # The one that says something of its own explains those that only lost their head.
     return next((end for end in ends if end.exit_code not in SECONDARY), ends[0] if ends else None)
 
 
 def head_taken(pods: Sequence[Pod], started: bool) -> Ending | None:
-    """The cluster or a user is deleting the head, which has not ended yet."""
+    """The head was taken by the cluster or deleted by someone, and still ends."""
     head = head_of(pods)
     return ending_of(head) if head is not None and _taken(head, started) else None
 
@@ -75,15 +75,15 @@ def _sentence(pod: Pod, reason: str) -> str:
             f"spec.topology.{pod.role}.resources.memory."
         )
     if not pod.finished:
-        return f"{pod.name} was deleted."
+        return f"Somebody deleted {pod.name}."
     if pod.role != "head" and pod.exit_code == ExitCode.DONE:
-        return f"{pod.name} ended while the head was still running."
+        return f"{pod.name} ended while the head was still at work."
     code = "without an exit code" if pod.exit_code is None else f"with exit code {pod.exit_code}"
-    return f"{pod.name} ended {code}; see its log."
+    return f"{pod.name} ended {code}; its log says more."
 
 
 def _taken(pod: Pod, started: bool) -> bool:
-    """Until all pods were ready, a pod that a user deleted is simply recreated; one that the cluster took is not."""
+    """Before all were ready, a pod that somebody deleted is simply made again; one that the cluster took is not."""
     return pod.deleting and (started or pod.disruption is not None)
 
 
@@ -102,19 +102,19 @@ def trouble_of(pods: Sequence[Pod]) -> tuple[str, str] | None:
     worst = min(troubled, key=lambda pod: (pod.trouble_reason == Reason.UNSCHEDULABLE, pod.name))
     more = f" (and {len(troubled) - 1} more pods)" if len(troubled) > 1 else ""
     reason = Reason.UNSCHEDULABLE if worst.trouble_reason == Reason.UNSCHEDULABLE else Reason.CONTAINER_WAITING
-    trouble = (worst.trouble or "").rstrip(". ")
-    remedy = next((remedy for text, remedy in _REMEDIES if text in trouble), None)
+    said = (worst.trouble or "").rstrip(". ")
+    remedy = next((remedy for text, remedy in _REMEDIES if text in said), None)
     if remedy is None:
-        remedy = "Free or add nodes, or request less." if reason == Reason.UNSCHEDULABLE else ""
-    return reason, f"{worst.name}{more}: {trouble}. {remedy or f'See `kubectl describe pod {worst.name}`.'}"
+        remedy = "Free or add nodes, or ask for less." if reason == Reason.UNSCHEDULABLE else ""
+    return reason, f"{worst.name}{more}: {said}. {remedy or f'`kubectl describe pod {worst.name}` says more.'}"
 
 
-# The remedy, by a part of the kubelet's or the scheduler's message.
+# The next step, by a part of what the kubelet or the scheduler says.
 _REMEDIES: Final = (
-    ("persistentvolumeclaim", "Create the claim, or correct its name."),
+    ("persistentvolumeclaim", "Make the claim, or correct its name."),
     ("unbound immediate PersistentVolumeClaims", "The claim has no volume: see `kubectl describe pvc`."),
     ("node affinity/selector", "Correct the node selector, or label nodes."),
-    ("ImagePull", "Correct the image or its pull secret; a changed spec takes effect immediately."),
-    ("InvalidImageName", "Correct the image; a changed spec takes effect immediately."),
-    ("CreateContainerConfigError", "Create what it names; the kubelet retries by itself."),
+    ("ImagePull", "Correct the image or its pull secret; a changed spec is tried at once."),
+    ("InvalidImageName", "Correct the image; a changed spec is tried at once."),
+    ("CreateContainerConfigError", "Make what it names; it is tried again by itself."),
 )

@@ -1,5 +1,5 @@
-"""The operator's access to the metadata store: the progress of all runs in one query, and what the operator records
-about them. An outage of the store delays both and stops nothing."""
+"""The operator's end of the metadata store: what runs report, in one read for all of them, and what the operator
+records of them. A store that is down delays both and stops nothing."""
 
 import asyncio
 import contextlib
@@ -26,16 +26,16 @@ logger = logging.getLogger(__name__)
 POLL_SECONDS: Final = 5.0
 BACKOFF: Final = Backoff(2 * POLL_SECONDS, 60.0)
 GATHER_SECONDS: Final = 1.0
-FIRST_READ_SECONDS: Final = 5.0
+FIRST_ANSWER_SECONDS: Final = 5.0
 WRITE_RETRY_SECONDS: Final = 5.0
-# Beyond this many the oldest are dropped: statuses contain the same, and are recorded again when the operator restarts.
+# Beyond this many the oldest are dropped: statuses hold the same, and are recorded again at the next start.
 MAX_RECORDS: Final = 50_000
 BATCH: Final = 200
 
 
 @dataclass(frozen=True)
 class RunView:
-    """What a run reports, as the planner and its status need it. `lost`: the store lacks what was recorded before."""
+    """What a run reports, as its status and the planner want it. `lost`: what was recorded of it is not there."""
 
     progress: Progress | None = None
     checkpoint: CheckpointRef | None = None
@@ -54,41 +54,40 @@ class _Watched:
     recorded: int = 0
 
 
-class MetadataStore:
-    """Reads and writes in threads; everything else happens on the event loop."""
+class Store:
+    """Reads and writes in threads of their own; everything else of it is of the event loop."""
 
     def __init__(self, url: str | None, now: Callable[[], float]) -> None:
         self._url, self._now = url, now
         self._runs: dict[str, _Watched] = {}
         self._recorder = None if url is None else _recorder(url)
-        self._entries_added = asyncio.Event()
-        self._run_added = asyncio.Event()
+        self._news = asyncio.Event()
+        self._poke = asyncio.Event()
         self.state: StoreState = "none" if url is None else "down"
-        # When it became readable after an outage; 0 when it never failed. Senders have to catch up before silence means
-        # a stall.
+        # Since when it can be read; 0 when it never failed. A sender has to catch up before silence means a stall.
         self.since = 0.0
         self._failed = False
         self._asked = url is None
         self._opened = now()
 
     def ready(self) -> bool:
-        """Whether the first read has succeeded or failed, or has taken too long. Until then nothing is known, not even
-        that there is no checkpoint."""
-        return self._asked or self._now() - self._opened > FIRST_READ_SECONDS
+        """Whether the first answer is there, good or bad, or was waited for long enough: until then nothing is known,
+        not even that there is no checkpoint."""
+        return self._asked or self._now() - self._opened > FIRST_ANSWER_SECONDS
 
     def watch(self, run_id: str, spec: DAPOJobSpec, changed: Callable[[], None]) -> None:
-        """Read this run from now on, and call `changed` whenever its view changes."""
+        """Read this run from now on, and call `changed` when it has moved."""
         known = self._runs.get(run_id)
         if known is None:
             self._runs[run_id] = _Watched(spec, changed)
-            self._run_added.set()
+            self._poke.set()
         elif known.spec.guards != spec.guards or known.spec.schedule != spec.schedule:
-            # Other guards find other things in the same curves.
+            # Other guards see other things in the same curves.
             known.spec, known.judged = spec, False
-            self._run_added.set()
+            self._poke.set()
 
     def forget(self, run_id: str) -> None:
-        """Stop reading this run."""
+        """Read it no more."""
         self._runs.pop(run_id, None)
 
     def view(self, run_id: str) -> RunView:
@@ -101,7 +100,7 @@ class MetadataStore:
         if self._recorder is None or not entries:
             return
         self._recorder.add(run_id, *entries)
-        self._entries_added.set()
+        self._news.set()
         if (known := self._runs.get(run_id)) is not None:
             attempts = (entry.number for entry in entries if isinstance(entry, AttemptStarted))
             known.recorded = max(known.recorded, *attempts, 0)
@@ -112,30 +111,30 @@ class MetadataStore:
             return
         from dapo_core.db import open_reader
 
-        await asyncio.gather(self._read_loop(open_reader(self._url)), self._write_loop(self._recorder))
+        await asyncio.gather(self._read_for_ever(open_reader(self._url)), self._write_for_ever(self._recorder))
 
-    async def _read_loop(self, reader: "MetadataReader") -> None:
+    async def _read_for_ever(self, reader: "MetadataReader") -> None:
         failures = 0
         while True:
             try:
                 await self._read(reader)
                 failures = 0
             except StoreError as error:
-                logger.warning("Could not read the metadata store: %s", error)
-                self._set_state("down")
+                logger.warning("The metadata store can not be read: %s", error)
+                self._turn("down")
                 failures += 1
-            await self._sleep(BACKOFF.delay(failures) if failures else POLL_SECONDS)
+            await self._rest(BACKOFF.delay(failures) if failures else POLL_SECONDS)
 
-    async def _sleep(self, seconds: float) -> None:
-        """Until the next read; runs that are added meanwhile are read after GATHER_SECONDS."""
+    async def _rest(self, seconds: float) -> None:
+        """Until the next read; a new run, or many at once, has not to wait for as long."""
         await asyncio.sleep(GATHER_SECONDS)
         if self.state == "ok":
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
-                    await self._run_added.wait()
+                    await self._poke.wait()
         else:
             await asyncio.sleep(seconds)
-        self._run_added.clear()
+        self._poke.clear()
 
     async def _read(self, reader: "MetadataReader") -> None:
         runs = dict(self._runs)
@@ -143,26 +142,26 @@ class MetadataStore:
         behind = self._recorder is None or self._recorder.waiting
         written = {} if behind else {run_id: run.recorded for run_id, run in runs.items()}
         curves = set(PACE_METRICS) | {metric for run in runs.values() for metric in metrics_of(run.spec.guards)}
-        rows = await asyncio.to_thread(reader.progress, list(runs), LAST_METRICS, sorted(curves))
-        self._set_state("ok")
+        found = await asyncio.to_thread(reader.progress, list(runs), LAST_METRICS, sorted(curves))
+        self._turn("ok")
         for run_id, run in runs.items():
-            if run_id in rows and self._runs.get(run_id) is run:
-                self._update(run_id, run, rows[run_id], rows[run_id].attempt < written.get(run_id, 0))
+            if run_id in found and self._runs.get(run_id) is run:
+                self._take(run_id, run, found[run_id], found[run_id].attempt < written.get(run_id, 0))
 
-    def _update(self, run_id: str, run: _Watched, row: "RunProgress", lost: bool) -> None:
-        progress = progress_of(row, run.spec.schedule.steps, Cadence.of(run.spec))
-        newest = row.checkpoint
+    def _take(self, run_id: str, run: _Watched, found: "RunProgress", lost: bool) -> None:
+        progress = progress_of(found, run.spec.schedule.steps, Cadence.of(run.spec))
+        newest = found.checkpoint
         checkpoint = CheckpointRef(step=newest.step, uri=newest.uri) if newest is not None else None
         moved = progress != run.view.progress or not run.judged
-        alerts = tuple(evaluate(run.spec.guards, row.history)) if moved else run.view.alerts
+        alerts = tuple(evaluate(run.spec.guards, found.history)) if moved else run.view.alerts
         run.judged = True
-        view = RunView(progress, checkpoint, alerts, row.attempt, row.step, lost)
+        view = RunView(progress, checkpoint, alerts, found.attempt, found.step, lost)
         if view != run.view:
             self.record(run_id, _alert_changes(run.view.alerts, alerts, self._now()))
             run.view = view
             run.changed()
 
-    def _set_state(self, state: StoreState) -> None:
+    def _turn(self, state: StoreState) -> None:
         if not self._asked or state != self.state:
             self.since = self._now() if self._failed and state == "ok" else self.since
             self._failed = self._failed or state == "down"
@@ -170,10 +169,10 @@ class MetadataStore:
             for run in list(self._runs.values()):
                 run.changed()
 
-    async def _write_loop(self, recorder: "Recorder") -> None:
+    async def _write_for_ever(self, recorder: "Recorder") -> None:
         while True:
-            await self._entries_added.wait()
-            self._entries_added.clear()
+            await self._news.wait()
+            self._news.clear()
             while recorder.waiting:
                 error = await asyncio.to_thread(recorder.flush, BATCH)
                 if error is not None:
