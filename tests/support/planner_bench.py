@@ -19,11 +19,12 @@ from dapo_operator.jobs.actions import (
     Plan,
     RemoveFinalizer,
 )
-from dapo_operator.jobs.builders.common import DIGEST, Site
-from dapo_operator.jobs.dapojob import FINALIZER, Job, job_of
+from dapo_operator.jobs.builders.common import DIGEST
+from dapo_operator.jobs.builders.site import Site
+from dapo_operator.jobs.job import FINALIZER, Job, job_of
 from dapo_operator.jobs.observed import Observed, Pod, Refusal, pod_of
 from dapo_operator.jobs.planner import plan
-from dapo_operator.kube.objects import timestamp
+from dapo_operator.kube.clock import stamp
 
 START = 1_800_000_000.0
 SITE = Site(image="trainer:1")
@@ -39,7 +40,7 @@ def raw_job(name: str = "first", uid: str = UID, **groups: Any) -> dict[str, Any
         "uid": uid,
         "generation": 1,
         "resourceVersion": "1",
-        "creationTimestamp": timestamp(START),
+        "creationTimestamp": stamp(START),
     }
     return {**raw, "metadata": meta}
 
@@ -176,7 +177,7 @@ class Bench:
 
     def delete_job(self) -> "Bench":
         """Somebody deletes the job."""
-        self.raw["metadata"] = {**self.raw["metadata"], "deletionTimestamp": timestamp(self.now)}
+        self.raw["metadata"] = {**self.raw["metadata"], "deletionTimestamp": stamp(self.now)}
         return self
 
     def refuse(self, kind: Any, message: str = "no") -> "Bench":

@@ -10,9 +10,8 @@ from fake_kube import FakeKube, Object
 from simulated_cluster import NAMESPACE, SPEC, Operator, asyncio_run
 
 from dapo_core.jobspec.presets import merged
-from dapo_operator.jobs.dapojob import JOBS
-from dapo_operator.kube.objects import PODS, Resource
-from dapo_operator.reconciler import CONCURRENT
+from dapo_operator.kube.resources import JOBS, PODS, Resource
+from dapo_operator.worker import TURNS
 
 PODS_OF_A_JOB = 4
 
@@ -117,17 +116,17 @@ def test_what_a_restart_costs() -> None:
     assert kube.requests == {"status": 3, "create pods": PODS_OF_A_JOB, "list pods": 1}
 
 
-def test_only_so_many_jobs_are_reconciled_at_once() -> None:
+def test_only_so_many_jobs_are_looked_at_at_once() -> None:
     kube = Counting()
-    operator = submitted(kube, *(f"job-{number}" for number in range(3 * CONCURRENT)))
+    operator = submitted(kube, *(f"job-{number}" for number in range(3 * TURNS)))
     kube.slow = True
 
-    async def reconcile_all() -> None:
-        await asyncio.gather(*(reconciler.reconcile() for reconciler in operator.reconcilers.values()))
+    async def look_at_all() -> None:
+        await asyncio.gather(*(worker.look() for worker in operator.workers.values()))
 
-    asyncio_run(reconcile_all())
-    assert kube.requests["create pods"] == 3 * CONCURRENT * PODS_OF_A_JOB
-    assert kube.most <= CONCURRENT
+    asyncio_run(look_at_all())
+    assert kube.requests["create pods"] == 3 * TURNS * PODS_OF_A_JOB
+    assert kube.most <= TURNS
 
 
 def test_a_clock_that_is_put_back_holds_no_news_up() -> None:

@@ -1,17 +1,16 @@
-"""Everything the operator can say has an entry in the runbooks of docs/operator.md."""
+"""Everything the operator can say has an entry in the handbook, and docs/operator.md is what the handbook makes."""
 
 import re
 from pathlib import Path
 from typing import get_args
 
-from runbooks import ATTEMPT_REASONS, RUNBOOKS
-
 import dapo_operator.jobs.planner
 from dapo_core.run.reasons import OF_ERROR, OF_EXIT_CODE, Reason
 from dapo_core.run.status import ConditionType
+from dapo_operator.handbook import ATTEMPT_REASONS, PAGE, RUNBOOKS, page
 
 PLANNER = Path(dapo_operator.jobs.planner.__file__).parent
-SAID = re.compile(r"\b(?:set_condition|clear_condition)\(\s*\"(\w+)\",\s*(?:(?:True|False),\s*)?Reason\.(\w+)")
+SAID = re.compile(r"\b(?:say|unsay)\(\s*\"(\w+)\",\s*(?:(?:True|False),\s*)?Reason\.(\w+)")
 
 
 def test_every_condition_has_a_runbook() -> None:
@@ -33,3 +32,8 @@ def test_every_reason_of_an_exit_code_is_documented() -> None:
 def test_every_reason_has_a_runbook() -> None:
     documented = set(ATTEMPT_REASONS).union(*(runbook.reasons for runbook in RUNBOOKS.values()))
     assert set(Reason) <= documented
+
+
+def test_the_page_is_fresh() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert page(text) == text, "run python -m dapo_operator.handbook --write"
