@@ -57,15 +57,11 @@ format: setup ## write the sources the way lint wants them
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-verify: setup ## prove that generated files (CRD, docs/reference.md) are what the models make
-	$(BIN)/python -m dapo_core.generate --check
-	$(BIN)/python -m dapo_operator.handbook --check
-	$(BIN)/python scripts/chart_readme.py --check
+verify: setup ## check that the generated files (CRD, reference, runbooks, chart README) are up to date
+	$(BIN)/python scripts/generate --check
 
 generate: setup ## write the generated files
-	$(BIN)/python -m dapo_core.generate --write
-	$(BIN)/python -m dapo_operator.handbook --write
-	$(BIN)/python scripts/chart_readme.py --write
+	$(BIN)/python scripts/generate --write
 
 lock: ## the locked requirement files; UPGRADE=1 moves to the newest versions
 	$(COMPILE) $(CPU) --extra cpu --extra dev --extra operator --extra dashboard -o requirements/dev.txt

@@ -1,6 +1,6 @@
 """What an operator costs and how soon it acts, on a real API server with fake nodes.
 
-    PYTHONPATH=tests python benchmarks/operator/run.py [--jobs 100] [--namespaces 1] [--json FILE]
+    PYTHONPATH=tests/support python benchmarks/operator/run.py [--jobs 100] [--namespaces 1] [--json FILE]
     ... --kuberay BINARY --kuberay-crds FOLDER          both, one after the other
 
 Each job has ten pods. One run: create all jobs, wait until every pod exists, every job is ready, the operator is quiet

@@ -1,1 +1,1 @@
-"""The dashboard over the metadata store. It reads through `dapo_core.db.reader`."""
+"""The dashboard over the metadata store. Not built yet; its reads are in `dapo_core.db.queries`."""

@@ -1,4 +1,5 @@
-"""What each curve means, how it is computed, what it looks like in health and in trouble, and what to change. Pure."""
+"""What each panel shows, how it is computed, what it looks like when a run is healthy and when not, and what to change.
+Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ class Topic:
 TOPICS: Final[Sequence[Topic]] = (
     Topic(
         Panel.LENGTH,
-        "Mean and longest length of the responses of a step. It says how much the policy reasons, and it is the first "
+        "Mean and longest length of the responses of a step. It shows how much the policy reasons, and it is the first "
         "thing to move when something breaks.",
         r"\frac{1}{N}\sum_{i=1}^{N} |o_i|",
         "Rises, or rises and settles, while accuracy rises.",
@@ -45,10 +46,10 @@ TOPICS: Final[Sequence[Topic]] = (
     ),
     Topic(
         Panel.REWARD,
-        "Mean reward of all generated responses, and of those that were trained on. Dynamic sampling throws away "
+        "Mean reward of all generated responses, and of those that were trained on. Dynamic sampling drops "
         "groups that are all right, so the second curve lags behind the policy: read the first for progress.",
         r"R(o) = R_{\text{answer}}(o) + R_{\text{length}}(o), \qquad R_{\text{answer}} \in \{+1, -1\}",
-        "Rises steadily, faster at the start.",
+        "Rises steadily, faster at the beginning.",
         "Falls from its best and does not come back, or rises while validation stays: the reward is being gamed.",
         "Falling: resume from a checkpoint before the fall with a lower `optimizer.learningRate`. Gamed: read samples "
         "with a high reward, and fix the reward.",
@@ -56,11 +57,11 @@ TOPICS: Final[Sequence[Topic]] = (
     ),
     Topic(
         Panel.ENTROPY,
-        "How undecided the policy is about each token, and how probable the tokens were that it sampled. Exploration "
-        "lives between certainty and noise.",
+        "How undecided the policy is about each token, and how probable the tokens were that it sampled. It explores "
+        "between certainty and noise.",
         r"H = -\frac{1}{T}\sum_t \sum_{v} \pi_\theta(v \mid q, o_{<t}) \log \pi_\theta(v \mid q, o_{<t})",
         "Falls at first and then holds, or rises slowly (the paper's figure 2). A small task that is nearly solved has "
-        "little entropy, and that is in order.",
+        "little entropy, and that is fine.",
         "Falls to nothing within some steps while accuracy stops (collapse), or multiplies (noise).",
         "Collapse: raise `algorithm.clipHigh` (clip-higher), or the temperature. Explosion: lower "
         "`optimizer.learningRate` or `algorithm.clipHigh`.",
@@ -68,22 +69,22 @@ TOPICS: Final[Sequence[Topic]] = (
     ),
     Topic(
         Panel.ACCURACY,
-        "mean@k: the share of right answers among k samples for each validation prompt, with an interval of 1.96 "
-        "standard errors over prompts. Beside it, accuracy on training prompts before and after filtering.",
+        "mean@k: the share of right responses among k samples of each validation prompt, with an interval of 1.96 "
+        "standard errors over prompts. Also accuracy on training prompts before and after filtering.",
         r"\text{mean@}k = \frac{1}{P}\sum_{p=1}^{P} \frac{1}{k}\sum_{j=1}^{k} [\,o_{p,j}\ \text{is right}\,], \qquad "
         r"\pm 1.96 \sqrt{\tfrac{s_P^2}{P}}",
         "Validation follows training with its interval around it.",
-        "Training rises and validation does not: memorising. Steps within the interval are noise, not progress.",
+        "Training rises and validation does not: memorizing. Steps within the interval are noise, not progress.",
         "More or other prompts, fewer epochs; more validation prompts or samples for a narrower interval.",
         metrics.ACCURACY_GENERATED,
     ),
     Topic(
         Panel.GROUPS,
         "Shares of prompts whose responses were all wrong, mixed, or all right. Only mixed groups have an advantage "
-        "that is not zero: only they teach.",
+        "that is not zero: only they contribute a gradient.",
         r"\hat A_{i} = \frac{R_i - \operatorname{mean}(R)}{\operatorname{std}(R)}, \qquad "
         r"0 < |\{o_i \text{ right}\}| < G",
-        "Mixed groups are the most; all-right groups grow as the policy learns.",
+        "Most groups are mixed; all-right groups grow as the policy learns.",
         "Nearly all wrong: the prompts are too hard. Nearly all right: too easy, and steps get slower and slower.",
         "Choose prompts that the policy solves sometimes; larger groups (`batch.responsesPerPrompt`) make more of them "
         "mixed.",
@@ -94,28 +95,28 @@ TOPICS: Final[Sequence[Topic]] = (
         "How many batches of prompts were generated to fill one with mixed groups: the price of dynamic sampling.",
         r"\frac{\text{prompts generated}}{\text{prompts of a batch}}",
         "Between one and three.",
-        "Grows without end, up to `maxGenerationBatches`: too few groups teach.",
-        "As for group outcomes; `algorithm.dynamicSampling.maxGenerationBatches` and `onExhausted` say what happens at "
-        "the cap.",
+        "Keeps growing, up to `maxGenerationBatches`: too few groups are mixed.",
+        "As for group outcomes; `algorithm.dynamicSampling.maxGenerationBatches` and `onExhausted` decide what happens "
+        "at the limit.",
         metrics.GENERATION_BATCHES,
     ),
     Topic(
         Panel.GRADIENT,
         "Length of the gradient before it is clipped.",
         r"\lVert \nabla_\theta J \rVert_2",
-        "About one level, with single spikes.",
+        "Roughly constant, with single spikes.",
         "Grows by orders of magnitude, or is not finite (a red band on the charts).",
         "Lower `optimizer.learningRate` or `optimizer.gradientClip`; resume from the checkpoint before.",
         metrics.GRADIENT_NORM,
     ),
     Topic(
         Panel.CLIP,
-        "Share of tokens whose probability moved past the clip range in this step's updates, above and below apart. "
-        "The upper side shows clip-higher at work.",
+        "Share of tokens whose probability moved past the clip range in this step's updates, above and below "
+        "separately. The upper side shows clip-higher at work.",
         r"r_t > 1 + \varepsilon_{\text{high}} \quad\text{or}\quad r_t < 1 - \varepsilon_{\text{low}}",
         "Well under one percent, both sides alike.",
-        "Several percent: steps are too large, and what is clipped teaches nothing.",
-        "Lower `optimizer.learningRate`, or take fewer updates a step (`batch.miniBatchResponses` larger).",
+        "Several percent: steps are too large, and clipped tokens contribute no gradient.",
+        "Lower `optimizer.learningRate`, or take fewer updates per step (`batch.miniBatchResponses` larger).",
         metrics.CLIP_FRACTION_HIGH,
     ),
     Topic(
@@ -124,7 +125,7 @@ TOPICS: Final[Sequence[Topic]] = (
         r"\mathbb{E}_t\left[\log \pi_{\text{old}}(o_t) - \log \pi_\theta(o_t)\right]",
         "Near zero, and steady.",
         "Grows from step to step.",
-        "Lower `optimizer.learningRate`; fewer updates a step.",
+        "Lower `optimizer.learningRate`; fewer updates per step.",
         metrics.KL,
     ),
     Topic(
@@ -133,15 +134,15 @@ TOPICS: Final[Sequence[Topic]] = (
         "differ. And how many versions the policy that sampled is behind.",
         r"\frac{1}{T}\sum_t \left|\pi_{\text{rollout}}(o_t) - \pi_{\text{train}}(o_t)\right|",
         "Under one percent.",
-        "Grows over time: what is learned is about another policy than the one that acts.",
+        "Grows over time: the gradient is computed for a different policy than the one that samples.",
         "Use the same `model.dtype` for both, or turn on `algorithm.importanceCorrection`.",
         metrics.MISMATCH,
     ),
     Topic(
         Panel.SPEED,
-        "Where a step's time goes, and tokens per second and accelerator.",
+        "Where the time of a step goes, and tokens per second per accelerator.",
         r"\text{tokens/s} = \frac{\text{tokens of the step}}{\text{seconds} \cdot \text{accelerators}}",
-        "Generation is the most of it, and steady.",
+        "Most of it is generation, and it is steady.",
         "Generation grows with response length or with generation batches; checkpoints or weights that take long.",
         "More rollout replicas (`topology.rollout.replicas`), or `topology.mode: Separated`.",
         metrics.STEP_SECONDS,
@@ -158,7 +159,7 @@ TOPICS: Final[Sequence[Topic]] = (
     ),
     Topic(
         Panel.TRUNCATED,
-        "Share of responses that ran into the length limit, and answers whose check broke or ran out of time.",
+        "Share of responses that were truncated at the length limit, and responses whose check failed or timed out.",
         r"\frac{|\{o_i : |o_i| \ge L_{\max}\}|}{N}",
         "A few percent, no failed checks.",
         "Half of the responses: the policy rambles, and the signal is about length.",
@@ -167,7 +168,8 @@ TOPICS: Final[Sequence[Topic]] = (
     ),
     Topic(
         Panel.LOSS,
-        "The policy's surrogate loss. Its level says little in reinforcement learning; that it is finite says much.",
+        "The policy's surrogate loss. Its level says little in reinforcement learning; what matters is that it stays "
+        "finite.",
         r"-\frac{1}{\sum_i |o_i|}\sum_i\sum_t \min\left(r_t \hat A, \operatorname{clip}(r_t, "
         r"1-\varepsilon_{\text{low}}, 1+\varepsilon_{\text{high}})\hat A\right)",
         "Small, about zero.",

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 import streamlit as st
 
-from dapo_core.db import MetadataReader, RunRow
+from dapo_core.db import RunRow
+from dapo_core.db.pages import PageReader
 from dapo_core.run.formatting import ago, duration
 from dapo_dashboard.plain import markdown
 from dapo_dashboard.reads.access import read_access
@@ -16,7 +17,7 @@ from dapo_dashboard.reads.source import NothingYetError, Reading, Source
 from dapo_dashboard.settings import Settings
 
 T = TypeVar("T")
-Load = Callable[[MetadataReader, T | None], T]
+Load = Callable[[PageReader, T | None], T]
 
 
 @dataclass(frozen=True)

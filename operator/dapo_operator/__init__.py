@@ -1,1 +1,1 @@
-"""The Kubernetes operator. Not built yet; the CRD, the failure policy and the status models are in core."""
+"""The Kubernetes operator: it creates the pods of DAPOJobs, restarts them and reports their status."""

@@ -1,8 +1,8 @@
-"""`python -m dapo_operator.accounts`: the logins of an installation's own Postgres and MinIO, made or renewed.
+"""`python -m dapo_operator.accounts`: creates or updates the logins of an installation's own Postgres and MinIO.
 
-Each job namespace gets a login of the database that is bound to its rows and a user of the object store that is bound
-to its folder; the dashboard gets two logins that read all rows, of which one may acknowledge alerts, and a user that
-reads all objects. Passwords come from the files of a mounted Secret. May be run again at any time.
+Each job namespace gets a database login that is restricted to its rows and an object store user that is restricted to
+its folder. The dashboard gets two logins that read all rows, one of which may acknowledge alerts, and a user that reads
+all objects. Passwords come from the files of a mounted Secret. It may be run again at any time.
 """
 
 import json
@@ -34,8 +34,8 @@ PAUSE_SECONDS: Final = 3.0
 
 @dataclass(frozen=True)
 class Accounts:
-    """`secrets` is the folder of passwords. `database` (the owner's URL) or `endpoint` is None where that store is not
-    the installation's own, and its administrator makes the logins."""
+    """`secrets` is the folder of passwords. `database` (the owner's URL) or `endpoint` is None when that store is
+    external: its administrator creates the logins."""
 
     namespaces: Sequence[str]
     secrets: Path
@@ -69,17 +69,17 @@ def store_user(namespace: str) -> str:
 
 
 def grant_logins(accounts: Accounts, database: str) -> None:
-    """Raises DapoError."""
+    """Create or update the database logins. Raises DapoError."""
     for namespace in accounts.namespaces:
         password = accounts.secret(f"writer-password.{namespace}")
         roles.grant(database, login(namespace), "writer", namespace, password)
     roles.grant(database, "dapo_dashboard", "reader", None, accounts.secret("reader-password"))
     roles.grant(database, "dapo_clerk", "acknowledger", None, accounts.secret("acknowledger-password"))
-    log.info("logins of the database: %d namespaces and the dashboard", len(accounts.namespaces))
+    log.info("Database logins are up to date: %d namespaces and the dashboard", len(accounts.namespaces))
 
 
 def policy(bucket: str, folder: str | None, *, write: bool) -> dict[str, Any]:
-    """An S3 policy for one folder of a bucket; None: all of it."""
+    """An S3 policy for one folder of a bucket; `folder` None: for the whole bucket."""
     objects = ["s3:GetObject"]
     if write:
         objects += ["s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload", "s3:ListMultipartUploadParts"]
@@ -90,7 +90,7 @@ def policy(bucket: str, folder: str | None, *, write: bool) -> dict[str, Any]:
     }
     whole = ["s3:GetBucketLocation"]
     if write:
-        # MinIO knows no prefix for this one: names of uploads that are under way can be seen by all who write.
+        # MinIO does not support a prefix here: all writers can see the names of incomplete uploads.
         whole.append("s3:ListBucketMultipartUploads")
     if folder:
         listing["Condition"] = {"StringLike": {"s3:prefix": [folder, f"{folder}/*"]}}
@@ -109,7 +109,7 @@ def policy(bucket: str, folder: str | None, *, write: bool) -> dict[str, Any]:
 
 
 def make_users(accounts: Accounts, endpoint: str) -> None:
-    """Raises minio's errors."""
+    """Create or update the bucket and the object store users. Raises minio's errors."""
     url, password = urlsplit(endpoint), accounts.secret("minio-root-password")
     secure = url.scheme == "https"
     http = PoolManager(retries=False, timeout=10.0)
@@ -125,7 +125,7 @@ def make_users(accounts: Accounts, endpoint: str) -> None:
         rights = policy(accounts.bucket, namespace, write=True)
         _make_user(admin, store_user(namespace), accounts.secret(f"minio-password.{namespace}"), rights)
     _make_user(admin, DASHBOARD, accounts.secret("minio-reader-password"), policy(accounts.bucket, None, write=False))
-    log.info("users of the object store: %d namespaces and the dashboard", len(accounts.namespaces))
+    log.info("Object store users are up to date: %d namespaces and the dashboard", len(accounts.namespaces))
 
 
 def _make_user(admin: MinioAdmin, name: str, password: str, rights: dict[str, Any]) -> None:
@@ -135,8 +135,8 @@ def _make_user(admin: MinioAdmin, name: str, password: str, rights: dict[str, An
         admin.attach_policy([name], user=name)
 
 
-def until_there(what: str, work: Callable[[], None], seconds: float = WAIT_SECONDS) -> None:
-    """Do the work as soon as its store answers, which right after an install takes a while. Raises its last error."""
+def retry(what: str, work: Callable[[], None], seconds: float = WAIT_SECONDS) -> None:
+    """Do the work once its store responds, a while after an install. Raises the last error after `seconds`."""
     end = time.monotonic() + seconds
     while True:
         try:
@@ -144,7 +144,7 @@ def until_there(what: str, work: Callable[[], None], seconds: float = WAIT_SECON
         except (StoreError, HTTPError, MinioException) as error:
             if time.monotonic() > end:
                 raise
-            log.info("%s does not answer yet: %s", what, str(error).partition("\n")[0][:200])
+            log.info("%s does not respond yet. Retrying. %s", what, str(error).partition("\n")[0][:200])
             time.sleep(PAUSE_SECONDS)
 
 
@@ -153,9 +153,9 @@ def main() -> None:
     logging.getLogger("urllib3").setLevel(logging.ERROR)
     accounts = Accounts.from_env()
     if (database := accounts.database) is not None:
-        until_there("the database", lambda: grant_logins(accounts, database))
+        retry("The database", lambda: grant_logins(accounts, database))
     if (endpoint := accounts.endpoint) is not None:
-        until_there("the object store", lambda: make_users(accounts, endpoint))
+        retry("The object store", lambda: make_users(accounts, endpoint))
 
 
 if __name__ == "__main__":

@@ -1,31 +1,29 @@
-"""Carries a plan out: first the status, so that an attempt is on record before its pods, then the children."""
+"""Carries a plan out: first the status, so that an attempt is recorded before its pods, then the children."""
 
 import asyncio
 import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from dapo_core.naming import LABEL_JOB
 from dapo_core.run.status import DAPOJobStatus
+from dapo_operator.children import Children, JobKey, resource_of
 from dapo_operator.jobs.actions import (
     Action,
-    AddFinalizer,
     ApplySupport,
+    Body,
     CreatePod,
     CreateToken,
     DeleteJob,
     DeletePod,
     Plan,
-    RemoveFinalizer,
     TryPod,
 )
-from dapo_operator.jobs.job import FINALIZER, Job
-from dapo_operator.jobs.observed import Refusal, RefusalKind, owner_of
-from dapo_operator.kube.cache import JobKey, World
-from dapo_operator.kube.client import Kube, Object
-from dapo_operator.kube.errors import (
+from dapo_operator.jobs.dapojob import FINALIZER, JOBS, Job, status_body
+from dapo_operator.jobs.observed import Refusal, RefusalKind
+from dapo_operator.kube.api_errors import (
     ApiError,
     ConflictError,
     ExistsError,
@@ -33,97 +31,111 @@ from dapo_operator.kube.errors import (
     RefusedError,
     UnreachableError,
 )
-from dapo_operator.kube.resources import JOBS, PODS, SECRETS, resource_of
+from dapo_operator.kube.client import KubeClient
+from dapo_operator.kube.objects import PODS, SECRETS, Object, controller_uid
 
+# `reason` of a Status that would be the same whenever the object is sent.
+_PERMANENT_REASONS: Final = ("Invalid", "BadRequest")
+A = TypeVar("A", bound=Action)
+R = TypeVar("R")
 logger = logging.getLogger(__name__)
 
-_PERMANENT: Final = ("violates PodSecurity", "is invalid", "strict decoding error", "cannot be handled as a Pod")
 
-
-class LeftoversError(Exception):
-    """Pods are still there that no watch had told of: the plan was made from an old view."""
+class LeftoverPodsError(Exception):
+    """Pods exist that no watch had reported: the plan was made from an old view."""
 
 
 @dataclass
-class Outcome:
-    """What came of the actions: the first refusal, and whether a pod that was refused before would be taken now."""
+class ActionResult:
+    """What came of a plan's actions: the first refusal, whether pods that were refused before would be taken now, and
+    how many pods were created."""
 
     refusal: Refusal | None = None
     acceptable: bool = False
     created: int = 0
 
 
+@dataclass(frozen=True)
+class _Refused:
+    """An object that the API server refused, and its error."""
+
+    kind: str
+    name: str
+    error: ApiError
+
+
 class Executor:
     """Writes for all jobs."""
 
-    def __init__(self, kube: Kube, world: World) -> None:
-        self._kube, self._world = kube, world
+    def __init__(self, kube: KubeClient, children: Children) -> None:
+        self._kube, self._children = kube, children
 
     async def read(self, key: JobKey) -> Object:
-        """The job as the API server has it."""
+        """The job from the API server. Raises ApiError."""
         return await self._kube.get(JOBS, *key)
 
-    async def hold(self, job: Job) -> Object:
-        """Add the finalizer. Answers the job as it is then."""
-        return await self._kube.patch(JOBS, job.namespace, job.name, _finalizers(job, [FINALIZER]))
+    async def add_finalizer(self, job: Job) -> Object:
+        """Returns the job with the finalizer. Raises ApiError."""
+        change = {"metadata": {"uid": job.uid, "finalizers": [FINALIZER]}}
+        return await self._kube.patch(JOBS, job.namespace, job.name, change)
 
-    async def release(self, job: Job, raw: Object) -> None:
-        """Take the finalizer away; other controllers' stay."""
-        left = [each for each in raw["metadata"].get("finalizers", []) if each != FINALIZER]
-        change = _finalizers(job, left) | {}
-        change["metadata"]["resourceVersion"] = raw["metadata"]["resourceVersion"]
-        await self._kube.patch(JOBS, job.namespace, job.name, change)
+    async def remove_finalizer(self, job: Job, raw: Object) -> None:
+        """Those of other controllers in `raw` stay. Raises ConflictError when `raw` is not the newest state."""
+        meta = raw["metadata"]
+        others = [name for name in meta.get("finalizers", []) if name != FINALIZER]
+        change = {"uid": job.uid, "finalizers": others, "resourceVersion": meta["resourceVersion"]}
+        await self._kube.patch(JOBS, job.namespace, job.name, {"metadata": change})
 
-    async def confirm_alone(self, key: JobKey) -> None:
-        """Before a further attempt: ask the API server itself whether all pods are gone. Raises LeftoversError."""
-        found, version = await self._kube.list(PODS, key[0], f"{LABEL_JOB}={key[1]}")
-        for raw in found:
-            self._world.pods.put(raw)
-        if found:
-            raise LeftoversError(f"{len(found)} pods at version {version}")
+    async def confirm_no_pods(self, key: JobKey) -> None:
+        """Ask the API server itself, not the watch, whether all pods are gone. Raises LeftoverPodsError."""
+        pods, version = await self._kube.list(PODS, key[0], f"{LABEL_JOB}={key[1]}")
+        for raw in pods:
+            self._children.pods.put(raw)
+        if pods:
+            raise LeftoverPodsError(f"{len(pods)} pods at version {version}")
 
     async def write_status(self, raw: Object, status: DAPOJobStatus) -> Object:
-        """Replace the status. Answers the job as it is then. Raises ConflictError when it was written meanwhile."""
+        """Replace the status; returns the job with it. Raises ConflictError when `raw` is not the newest state."""
         meta = raw["metadata"]
         body = {
             "apiVersion": raw["apiVersion"],
             "kind": raw["kind"],
             "metadata": {key: meta[key] for key in ("name", "namespace", "uid", "resourceVersion")},
-            "status": dumped(status),
+            "status": status_body(status),
         }
         return await self._kube.put_status(JOBS, body)
 
-    async def act(self, key: JobKey, job: Job, plan: Plan, now: float, last: Refusal | None) -> Outcome:
-        """Everything of a plan but the status and the finalizer. What is refused is part of the outcome; raises
-        ApiError for everything else."""
-        outcome = Outcome()
-        by_kind = _sorted(plan.actions)
-        await _all(self._delete_pod(key, action) for action in by_kind[DeletePod])
+    async def act(self, key: JobKey, job: Job, plan: Plan, now: float, last: Refusal | None) -> ActionResult:
+        """Everything of a plan but the status and the finalizer: delete pods, then create what pods need, then pods.
+        A refusal is part of the outcome; raises ApiError for every other error."""
+        outcome = ActionResult()
+        await _gather(self._delete_pod(key, action) for action in _of(plan, DeletePod))
         attempt = plan.status.attempts[-1].number if plan.status.attempts else 0
-        before = [self._support(action, job) for action in by_kind[ApplySupport]]
-        before += [self._token(action, job) for action in by_kind[CreateToken]]
-        refused = await _all(before)
+        support = [_tried(action.body, self._apply_support(action, job)) for action in _of(plan, ApplySupport)]
+        tokens = [_tried(action.body, self._create_token(action, job)) for action in _of(plan, CreateToken)]
+        refused = await _refusals([*support, *tokens])
         if not refused:
-            pods = by_kind[CreatePod]
-            refused = await _all(self._create_pod(action, job) for action in pods)
+            pods = _of(plan, CreatePod)
+            refused = await _refusals(_tried(action.body, self._create_pod(action, job)) for action in pods)
             outcome.created = len(pods) - len(refused)
-        if tried := by_kind[TryPod]:
-            refused = await _all(self._kube.create(PODS, dict(action.body), dry_run=True) for action in tried)
+        if tried := _of(plan, TryPod):
+            refused = await _refusals(_tried(action.body, self._try_pod(action)) for action in tried)
             outcome.acceptable = not refused
             attempt = last.attempt if last is not None else attempt
         if refused:
             outcome.refusal = _refusal(refused[0], now, attempt, last)
-        for _ in by_kind[DeleteJob]:
-            await _gone_is_fine(self._kube.delete(JOBS, job.namespace, job.name, job.uid))
+        if _of(plan, DeleteJob):
+            await _unless_gone(self._kube.delete(JOBS, job.namespace, job.name, job.uid))
         return outcome
 
     async def _delete_pod(self, key: JobKey, action: DeletePod) -> None:
         try:
-            raw = await self._kube.delete(PODS, key[0], action.name, action.uid, action.grace_seconds)
-        except (NotFoundError, ConflictError):
+            raw = await _unless_gone(self._kube.delete(PODS, key[0], action.name, action.uid, action.grace_seconds))
+        except RefusedError as error:
+            logger.warning("Could not delete pod %s: %s", action.name, error.message)
             return
-        if raw.get("kind") == "Pod" and "deletionTimestamp" in raw["metadata"]:
-            self._world.pods.put(raw)
+        if raw is not None and raw.get("kind") == "Pod" and "deletionTimestamp" in raw["metadata"]:
+            self._children.pods.put(raw)
 
     async def _create_pod(self, action: CreatePod, job: Job) -> None:
         body = dict(action.body)
@@ -131,95 +143,101 @@ class Executor:
             raw = await self._kube.create(PODS, body)
         except ExistsError:
             raw = await self._kube.get(PODS, job.namespace, body["metadata"]["name"])
-            if owner_of(raw) != job.uid:
+            if controller_uid(raw) != job.uid:
                 # An earlier job's: the planner waits until it is gone.
                 raise
-        self._world.pods.put(raw)
+        self._children.pods.put(raw)
 
-    async def _support(self, action: ApplySupport, job: Job) -> None:
+    async def _try_pod(self, action: TryPod) -> None:
+        await self._kube.create(PODS, dict(action.body), dry_run=True)
+
+    async def _apply_support(self, action: ApplySupport, job: Job) -> None:
         body = dict(action.body)
         resource = resource_of(body["apiVersion"], body["kind"])
-        meta = body["metadata"]
-        there = self._world.support_of((job.namespace, job.name), job.uid).get((body["kind"], meta["name"]))
-        if there is None:
+        name = body["metadata"]["name"]
+        known = self._children.support_of((job.namespace, job.name), job.uid)
+        if (body["kind"], name) in known:
+            raw = await self._kube.apply(resource, body)
+        else:
             # Applying would take over an object of that name that is somebody else's.
             try:
                 raw = await self._kube.create(resource, body)
             except ExistsError:
-                raw = await self._kube.get(resource, job.namespace, meta["name"])
-                if owner_of(raw) != job.uid:
+                raw = await self._kube.get(resource, job.namespace, name)
+                if controller_uid(raw) != job.uid:
                     raise
                 raw = await self._kube.apply(resource, body)
-        else:
-            raw = await self._kube.apply(resource, body)
-        self._world.support(body["kind"]).put(raw)
+        self._children.support(body["kind"]).put(raw)
 
-    async def _token(self, action: CreateToken, job: Job) -> None:
+    async def _create_token(self, action: CreateToken, job: Job) -> None:
         token = {"token": secrets.token_hex(32)}
         try:
             await self._kube.create(SECRETS, dict(action.body) | {"stringData": token})
         except ExistsError:
             raw = await self._kube.get(SECRETS, job.namespace, action.body["metadata"]["name"])
-            if owner_of(raw) != job.uid:
+            if controller_uid(raw) != job.uid:
                 raise
 
 
-def dumped(status: DAPOJobStatus) -> Object:
-    """The status as it is written."""
-    return status.model_dump(mode="json", by_alias=True, exclude_none=True)
+def _of(plan: Plan, kind: type[A]) -> list[A]:
+    return [action for action in plan.actions if isinstance(action, kind)]
 
 
-def _finalizers(job: Job, names: Sequence[str]) -> Object:
-    return {"metadata": {"uid": job.uid, "finalizers": list(names)}}
+async def _tried(body: Body, call: Coroutine[Any, Any, None]) -> _Refused | None:
+    """The refusal of an object, if it was refused. Raises ApiError for every other error."""
+    try:
+        await call
+    except ApiError as error:
+        if not _is_refusal(error):
+            raise
+        return _Refused(body["kind"], body["metadata"]["name"], error)
+    return None
 
 
-def _sorted(actions: Sequence[Action]) -> dict[type[Any], list[Any]]:
-    kinds: tuple[type[Any], ...] = (
-        AddFinalizer, RemoveFinalizer, ApplySupport, CreateToken, CreatePod, TryPod, DeletePod, DeleteJob,
-    )  # fmt: skip
-    return {kind: [action for action in actions if isinstance(action, kind)] for kind in kinds}
+async def _refusals(calls: Iterable[Coroutine[Any, Any, _Refused | None]]) -> list[_Refused]:
+    return [refused for refused in await _gather(calls) if refused is not None]
 
 
-async def _all(calls: Any) -> list[ApiError]:
-    """Run them side by side. Answers what was refused, raises what else went wrong once all are done."""
+async def _gather(calls: Iterable[Coroutine[Any, Any, R]]) -> list[R]:
+    """Run the calls concurrently; once all are done, returns their results or raises the first error."""
     results = await asyncio.gather(*calls, return_exceptions=True)
-    failed = [result for result in results if isinstance(result, BaseException)]
-    refused = [error for error in failed if isinstance(error, ApiError) and _is_refusal(error)]
-    other = [error for error in failed if error not in refused]
-    if other:
-        raise other[0]
-    return refused
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return [result for result in results if not isinstance(result, BaseException)]
+
+
+async def _unless_gone(call: Coroutine[Any, Any, Object]) -> Object | None:
+    """The result of a deletion; None when the object, or the one with this UID, no longer exists."""
+    try:
+        return await call
+    except (NotFoundError, ConflictError):
+        return None
 
 
 def _is_refusal(error: ApiError) -> bool:
-    """Whether the API server itself works, and says no to this one object; a webhook that is down says so too."""
+    """Whether the API server works and rejects this one object. A webhook that is down rejects it with a 500, which
+    only the message tells from other 500s."""
     if isinstance(error, RefusedError | ExistsError | NotFoundError):
         return True
     return isinstance(error, UnreachableError) and error.code == 500 and "webhook" in error.message
 
 
-async def _gone_is_fine(call: Any) -> None:
-    try:
-        await call
-    except (NotFoundError, ConflictError):
-        return
-
-
-def _refusal(error: ApiError, now: float, attempt: int, last: Refusal | None) -> Refusal:
+def _refusal(refused: _Refused, now: float, attempt: int, last: Refusal | None) -> Refusal:
     tries = last.tries + 1 if last is not None and last.attempt == attempt else 1
-    return Refusal(_kind(error), _what(error), error.message, now, attempt, tries)
+    what = f"{refused.kind} {refused.name}"
+    return Refusal(_kind(refused), what, refused.error.message, now, attempt, tries)
 
 
-def _kind(error: ApiError) -> RefusalKind:
+def _kind(refused: _Refused) -> RefusalKind:
+    error = refused.error
     if isinstance(error, ExistsError):
         return "name"
-    if isinstance(error, NotFoundError):
-        # A namespace that is going away says NotFound as well; then the job is going with it.
+    if isinstance(error, NotFoundError) and refused.kind == "PodGroup":
         return "gang"
+    if error.code == 422 or error.reason in _PERMANENT_REASONS:
+        return "permanent"
+    # Quota and PodSecurity are both Forbidden, with the same details; only the message tells them apart.
     if "exceeded quota" in error.message:
         return "quota"
-    return "permanent" if error.code == 422 or any(text in error.message for text in _PERMANENT) else "other"
-
-
-def _what(error: ApiError) -> str:
-    return "a pod" if "pods" in error.message.lower() else "an object of the job"
+    return "permanent" if "violates PodSecurity" in error.message else "other"

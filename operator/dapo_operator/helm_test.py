@@ -10,68 +10,68 @@ from typing import Any, Final
 
 import yaml
 
-from dapo_operator.kube.client import Kube, Object
-from dapo_operator.kube.errors import ApiError, NotFoundError
-from dapo_operator.kube.resources import JOBS
+from dapo_operator.jobs.dapojob import JOBS
+from dapo_operator.kube.api_errors import ApiError, NotFoundError
+from dapo_operator.kube.client import KubeClient
+from dapo_operator.kube.objects import Object
 from dapo_operator.main import connection
 
-LOOK_SECONDS: Final = 2.0
-GONE_SECONDS: Final = 120.0
+POLL_SECONDS: Final = 2.0
+DELETE_SECONDS: Final = 120.0
 
 
 def verdict(job: Mapping[str, Any]) -> tuple[bool | None, str]:
-    """Whether the trial is passed (None: not known yet), and a line that says how the job is."""
+    """Whether the test is passed (None: not known yet), and a line about the job's state."""
     status = job.get("status") or {}
-    held = [each for each in status.get("conditions") or () if each["status"] == "True"]
-    failed = next((each for each in held if each["type"] == "Failed"), None)
+    true = [condition for condition in status.get("conditions") or () if condition["status"] == "True"]
+    failed = next((condition for condition in true if condition["type"] == "Failed"), None)
     if failed is not None:
         return False, f"Failed, {failed['reason']}: {failed['message']}"
     step = (status.get("progress") or {}).get("step") or 0
-    if step or any(each["type"] == "Succeeded" for each in held):
-        return True, f"step {step} is trained"
-    return None, ", ".join(f"{each['type']} ({each['reason']})" for each in held) or "no condition yet"
+    if step or any(condition["type"] == "Succeeded" for condition in true):
+        return True, f"finished step {step}"
+    return None, ", ".join(f"{condition['type']} ({condition['reason']})" for condition in true) or "no condition yet"
 
 
-async def attempt(kube: Kube, job: Object, seconds: float) -> bool:
-    """Print what becomes of the job until its first step, its failure or the end of the time."""
+async def submit_and_wait(kube: KubeClient, job: Object, seconds: float) -> bool:
+    """Submit the job and print its state until the first step, a failure or the timeout; returns whether it passed."""
     namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
     await _remove(kube, namespace, name)
     await kube.create(JOBS, job)
-    end, said = time.monotonic() + seconds, ""
+    end, printed = time.monotonic() + seconds, ""
     try:
         while time.monotonic() < end:
             passed, line = verdict(await kube.get(JOBS, namespace, name))
-            if line != said:
+            if line != printed:
                 print(f"{namespace}/{name}: {line}", flush=True)
-                said = line
+                printed = line
             if passed is not None:
                 return passed
-            await asyncio.sleep(LOOK_SECONDS)
-        print(
-            f"{namespace}/{name}: no step after {seconds:.0f} s; `kubectl describe dapojob` and the pods' logs say why"
-        )
+            await asyncio.sleep(POLL_SECONDS)
+        hint = "see `kubectl describe dapojob` and the logs of its pods"
+        print(f"{namespace}/{name}: timed out waiting for the first step ({seconds:.0f} s); {hint}")
         return False
     finally:
         await _remove(kube, namespace, name)
 
 
-async def _remove(kube: Kube, namespace: str, name: str) -> None:
-    """Raises ApiError, also when the job does not go."""
-    end = time.monotonic() + GONE_SECONDS
+async def _remove(kube: KubeClient, namespace: str, name: str) -> None:
+    """Delete the job and wait until it is gone. Raises ApiError, also when that takes too long."""
+    end = time.monotonic() + DELETE_SECONDS
     try:
         await kube.delete(JOBS, namespace, name)
         while time.monotonic() < end:
             await kube.get(JOBS, namespace, name)
-            await asyncio.sleep(LOOK_SECONDS / 4)
+            await asyncio.sleep(POLL_SECONDS / 4)
     except NotFoundError:
         return
-    raise ApiError(f"{namespace}/{name} is still there {GONE_SECONDS:.0f} s after it was deleted.")
+    raise ApiError(f"Timed out waiting for {namespace}/{name} to be deleted ({DELETE_SECONDS:.0f} s).")
 
 
 async def _main(job: Object, seconds: float) -> int:
-    kube = Kube(connection())
+    kube = KubeClient(connection())
     try:
-        return 0 if await attempt(kube, job, seconds) else 1
+        return 0 if await submit_and_wait(kube, job, seconds) else 1
     except ApiError as error:
         print(error, file=sys.stderr)
         return 1

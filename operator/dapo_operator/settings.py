@@ -1,33 +1,43 @@
-"""How the operator is set up, from its environment."""
+"""The operator's settings, from its environment variables."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from socket import gethostname
 from uuid import uuid4
 
-from dapo_operator.jobs.builders.site import Site
+from dapo_operator.jobs.builders.common import Site
 
 
 @dataclass(frozen=True)
-class Settings:
-    """`namespaces` empty: all of them. `metadata_url` None: progress, stalls and guards are not watched. `lease` empty:
-    no election, for a single replica. `identity` must be of one process alone."""
+class OperatorSettings:
+    """The variable of each field stands in its comment; docs/operator.md lists them."""
 
+    # DAPO_NAMESPACES: the namespaces to work in; empty: all, which needs a ClusterRole.
     namespaces: tuple[str, ...] = ()
+    # DAPO_METADATA_URL: the metadata store; None: progress, stalls and guards are not watched.
     metadata_url: str | None = None
+    # DAPO_TRAINER_IMAGE, DAPO_IMAGE_PULL_POLICY, DAPO_TOPOLOGY_KEY, DAPO_DASHBOARD_URL, DAPO_COSCHEDULER: what applies
+    # to the pods and the status of all jobs.
     site: Site = field(default_factory=Site)
+    # DAPO_LOG_FORMAT: `json` for machines, `plain` for a terminal. DAPO_LOG_LEVEL: a level of Python's logging.
     log_format: str = "json"
     log_level: str = "INFO"
+    # DAPO_LEASE: the name of the Lease that the replicas compete for; empty: no election, for a single replica.
     lease: str = "dapo-operator"
+    # DAPO_LEASE_NAMESPACE: where the Lease is; None: the operator's own namespace.
     lease_namespace: str | None = None
+    # DAPO_IDENTITY: the holder that this process writes into the Lease; must differ from every other process's. A pod's
+    # UID lets a restarted container continue at once; the default is the host name and a random part.
     identity: str = ""
+    # DAPO_TELEMETRY_PORT: the TCP port of /metrics, /healthz and /readyz.
     telemetry_port: int = 9090
+    # DAPO_REQUESTS_PER_SECOND, DAPO_REQUESTS_BURST: the limit of requests to the API server, on average and at once.
     requests_per_second: float = 100.0
     requests_burst: int = 200
 
     @classmethod
-    def of(cls, environment: Mapping[str, str]) -> "Settings":
-        """The settings of an environment; variables are listed in docs/operator.md."""
+    def of(cls, environment: Mapping[str, str]) -> "OperatorSettings":
+        """The settings in an environment. Raises ValueError for a number that is none."""
         names = environment.get("DAPO_NAMESPACES", "").replace(",", " ").split()
         defaults = Site()
         site = Site(

@@ -69,7 +69,7 @@ def _row(parameter: Any) -> str:
 
 
 def _value(parameter: Any) -> str:
-    shown = parameter.metavar or parameter.bare_type()
+    shown: str = parameter.metavar or parameter.bare_type()
     choices = get_args(parameter.type_descriptor.annotation)
     if choices and not parameter.metavar and all(isinstance(choice, str) for choice in choices):
         shown = "|".join(choices)

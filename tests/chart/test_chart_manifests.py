@@ -8,7 +8,7 @@ import pytest
 import yaml
 from chart_rendering import CHART, INSTALLATIONS, NAMESPACE, Object, helm, named, pod_templates, rendered
 
-from dapo_operator.telemetry import metrics
+from dapo_operator.telemetry import prometheus
 
 EVERY = pytest.mark.parametrize("name", INSTALLATIONS)
 
@@ -45,7 +45,7 @@ def test_pods_are_restricted(name: str) -> None:
 @EVERY
 def test_only_who_asks_the_api_server_has_a_token(name: str) -> None:
     with_token = {key for key, pod in pod_templates(rendered(name)).items() if "serviceAccountName" in pod["spec"]}
-    assert with_token <= {"Deployment/dapo-operator", "Pod/dapo-trial"}
+    assert with_token <= {"Deployment/dapo-operator", "Pod/dapo-helm-test"}
     for key, pod in pod_templates(rendered(name)).items():
         assert pod["spec"].get("automountServiceAccountToken", True) is (key in with_token)
 
@@ -177,7 +177,7 @@ def test_the_login_reaches_streamlit() -> None:
 def test_alerts_name_metrics_that_the_operator_has() -> None:
     rule = named(rendered("everything"), "PrometheusRule", "dapo-operator")
     expressions = " ".join(each["expr"] for group in rule["spec"]["groups"] for each in group["rules"])
-    source = Path(metrics.__file__).read_text()
+    source = Path(prometheus.__file__).read_text()
     for metric in set(re.findall(r"dapo_operator_(\w+?)(?:_bucket|_total)?\{", expressions)):
         assert f'"{metric}"' in source or f"_{metric}" in source, metric
     assert "{{" not in expressions

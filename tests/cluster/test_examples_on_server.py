@@ -11,10 +11,9 @@ from patience import patient
 from servers.kubernetes_objects import Kubernetes, kubernetes_tool
 
 from dapo_core.jobspec import parse_job
-from dapo_operator.jobs.builders.common import Object
-from dapo_operator.jobs.builders.gang import POD_GROUPS
+from dapo_operator.jobs.builders.common import Object, Site
 from dapo_operator.jobs.builders.pods import pod
-from dapo_operator.jobs.builders.site import Site
+from dapo_operator.jobs.builders.scheduling import POD_GROUPS
 from dapo_operator.jobs.builders.support import support_objects
 
 FOLDER = Path(__file__).parents[2] / "examples"

@@ -8,7 +8,7 @@ from run_reports import report
 from servers.kubernetes_objects import kubernetes_tool
 from servers.kubernetes_pods import finish, wait
 
-from dapo_core.db import Batch, CheckpointRow, open_reader, open_writer
+from dapo_core.db import CheckpointRow, open_reader, open_writer
 
 
 def kubectl(job: JobOn, *words: str) -> str:
@@ -30,7 +30,7 @@ def test_the_line_and_the_story_of_a_job(told: JobOn, metadata_url: str) -> None
     run, writer, reader = told.status()["runId"], open_writer(metadata_url), open_reader(metadata_url)
     told.wait(lambda: reader.attempts(run), "the attempt is on record")
     report(writer, run, 10)
-    writer.write(run, Batch(checkpoints=[CheckpointRow(run, 10, 1, "committed", "s3://b/run/10", 0.0)]))
+    writer.checkpoint_committed(CheckpointRow(run, 10, 1, "committed", "s3://b/run/10", 0.0))
     told.wait(lambda: told.status().get("checkpoint", {}).get("step") == 10, "its progress")
     line = columns(told)
     assert re.fullmatch(r"\d+[smh]\S*", line.pop("AGE"))
@@ -52,9 +52,9 @@ def test_the_line_and_the_story_of_a_job(told: JobOn, metadata_url: str) -> None
     text = kubectl(told, "describe", "dj")
     for sentence in (
         "All 2 pods are ready.",
-        "Attempt 2 is at work.",
+        "Attempt 2 is running.",
         "Progress is read from the metadata store.",
-        "The spec can be used.",
+        "The spec is valid.",
     ):
         assert re.search(rf"Message:\s+{re.escape(sentence)}", text), text
     told_so = [
@@ -79,4 +79,4 @@ def test_a_condition_names_the_next_step(told: JobOn) -> None:
     told.edit(suspend=True)
     told.wait_phase("Suspended")
     assert columns(told)["STATUS"] == "Suspended"
-    assert "set it to false to go on from the newest checkpoint" in kubectl(told, "describe", "dj")
+    assert "Set it to false to resume from the newest checkpoint" in kubectl(told, "describe", "dj")

@@ -6,16 +6,19 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import chart_values
 import jsonschema
 import pytest
+import runbooks
 import yaml
 from builders import MINIMAL, VALIDATION, dumped, job
+from generated_files import FILES, stale, write
+from generated_files import ROOT as REPOSITORY
 
-from dapo_core import generate
 from dapo_core.jobspec import load_job
+from dapo_core.jobspec.cel import RULES
 from dapo_core.jobspec.crd import MAX_BYTES, crd, crd_yaml
 from dapo_core.jobspec.presets import merged
-from dapo_core.jobspec.rules import CEL_RULES
 from dapo_core.naming import MAX_JOB_NAME
 
 ROOT = crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
@@ -109,9 +112,9 @@ def test_what_rules_may_look_at_is_bounded(path: str) -> None:
 
 
 def test_rules_stand_where_the_table_says() -> None:
-    for path in {rule.path for rule in CEL_RULES}:
+    for path, rules in RULES.items():
         written = [entry["message"] for entry in NODES[path]["x-kubernetes-validations"]]
-        assert written == [rule.message for rule in CEL_RULES if rule.path == path]
+        assert written == [rule.message for rule in rules]
 
 
 def test_columns_and_subresources_point_at_fields() -> None:
@@ -178,17 +181,27 @@ def test_crd_is_made_anew_each_time() -> None:
 
 
 def test_generated_files_are_fresh() -> None:
-    assert generate.stale() == []
+    assert stale() == []
 
 
 def test_stale_files_are_found_and_written(tmp_path: Path) -> None:
-    assert generate.write(tmp_path) == list(generate.FILES)
+    for page, part in {"charts/dapo/README.md": chart_values, "docs/operator.md": runbooks}.items():
+        (tmp_path / page).parent.mkdir(parents=True)
+        (tmp_path / page).write_text(f"Before.\n{part.BEGIN}\nold\n{part.END}\nAfter.\n")
+    assert write(tmp_path) == list(FILES)
     (tmp_path / "docs/reference.md").write_text("old")
-    assert generate.stale(tmp_path) == ["docs/reference.md"]
+    assert stale(tmp_path) == ["docs/reference.md"]
+    text = (tmp_path / "docs/operator.md").read_text()
+    assert text.startswith("Before.") and text.endswith("After.\n") and "old\n" not in text
+
+
+def test_a_page_without_a_place_for_its_section_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="has no lines"):
+        stale(tmp_path)
 
 
 @pytest.mark.parametrize(
-    "path", [pytest.param(path, id=path.name) for path in sorted((generate.ROOT / "examples").rglob("*.yaml"))]
+    "path", [pytest.param(path, id=path.name) for path in sorted((REPOSITORY / "examples").rglob("*.yaml"))]
 )
 def test_examples_are_valid(path: Path) -> None:
     load_job(path)

@@ -9,6 +9,9 @@ from dapo_core.run import metrics
 from dapo_core.run.metrics import FAMILIES, METRICS, PHASES, Headline, Panel, Validation
 from dapo_dashboard import demo
 from dapo_dashboard.charts import panels
+from dapo_trainer.evaluation import Evaluated, validation_metrics
+from dapo_trainer.rewards.verdict import Verdict
+from dapo_trainer.sampling import Kind
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -22,6 +25,14 @@ def recorded() -> set[str]:
 
 def test_every_metric_of_a_real_run_is_in_the_catalogue_or_in_a_family(recorded: set[str]) -> None:
     assert [name for name in sorted(recorded) if not metrics.is_documented(name)] == []
+
+
+def test_every_metric_that_the_trainer_names_is_in_the_catalogue_or_in_a_family() -> None:
+    named = {value for name, value in vars(metrics).items() if name.isupper() and isinstance(value, str)}
+    named |= {f"dapo/groups/{kind}" for kind in Kind}
+    named |= set(validation_metrics([Evaluated("aime/2024", [Verdict(1.0, True, "2")], [10], [False])] * 2))
+    assert [name for name in sorted(named) if not metrics.is_documented(name)] == []
+    assert {name for name in named if name.startswith("dapo/")} <= set(METRICS), "ours are all listed"
 
 
 def test_every_panel_shows_something_of_a_real_run_under_the_catalogues_title(recorded: set[str]) -> None:

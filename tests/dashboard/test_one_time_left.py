@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 import builders
 import pytest
 import typer
-from dapo_operator.ledger import Ledger
 from dashboard_data import START, Store
 from dashboard_script import shown, store, texts
 from typer.testing import CliRunner
@@ -18,7 +17,7 @@ from dapo_core.run import metrics
 from dapo_core.run.formatting import duration
 from dapo_dashboard.reads import runs_feed
 from dapo_dashboard.reads.source import Source
-from dapo_operator import store as operator_store
+from dapo_operator.metadata_store import MetadataStore
 from dapo_trainer.local.overview import first_view
 from dapo_trainer.local.render import Screen, render
 from dapo_trainer.local.view_model import View, with_attempt, with_step
@@ -55,9 +54,9 @@ def run(store: Store) -> str:
 
 
 def of_the_operator(store: Store) -> tuple[int | None, str | None]:
-    watching = operator_store.Store(store.url, time.time)
+    watching = MetadataStore(store.url, time.time)
     watching.watch("r", JOB.spec, lambda: None)
-    asyncio.run(watching._read(Ledger(store.url)))
+    asyncio.run(watching._read(open_reader(store.url)))
     progress = watching.view("r").progress
     assert progress is not None
     return progress.step, progress.eta

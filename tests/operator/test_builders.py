@@ -7,9 +7,9 @@ from builders import job as job_with
 from planner_bench import SITE
 
 from dapo_core.naming import ROLES, Role
-from dapo_operator.jobs.builders.merge import merged
+from dapo_operator.jobs.builders.common import Site
+from dapo_operator.jobs.builders.pod_template import merged
 from dapo_operator.jobs.builders.pods import pod, templates
-from dapo_operator.jobs.builders.site import Site
 from dapo_operator.jobs.builders.support import config_map, disruption_budget, network_policy
 
 SEPARATED = {"mode": "Separated", "rollout": {"replicas": 2}}

@@ -48,7 +48,7 @@ def test_quantities(quantity: object, number: Fraction) -> None:
 
 @pytest.mark.parametrize("quantity", ["", "much", "1.2.3", "-1", "5gi", None], ids=str)
 def test_no_quantities(quantity: object) -> None:
-    with pytest.raises(ValueError, match="is no quantity"):
+    with pytest.raises(ValueError, match="is not a valid quantity"):
         amount(quantity)
 
 

@@ -14,10 +14,10 @@ from patience import patient
 
 from dapo_core.run.backoff import Backoff
 from dapo_operator.kube import informer
-from dapo_operator.kube.client import Connection, Kube
-from dapo_operator.kube.errors import ApiError, GoneError, StreamCutError, UnreachableError
+from dapo_operator.kube.api_errors import ApiError, GoneError, StreamCutError, UnreachableError
+from dapo_operator.kube.client import Connection, KubeClient
 from dapo_operator.kube.informer import Informer
-from dapo_operator.kube.resources import PODS
+from dapo_operator.kube.objects import PODS
 
 
 def raw(name: str, version: int) -> dict[str, Any]:
@@ -145,13 +145,13 @@ def test_a_stream_that_is_cut_differs_from_one_that_cannot_be_opened() -> None:
         app = web.Application()
         app.router.add_get("/api/v1/pods", answer)
         async with TestServer(app) as server:
-            kube = Kube(Connection(str(server.make_url("")).rstrip("/"), None, {}))
+            kube = KubeClient(Connection(str(server.make_url("")).rstrip("/"), None, {}))
             try:
                 return [await error_of(kube, version) for version in ("1", "2")]
             finally:
                 await kube.close()
 
-    async def error_of(kube: Kube, version: str) -> type[ApiError]:
+    async def error_of(kube: KubeClient, version: str) -> type[ApiError]:
         try:
             async for _ in kube.watch(PODS, None, version):
                 pass

@@ -200,7 +200,7 @@ def test_a_lease_that_is_no_longer_ours_is_lost_at_once(after: Lease | None) -> 
         leader = Leadership(Store(etcd), "a", clock=now)
         await leader.acquire()
         etcd.lease = replace(after, version="99") if after else None
-        with pytest.raises(LeadershipLostError, match="has the lease" if after else "deleted"):
+        with pytest.raises(LeadershipLostError, match="holds the lease" if after else "deleted"):
             await leader.hold()
         assert not leader.holds()
 

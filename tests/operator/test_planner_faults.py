@@ -154,7 +154,7 @@ def test_10_image_that_can_not_be_pulled() -> None:
     trouble = 'ImagePullBackOff: Back-off pulling image "trainer:1"'
     bench.change(TRAINER, trouble=trouble, trouble_reason="ImagePullBackOff").settle()
     assert bench.says("PodsReady") == ("False", "ContainerWaiting")
-    said = f"{TRAINER}: {trouble}. Correct the image or its pull secret; a changed spec is tried at once."
+    said = f"{TRAINER}: {trouble}. Correct the image or its pull secret; a changed spec takes effect immediately."
     assert bench.condition("PodsReady").message == said
     bench.settle(1800)
     assert bench.attempts[0] == (1, "StartTimeout")
@@ -202,7 +202,7 @@ def test_13_a_partial_gang_is_freed() -> None:
     bench = Bench().settle().change(HEAD, phase="Running", ready=True, scheduled=True)
     bench.change(TRAINER, trouble="0/3 nodes are available", trouble_reason="Unschedulable").settle()
     assert bench.says("PodsReady") == ("False", "Unschedulable")
-    said = f"1 of 2 pods has no node; {TRAINER}: 0/3 nodes are available. Free or add nodes, or ask for less."
+    said = f"1 of 2 pods has no node; {TRAINER}: 0/3 nodes are available. Free or add nodes, or request less."
     assert bench.condition("PodsReady").message == said
     bench.settle(1800)
     assert bench.names == []

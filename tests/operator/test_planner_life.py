@@ -119,7 +119,7 @@ def test_support_that_is_refused_while_training_is_not_asked_for_all_the_time() 
     bench.refuse("quota", "exceeded quota: services").step()
     assert bench.look().actions == ()
     assert bench.look().wake_at == bench.now + 5
-    assert bench.condition("PodsReady").message.endswith("tried again: exceeded quota: services")
+    assert bench.condition("PodsReady").message.endswith("(retrying): exceeded quota: services")
     bench.settle(6)
     assert bench.condition("PodsReady").message == "All 2 pods are ready."
 

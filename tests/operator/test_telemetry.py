@@ -1,4 +1,4 @@
-"""Numbers, health and logs of the operator."""
+"""Metrics, health and logs of the operator."""
 
 import asyncio
 import io
@@ -14,10 +14,9 @@ import pytest
 from aiohttp import web
 from patience import patient
 
-from dapo_operator.telemetry import Telemetry
+from dapo_operator.telemetry.health import Health
+from dapo_operator.telemetry.instrumentation import Telemetry, resource_in
 from dapo_operator.telemetry.logs import bound, set_up
-from dapo_operator.telemetry.pulse import Pulse
-from dapo_operator.telemetry.recorder import resource_in
 from dapo_operator.telemetry.server import TelemetryServer
 
 KEY = ("team", "first")
@@ -55,11 +54,11 @@ def test_a_request_is_counted_by_resource_without_names(path: str, expected: str
 def test_queue_latency_and_time_from_event_to_action() -> None:
     clock = Clock()
     telemetry = Telemetry(clock=clock)
-    telemetry.news(KEY)
+    telemetry.woken(KEY)
     clock.now += 2
-    telemetry.news(KEY)
+    telemetry.woken(KEY)
     assert sample(telemetry, "queue_depth") == 1
-    with telemetry.looking(KEY):
+    with telemetry.reconciling(KEY):
         assert sample(telemetry, "queue_depth") == 0
         clock.now += 1
         telemetry.acted()
@@ -71,14 +70,14 @@ def test_queue_latency_and_time_from_event_to_action() -> None:
     assert sample(telemetry, "reconciles_total", result="ok") == 1
 
 
-def test_a_look_that_fails_or_that_nobody_asked_for() -> None:
+def test_a_reconciliation_that_fails_or_that_nothing_woke() -> None:
     telemetry = Telemetry(clock=Clock())
-    with pytest.raises(KeyError), telemetry.looking(KEY):
+    with pytest.raises(KeyError), telemetry.reconciling(KEY):
         telemetry.acted()
         raise KeyError
     assert sample(telemetry, "event_to_action_seconds_count") == 0
     assert sample(telemetry, "reconciles_total", result="error") == 1
-    telemetry.news(KEY)
+    telemetry.woken(KEY)
     telemetry.forget(KEY)
     assert sample(telemetry, "queue_depth") == 0
 
@@ -106,8 +105,8 @@ async def _requests(telemetry: Telemetry) -> None:
     await site.start()
     root = f"http://127.0.0.1:{runner.addresses[0][1]}"
     async with aiohttp.ClientSession(middlewares=(telemetry.middleware,)) as session:
-        telemetry.news(KEY)
-        with telemetry.looking(KEY):
+        telemetry.woken(KEY)
+        with telemetry.reconciling(KEY):
             await session.get(f"{root}/api/v1/namespaces/team/pods/first")
             await session.post(f"{root}/api/v1/namespaces/team/pods")
         await session.get(f"{root}/api/v1/pods?watch=true")
@@ -126,53 +125,53 @@ def test_requests_are_counted_by_verb_resource_and_code() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "beats", "news", "expected"),
+    ("seconds", "beats", "woken", "expected"),
     [
         (29, False, False, ""),
-        (31, False, False, "The loop has not turned for 31 s."),
+        (31, False, False, "The event loop has not run for 31 s."),
         (299, True, True, ""),
-        (301, True, True, "Jobs have news, and none has been looked at for 301 s."),
+        (301, True, True, "Jobs are waiting, and none has been reconciled for 301 s."),
     ],
-    ids=["turns", "stalled", "busy", "a job is stuck"],
+    ids=["runs", "stalled", "busy", "a job is stuck"],
 )
-def test_what_makes_the_operator_ill(seconds: float, beats: bool, news: bool, expected: str) -> None:
+def test_problems_of_the_operator(seconds: float, beats: bool, woken: bool, expected: str) -> None:
     clock = Clock()
-    pulse = Pulse(clock)
-    if news:
-        pulse.news(KEY)
+    health = Health(clock)
+    if woken:
+        health.woken(KEY)
     clock.now += seconds
     if beats:
-        pulse.beat()
-    assert pulse.ailments() == ([expected] if expected else [])
-    if news:
-        assert pulse.looked(KEY) == seconds
-        assert pulse.ailments() == []
+        health.beat()
+    assert health.problems() == ([expected] if expected else [])
+    if woken:
+        assert health.reconciling(KEY) == seconds
+        assert health.problems() == []
 
 
-def test_a_long_queue_that_moves_is_well() -> None:
+def test_a_long_queue_that_moves_is_healthy() -> None:
     """A thousand jobs at once: the last ones wait for longer than a queue may stand still."""
     clock = Clock()
-    pulse = Pulse(clock)
+    health = Health(clock)
     for number in range(1000):
-        pulse.news(("team", str(number)))
+        health.woken(("team", str(number)))
     for number in range(1000):
         clock.now += 1
-        pulse.beat()
-        pulse.looked(("team", str(number)))
-        pulse.news(("team", str(number)))
-        assert pulse.ailments() == []
+        health.beat()
+        health.reconciling(("team", str(number)))
+        health.woken(("team", str(number)))
+        assert health.problems() == []
 
 
 def test_one_job_that_is_left_out_is_seen() -> None:
     clock = Clock()
-    pulse = Pulse(clock)
-    pulse.news(KEY)
+    health = Health(clock)
+    health.woken(KEY)
     for _ in range(302):
         clock.now += 1
-        pulse.beat()
-        pulse.news(("team", "other"))
-        pulse.looked(("team", "other"))
-    assert pulse.ailments() == ["A job with news has been waiting for 302 s, and later ones have not."]
+        health.beat()
+        health.woken(("team", "other"))
+        health.reconciling(("team", "other"))
+    assert health.problems() == ["A job has been waiting for 302 s, while later ones were reconciled."]
 
 
 @pytest.fixture
@@ -200,8 +199,8 @@ def test_probes_are_answered_and_numbers_shown(served: tuple[str, list[str], lis
     unready.append("The pods are not listed yet.")
     assert _get(f"{url}/healthz")[0] == 200
     assert _get(f"{url}/readyz") == (503, "The pods are not listed yet.\n")
-    ill.append("The loop has not turned for 31 s.")
-    assert _get(f"{url}/healthz") == (503, "The loop has not turned for 31 s.\n")
+    ill.append("The event loop has not run for 31 s.")
+    assert _get(f"{url}/healthz") == (503, "The event loop has not run for 31 s.\n")
     code, text = _get(f"{url}/metrics")
     assert code == 200
     assert "dapo_operator_queue_depth 0.0" in text
@@ -210,12 +209,12 @@ def test_probes_are_answered_and_numbers_shown(served: tuple[str, list[str], lis
 
 
 def test_a_stalled_loop_is_seen_from_outside() -> None:
-    pulse = Pulse(stalled_after=0.2)
-    server = TelemetryServer("127.0.0.1", 0, Telemetry().metrics.registry, pulse.ailments)
+    health = Health(stalled_after=0.2)
+    server = TelemetryServer("127.0.0.1", 0, Telemetry().metrics.registry, health.problems)
     server.start()
 
     async def main() -> tuple[int, int]:
-        beating = asyncio.create_task(pulse.run())
+        beating = asyncio.create_task(health.run())
         await asyncio.sleep(0)
         well = _get(f"http://127.0.0.1:{server.port}/healthz")[0]
         threading.Event().wait(0.5)  # blocks the loop
@@ -241,7 +240,7 @@ def root_logger() -> Iterator[None]:
 def test_log_records_carry_the_job_and_the_attempt() -> None:
     stream = io.StringIO()
     set_up("info", stream=stream)
-    logger = logging.getLogger("dapo_operator.worker")
+    logger = logging.getLogger("dapo_operator.reconciler")
     with bound(job="team/first"), bound(attempt=2, role=None):
         logger.warning("The head ended with %d.", 137)
     try:
@@ -254,7 +253,7 @@ def test_log_records_carry_the_job_and_the_attempt() -> None:
     assert time.endswith("+00:00")
     assert first == {
         "level": "warning",
-        "logger": "dapo_operator.worker",
+        "logger": "dapo_operator.reconciler",
         "message": "The head ended with 137.",
         "job": "team/first",
         "attempt": 2,

@@ -11,7 +11,6 @@ import builders
 from dapo_core.db import (
     AlertRow,
     AttemptRow,
-    Batch,
     CheckpointRow,
     EventRow,
     MetadataWriter,
@@ -100,15 +99,13 @@ class Store:
 
     def steps(self, run_id: str, steps: Sequence[int], attempt: int = 1, shapes: Mapping[str, Shape] = SHAPES) -> None:
         """These steps of every curve."""
-        self.writer.write(
+        self.writer.write_points(
             run_id,
-            Batch(
-                points=[
-                    Point.of(name, step, attempt, START + step * SECONDS_PER_STEP, shape(step))
-                    for step in steps
-                    for name, shape in shapes.items()
-                ]
-            ),
+            [
+                Point.of(name, step, attempt, START + step * SECONDS_PER_STEP, shape(step))
+                for step in steps
+                for name, shape in shapes.items()
+            ],
         )
 
     def event(self, run_id: str, reason: str, message: str, step: int | None = None, kind: str = "Normal") -> None:
@@ -120,8 +117,7 @@ class Store:
         """A committed checkpoint."""
         uri = f"file:///store/{run_id}/checkpoints/step-{step:06d}"
         ts = START + step * SECONDS_PER_STEP
-        row = CheckpointRow(run_id, step, 1, "committed", uri, ts, 1_000_000, 3)
-        self.writer.write(run_id, Batch(checkpoints=[row]))
+        self.writer.checkpoint_committed(CheckpointRow(run_id, step, 1, "committed", uri, ts, 1_000_000, 3))
 
     def alert(
         self, run_id: str, rule: str = "EntropyCollapse", step: int = 5, message: str = "Entropy is low."

@@ -1,4 +1,4 @@
-"""The Kubernetes API in memory, with virtual time: what `kube.client.Kube` promises, and a cluster behind it.
+"""The Kubernetes API in memory, with virtual time: what `kube.client.KubeClient` promises, and a cluster behind it.
 
 It keeps to the rules the operator relies on: names are unique, versions count up, a write with an old version or
 another UID is refused, deletion is graceful and waits for finalizers, and children go when their owner is gone.
@@ -10,11 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 from dapo_core.naming import LABEL_JOB
-from dapo_operator.kube.clock import stamp
-from dapo_operator.kube.errors import ApiError, error_of
-from dapo_operator.kube.resources import JOBS, PODS, Resource
+from dapo_operator.jobs.dapojob import JOBS
+from dapo_operator.kube.api_errors import ApiError, error_of
+from dapo_operator.kube.objects import PODS, Object, Resource, timestamp
 
-Object = dict[str, Any]
 Key = tuple[str, str, str]
 Objects = list[Object]  # FakeKube.list hides the word in its class
 
@@ -66,7 +65,7 @@ class FakeKube:
         if key in self.objects:
             raise error_of(409, {"reason": "AlreadyExists", "message": f"{key} already exists"})
         raw = dict(body)
-        raw["metadata"] = {**meta, "uid": f"uid-{next(self._uids)}", "creationTimestamp": stamp(self.time)}
+        raw["metadata"] = {**meta, "uid": f"uid-{next(self._uids)}", "creationTimestamp": timestamp(self.time)}
         raw["metadata"].setdefault("generation", 1)
         if not dry_run:
             raw = self._write(key, raw)
@@ -133,7 +132,7 @@ class FakeKube:
             self.remove(key)
         elif "deletionTimestamp" not in meta:
             self._write(
-                key, {**raw, "metadata": {**meta, "deletionTimestamp": stamp(self.time + (grace if pod else 0))}}
+                key, {**raw, "metadata": {**meta, "deletionTimestamp": timestamp(self.time + (grace if pod else 0))}}
             )
         if not pod:
             self._finish_deletion(key)

@@ -19,12 +19,11 @@ from dapo_operator.jobs.actions import (
     Plan,
     RemoveFinalizer,
 )
-from dapo_operator.jobs.builders.common import DIGEST
-from dapo_operator.jobs.builders.site import Site
-from dapo_operator.jobs.job import FINALIZER, Job, job_of
+from dapo_operator.jobs.builders.common import DIGEST, Site
+from dapo_operator.jobs.dapojob import FINALIZER, Job, job_of
 from dapo_operator.jobs.observed import Observed, Pod, Refusal, pod_of
 from dapo_operator.jobs.planner import plan
-from dapo_operator.kube.clock import stamp
+from dapo_operator.kube.objects import timestamp
 
 START = 1_800_000_000.0
 SITE = Site(image="trainer:1")
@@ -40,7 +39,7 @@ def raw_job(name: str = "first", uid: str = UID, **groups: Any) -> dict[str, Any
         "uid": uid,
         "generation": 1,
         "resourceVersion": "1",
-        "creationTimestamp": stamp(START),
+        "creationTimestamp": timestamp(START),
     }
     return {**raw, "metadata": meta}
 
@@ -177,7 +176,7 @@ class Bench:
 
     def delete_job(self) -> "Bench":
         """Somebody deletes the job."""
-        self.raw["metadata"] = {**self.raw["metadata"], "deletionTimestamp": stamp(self.now)}
+        self.raw["metadata"] = {**self.raw["metadata"], "deletionTimestamp": timestamp(self.now)}
         return self
 
     def refuse(self, kind: Any, message: str = "no") -> "Bench":

@@ -12,16 +12,15 @@ from fake_kube import FakeKube, Object
 
 from dapo_core.jobspec.presets import merged
 from dapo_core.naming import LABEL_ATTEMPT
+from dapo_operator.children import WATCHED, Children, JobKey
 from dapo_operator.executor import Executor
-from dapo_operator.jobs.actions import Event
-from dapo_operator.jobs.builders.site import Site
-from dapo_operator.jobs.job import Job
-from dapo_operator.kube.cache import JobKey, World
-from dapo_operator.kube.errors import ApiError, error_of
-from dapo_operator.kube.resources import JOBS, PODS, WATCHED
-from dapo_operator.store import Store
-from dapo_operator.telemetry.recorder import Telemetry
-from dapo_operator.worker import Surroundings, Worker
+from dapo_operator.jobs.builders.common import Site
+from dapo_operator.jobs.dapojob import JOBS
+from dapo_operator.kube.api_errors import ApiError, error_of
+from dapo_operator.kube.objects import PODS, ObjectReference
+from dapo_operator.metadata_store import MetadataStore
+from dapo_operator.reconciler import Reconciler, Shared
+from dapo_operator.telemetry.instrumentation import Telemetry
 
 NAMESPACE = "team"
 SPEC = {
@@ -35,7 +34,7 @@ class OperatorDied(BaseException):
 
 
 class _Silent:
-    def tell(self, job: Job, event: Event) -> None:
+    def post(self, about: ObjectReference, kind: str, reason: str, message: str) -> None:
         """Nobody listens."""
 
 
@@ -44,15 +43,15 @@ class Operator:
     """One life of an operator process: what it knows is gone when it dies."""
 
     kube: FakeKube
-    workers: dict[JobKey, Worker] = field(default_factory=dict)
+    reconcilers: dict[JobKey, Reconciler] = field(default_factory=dict)
     due: dict[JobKey, float] = field(default_factory=dict)
     seen: int = 0
 
     def __post_init__(self) -> None:
-        self.world = World(self._wake)
-        store = Store(None, self.kube.now)
-        executor = Executor(self.kube, self.world)  # type: ignore[arg-type]
-        self.around = Surroundings(executor, self.world, store, _Silent(), Site(image="t"), self.kube.now, Telemetry())
+        self.children = Children(self._wake)
+        store = MetadataStore(None, self.kube.now)
+        executor = Executor(self.kube, self.children)  # type: ignore[arg-type]
+        self.shared = Shared(executor, self.children, store, _Silent(), Site(image="t"), self.kube.now, Telemetry())
         self.relist()
 
     def relist(self) -> None:
@@ -60,11 +59,11 @@ class Operator:
         self.seen = len(self.kube.events)
         version = str(10**9)
         for kind, resource in (("Pod", PODS), *WATCHED.items()):
-            shelf = self.world.pods if kind == "Pod" else self.world.support(kind)
+            cache = self.children.pods if kind == "Pod" else self.children.support(kind)
             version = asyncio_run(self.kube.list(resource, None))[1]
             for raw in self.kube.of_kind(kind):
-                shelf.put(raw)
-            shelf.keep({raw["metadata"]["uid"] for raw in self.kube.of_kind(kind)}, None, version)
+                cache.put(raw)
+            cache.keep({raw["metadata"]["uid"] for raw in self.kube.of_kind(kind)}, None, version)
         for raw in self.kube.of_kind("DAPOJob"):
             self._job("MODIFIED", raw)
 
@@ -77,19 +76,19 @@ class Operator:
             if raw["kind"] == "DAPOJob":
                 self._job(kind, raw)
             elif raw["kind"] in ("Pod", *WATCHED):
-                shelf: Any = self.world.pods if raw["kind"] == "Pod" else self.world.support(raw["kind"])
-                (shelf.drop if kind == "DELETED" else shelf.put)(raw)
+                cache: Any = self.children.pods if raw["kind"] == "Pod" else self.children.support(raw["kind"])
+                (cache.drop if kind == "DELETED" else cache.put)(raw)
 
     def work(self) -> None:
-        """One turn of every worker that was woken, or whose time has come."""
+        """One turn of every reconciler that was woken, or whose time has come."""
         for key in [key for key, at in self.due.items() if at <= self.kube.now()]:
-            worker = self.workers.get(key)
-            if worker is None or worker.gone:
+            reconciler = self.reconcilers.get(key)
+            if reconciler is None or reconciler.gone:
                 self.due.pop(key, None)
-                self.workers.pop(key, None)
+                self.reconcilers.pop(key, None)
                 continue
             self.due[key] = float("inf")
-            wait = asyncio_run(worker.look())
+            wait = asyncio_run(reconciler.reconcile())
             self.due[key] = min(self.due.get(key, float("inf")), self.kube.now() + wait)
 
     def _wake(self, key: JobKey) -> None:
@@ -97,15 +96,15 @@ class Operator:
 
     def _job(self, kind: str, raw: Object) -> None:
         key = (raw["metadata"]["namespace"], raw["metadata"]["name"])
-        worker = self.workers.get(key)
-        if worker is not None and worker.raw["metadata"]["uid"] != raw["metadata"]["uid"]:
-            worker = None
+        reconciler = self.reconcilers.get(key)
+        if reconciler is not None and reconciler.state.uid != raw["metadata"]["uid"]:
+            reconciler = None
         if kind == "DELETED":
-            self.workers.pop(key, None)
-        elif worker is None:
-            self.workers[key] = Worker(key, self.around, raw)
+            self.reconcilers.pop(key, None)
+        elif reconciler is None:
+            self.reconcilers[key] = Reconciler(key, self.shared, raw)
         else:
-            worker.update(raw)
+            reconciler.update(raw)
         self._wake(key)
 
 

@@ -1,5 +1,5 @@
-# Starts Postgres, the first time with an empty database `dapo` and the login that owns it. It needs nothing of an image
-# but Postgres' programs on the path, so that any image will do.
+# Starts Postgres; on the first start it creates the database `dapo` and the login that owns it. Any image with
+# Postgres' programs on the path works.
 set -euo pipefail
 if [ ! -s "$PGDATA/PG_VERSION" ]; then
     rm -rf "$PGDATA" "$PGDATA.new"
@@ -9,7 +9,7 @@ if [ ! -s "$PGDATA/PG_VERSION" ]; then
 CREATE ROLE dapo_owner LOGIN CREATEROLE PASSWORD '$OWNER_PASSWORD'
 CREATE DATABASE dapo OWNER dapo_owner
 SQL
-    # Under its name only when it is whole: a start that was interrupted begins again.
+    # Renamed only once it is complete: an interrupted start runs again.
     mv "$PGDATA.new" "$PGDATA"
 fi
 exec postgres -D "$PGDATA" -c config_file=/etc/dapo/postgresql.conf

@@ -31,7 +31,7 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 
-{{- /* What the restricted pod security standard asks of a pod; user and group as a number */ -}}
+{{- /* What the restricted pod security standard requires of a pod; the argument is the numeric user and group */ -}}
 {{- define "dapo.podSecurity" -}}
 automountServiceAccountToken: false
 enableServiceLinks: false
@@ -77,7 +77,7 @@ helm.sh/resource-policy: keep
 {{- define "dapo.writer" -}}dapo_writer_{{ . | replace "-" "_" }}{{- end }}
 {{- define "dapo.storeUser" -}}dapo-{{ . }}{{- end }}
 
-{{- /* Peers of a network policy: the pods of jobs, and own components (list . "operator" ...) */ -}}
+{{- /* Peers of a network policy: the pods of jobs, and components of this release (list . "operator" ...) */ -}}
 {{- define "dapo.jobPods" }}
 {{- if .namespaces }}
 - namespaceSelector:
@@ -114,7 +114,7 @@ helm.sh/resource-policy: keep
   verbs: [update]
 - apiGroups: [dapo.io]
   resources: [dapojobs/finalizers]
-  # What OpenShift, and others that check owner references, ask of who sets blockOwnerDeletion.
+  # OpenShift, among others, requires this of whoever sets blockOwnerDeletion.
   verbs: [update]
 - apiGroups: [""]
   resources: [pods]
@@ -130,7 +130,7 @@ helm.sh/resource-policy: keep
   verbs: [get, list, watch, create, patch]
 - apiGroups: [""]
   resources: [secrets]
-  # Each job's Ray token. No list: other Secrets can not be looked through.
+  # Each job's Ray token. No list: the operator cannot enumerate other Secrets.
   verbs: [get, create]
 - apiGroups: [""]
   resources: [events]

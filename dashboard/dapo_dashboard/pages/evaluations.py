@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import pandas as pd
 import streamlit as st
 
-from dapo_core.db import EvaluationRow, RunRow
+from dapo_core.db import RunRow
+from dapo_core.db.evaluations import EvaluationRow
 from dapo_dashboard import session
 from dapo_dashboard.charts import evaluation_chart
 from dapo_dashboard.charts.evaluation_chart import Estimate

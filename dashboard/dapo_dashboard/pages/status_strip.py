@@ -4,7 +4,8 @@ import time
 
 import streamlit as st
 
-from dapo_core.db import ENDED_STATES, AlertRow, CurvePoint, MetadataReader, RunRow
+from dapo_core.db import ENDED_STATES, AlertRow, CurvePoint, RunRow
+from dapo_core.db.pages import PageReader
 from dapo_core.run.formatting import ago, duration, number, percent
 from dapo_core.run.guards import help_topic
 from dapo_core.run.progress import LAST_METRICS, PACE_METRICS, progress_of
@@ -40,7 +41,7 @@ def _head(run: RunRow) -> None:
     st.caption(markdown(" · ".join(about) + why, 600))
 
 
-def _progress(reader: MetadataReader, run_id: str) -> Progress:
+def _progress(reader: PageReader, run_id: str) -> Progress:
     return progress_of(reader.progress([run_id], LAST_METRICS, PACE_METRICS)[run_id])
 
 

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
-from dapo_core.db import CurvePoint, MetadataReader
-from dapo_core.run.metrics import STEP_SECONDS, TOKENS_PROCESSED
+from dapo_core.db import CurvePoint
+from dapo_core.db.pages import PageReader
+from dapo_core.run.metrics import TOKENS_PROCESSED
 from dapo_dashboard.charts.curves import BUCKETS, MAX_BUCKETS, Curve, appended, bucket_of
 from dapo_dashboard.clock import Clock
 from dapo_dashboard.reads.source import Reading, Source
@@ -34,7 +35,7 @@ def read_curves(
 ) -> Reading[RunCurves]:
     """The curves, shared by all who look at them. Raises NothingYetError."""
 
-    def load(reader: MetadataReader, last: RunCurves | None) -> RunCurves:
+    def load(reader: PageReader, last: RunCurves | None) -> RunCurves:
         attempt = max((row.attempt for row in reader.attempts(run_id)), default=0)
         if last is None or last.attempt != attempt or last.size > MAX_BUCKETS or not last.curves or window is not None:
             whole = _all(reader, run_id, names, window, attempt)
@@ -45,14 +46,14 @@ def read_curves(
 
 
 def _all(
-    reader: MetadataReader, run_id: str, names: Sequence[str], window: tuple[int, int] | None, attempt: int
+    reader: PageReader, run_id: str, names: Sequence[str], window: tuple[int, int] | None, attempt: int
 ) -> RunCurves:
     start, end = window or (None, None)
     found = reader.buckets([run_id], names, buckets=BUCKETS, from_step=start, to_step=end)
     return RunCurves(attempt, {name: found.get((run_id, name), []) for name in names})
 
 
-def _more(reader: MetadataReader, run_id: str, names: Sequence[str], last: RunCurves) -> RunCurves:
+def _more(reader: PageReader, run_id: str, names: Sequence[str], last: RunCurves) -> RunCurves:
     """Steps after what stands in buckets of several steps, which can not be taken apart, and before what may change."""
     newest = max((curve[-1].step_to for curve in last.curves.values() if curve), default=0)
     whole = max((bucket.step_to for c in last.curves.values() for bucket in c if bucket.count > 1), default=-1)
@@ -70,8 +71,8 @@ def _stands(curve: Curve, points: Sequence[CurvePoint]) -> bool:
 def read_clock(source: Source, run_id: str) -> Clock:
     """When each step was finished, and the tokens trained on by then. Raises NothingYetError."""
 
-    def load(reader: MetadataReader, last: Clock | None) -> Clock:
-        moments = reader.moments(run_id, STEP_SECONDS, BUCKETS)
+    def load(reader: PageReader, last: Clock | None) -> Clock:
+        moments = reader.moments(run_id, BUCKETS)
         tokens = reader.buckets([run_id], [TOKENS_PROCESSED], buckets=BUCKETS).get((run_id, TOKENS_PROCESSED), [])
         clock = clock_of(moments, tokens)
         return last if clock == last else clock

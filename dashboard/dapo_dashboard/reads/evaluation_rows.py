@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dapo_core.db import EvaluationRow
+from dapo_core.db.evaluations import EvaluationRow
 from dapo_core.run.formatting import moment, percent
 from dapo_dashboard.plain import shown
 

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dapo_core.db import ENDED_STATES, MetadataReader, RunTableRow
+from dapo_core.db import ENDED_STATES, RunTableRow
+from dapo_core.db.pages import PageReader
 from dapo_core.run.progress import PACE_METRICS, PACE_STEPS, progress_of
 from dapo_dashboard.reads import run_rows
 from dapo_dashboard.reads.source import Reading, Source
@@ -33,10 +34,10 @@ def read_rows(source: Source) -> Reading[list[RunTableRow]]:
 def read_accelerators(source: Source, rows: Sequence[RunTableRow]) -> Mapping[str, int]:
     """How many each run asks for, which does not change under a run. `rows` are all that there are."""
 
-    def load(reader: MetadataReader, last: Mapping[str, int] | None) -> Mapping[str, int]:
+    def load(reader: PageReader, last: Mapping[str, int] | None) -> Mapping[str, int]:
         known = last or {}
         new = [row.run_id for row in rows if row.run_id not in known]
-        return {**known, **reader.gpus(new)} if new else known
+        return {**known, **reader.accelerators(new)} if new else known
 
     return source.read(("gpus",), load).value
 
@@ -45,7 +46,7 @@ def read_seconds_left(source: Source, rows: Sequence[RunTableRow]) -> Mapping[st
     """Of the runs that go on, those whose time left is known. `rows` are all that there are."""
     alive = [row.run_id for row in rows if row.state not in ENDED_STATES]
 
-    def load(reader: MetadataReader, _: Mapping[str, float] | None) -> Mapping[str, float]:
+    def load(reader: PageReader, _: Mapping[str, float] | None) -> Mapping[str, float]:
         progress = reader.progress(alive, history=PACE_METRICS, first_steps=0, last_steps=PACE_STEPS) if alive else {}
         found = {run_id: progress_of(run).eta_seconds for run_id, run in progress.items()}
         return {run_id: float(seconds) for run_id, seconds in found.items() if seconds is not None}
@@ -58,7 +59,7 @@ def read_sparklines(source: Source, rows: Sequence[RunTableRow]) -> Mapping[str,
     ended = [row for row in rows if row.state in ENDED_STATES]
     alive = [row.run_id for row in rows if row.state not in ENDED_STATES]
 
-    def load(reader: MetadataReader, last: Sparklines | None) -> Sparklines:
+    def load(reader: PageReader, last: Sparklines | None) -> Sparklines:
         known = last or Sparklines()
         new = [row for row in ended if known.until.get(row.run_id, -1.0) != row.updated_at]
         if not new:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-from dapo_core.db import MetadataReader, open_reader
+from dapo_core.db.pages import PageReader, open_page_reader
 from dapo_core.errors import StoreError
 
 T = TypeVar("T")
@@ -44,13 +44,13 @@ class Source:
         self,
         url: str,
         *,
-        opener: Callable[[str], MetadataReader] = open_reader,
+        opener: Callable[[str], PageReader] = open_page_reader,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._url = url
         self._opener = opener
         self._now = now
-        self._reader: MetadataReader | None = None
+        self._reader: PageReader | None = None
         self._lock = threading.Lock()
         self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
         self._trouble: Trouble | None = None
@@ -61,7 +61,7 @@ class Source:
         """What is wrong with the store, while it is."""
         return self._trouble
 
-    def read(self, key: Hashable, load: Callable[[MetadataReader, T | None], T], max_age: float = 0.8) -> Reading[T]:
+    def read(self, key: Hashable, load: Callable[[PageReader, T | None], T], max_age: float = 0.8) -> Reading[T]:
         """What `load` makes of the store and of its last answer, at most `max_age` seconds old; while the store is
         down, the last answer.
 
@@ -92,7 +92,7 @@ class Source:
                 self._entries.popitem(last=False)
             return entry
 
-    def _ask(self, last: Reading[T] | None, load: Callable[[MetadataReader, T | None], T]) -> Reading[T]:
+    def _ask(self, last: Reading[T] | None, load: Callable[[PageReader, T | None], T]) -> Reading[T]:
         problem = self._trouble.message if self._trouble and self._now() < self._ask_again_at else None
         if problem is None:
             try:
@@ -107,7 +107,7 @@ class Source:
             raise NothingYetError(problem)
         return Reading(last.value, last.at, problem)
 
-    def _open(self) -> MetadataReader:
+    def _open(self) -> PageReader:
         with self._lock:
             if self._reader is None:
                 self._reader = self._opener(self._url)

@@ -1,4 +1,4 @@
-"""What a plan asks for: plain values, carried out by the executor in this order: status, actions, events."""
+"""A plan as plain values. The executor carries it out in this order: status, actions, events."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,45 +11,45 @@ Body = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class AddFinalizer:
-    """Hold the DAPOJob's deletion until its pods had their time to end; before anything else is made."""
+    """Hold the DAPOJob's deletion until its pods have had time to end; before anything else is created."""
 
 
 @dataclass(frozen=True)
 class RemoveFinalizer:
-    """Let the DAPOJob go."""
+    """Let Kubernetes remove the deleted DAPOJob."""
 
 
 @dataclass(frozen=True)
 class CreatePod:
-    """Create a pod, never change one: a pod of that name that is there already stays as it is."""
+    """Create a pod; an existing pod of that name is never changed."""
 
     body: Body
 
 
 @dataclass(frozen=True)
 class TryPod:
-    """Ask the API server whether it would take this pod, without making it."""
+    """Ask the API server with a dry run whether it would accept this pod."""
 
     body: Body
 
 
 @dataclass(frozen=True)
 class ApplySupport:
-    """Make or update an object that the pods need: Service, ConfigMap, NetworkPolicy, PodDisruptionBudget, PodGroup."""
+    """Create or update a Service, ConfigMap, NetworkPolicy, PodDisruptionBudget or PodGroup."""
 
     body: Body
 
 
 @dataclass(frozen=True)
 class CreateToken:
-    """Create the Secret with the job's Ray token, unless there is one; its value is drawn when this is carried out."""
+    """Create the Secret with the job's Ray token unless it exists; the token is drawn when this is carried out."""
 
     body: Body
 
 
 @dataclass(frozen=True)
 class DeletePod:
-    """Delete this very pod (by UID). `grace_seconds` None is the pod's own grace period, 0 is by force."""
+    """Delete the pod with this UID. `grace_seconds`: None is the pod's own grace period, 0 forces the deletion."""
 
     name: str
     uid: str
@@ -58,7 +58,7 @@ class DeletePod:
 
 @dataclass(frozen=True)
 class DeleteJob:
-    """Delete the DAPOJob itself: its time to live is over."""
+    """Delete the DAPOJob itself: ttlSecondsAfterFinished is over."""
 
 
 Action = AddFinalizer | RemoveFinalizer | CreatePod | TryPod | ApplySupport | CreateToken | DeletePod | DeleteJob
@@ -66,7 +66,7 @@ Action = AddFinalizer | RemoveFinalizer | CreatePod | TryPod | ApplySupport | Cr
 
 @dataclass(frozen=True)
 class Event:
-    """A line of the job's story for `kubectl describe`."""
+    """A Kubernetes Event about the job."""
 
     type: Literal["Normal", "Warning"]
     reason: str
@@ -75,8 +75,8 @@ class Event:
 
 @dataclass(frozen=True)
 class Plan:
-    """The status as it should be, what to do once it is written, and when to look again (Unix seconds) even if
-    nothing happens. `gone`: nothing is left to do for this DAPOJob, ever."""
+    """The new status, what to do once it is written, and when to reconcile again (Unix seconds) even if nothing
+    happens. `gone`: nothing is left to do for this DAPOJob, ever."""
 
     status: DAPOJobStatus
     actions: tuple[Action, ...] = ()

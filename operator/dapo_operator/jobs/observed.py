@@ -1,4 +1,4 @@
-"""What the operator sees of one job: its pods as small values, and what surrounds them. Pure."""
+"""What the operator observes of one job: its pods as small values, support objects, refusals and progress. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,14 +9,14 @@ from dapo_core.run.guards import Alert
 from dapo_core.run.last_words import LastWords
 from dapo_core.run.reasons import Reason
 from dapo_core.run.status import CheckpointRef, Progress
-from dapo_operator.kube.clock import seconds
+from dapo_operator.kube.objects import controller_uid, unix_seconds
 
 CONTAINER: Final = "dapo"
 Phase = Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"]
 RefusalKind = Literal["quota", "permanent", "name", "gang", "other"]
 StoreState = Literal["none", "ok", "down"]
 
-# Why the control plane ended a pod, in the failure policy's words (conditions DisruptionTarget, and Kueue's own).
+# Why the control plane ended a pod, as reasons of the failure policy (conditions DisruptionTarget and Kueue's own).
 _DISRUPTIONS: Final = {
     "PreemptionByScheduler": Reason.PREEMPTED,
     "PreemptionByKubeScheduler": Reason.PREEMPTED,
@@ -40,7 +40,7 @@ _POD_REASONS: Final = {
     "OutOfmemory": Reason.EVICTED,
     "OutOfpods": Reason.EVICTED,
 }
-# Waiting states of a container that are the ordinary way to running.
+# Waiting states that every container passes on its way to running.
 _ORDINARY: Final = frozenset({"ContainerCreating", "PodInitializing", ""})
 
 
@@ -48,9 +48,9 @@ _ORDINARY: Final = frozenset({"ContainerCreating", "PodInitializing", ""})
 class Pod:
     """One pod of a job.
 
-    `owned`: by this very DAPOJob, not by an earlier one of its name. `exit_code` and `words` are of the container
-    `dapo`. `disruption` is the failure policy's reason when the cluster took the pod. `trouble` is a sentence about
-    what keeps it from running. `delete_by` (Unix seconds) is when a deletion should be over.
+    `owned`: by this DAPOJob, not by an earlier one of its name. `exit_code` and `words` (the last words) are those of
+    the container `dapo`. `disruption` is the failure policy's reason when the cluster took the pod. `trouble` is a
+    sentence about what keeps it from running. `delete_by` (Unix seconds) is when a deletion should be over.
     """
 
     name: str
@@ -75,19 +75,19 @@ class Pod:
 
     @property
     def finished(self) -> bool:
-        """Whether none of its processes runs any more, and it holds nothing but its name."""
+        """Whether the trainer's container has ended."""
         return self.phase in ("Succeeded", "Failed") or self.exit_code is not None
 
     @property
     def over(self) -> bool:
-        """Whether the whole pod is over, sidecars too."""
+        """Whether all containers have ended, including sidecars."""
         return self.phase in ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """The API server's last answer to a child of this attempt that it did not take. `at`: Unix seconds; `tries`: how
-    often in a row."""
+    """The API server's last refusal of an object of this attempt. `what` is the object's kind and name; `at` is in Unix
+    seconds; `tries` counts refusals in a row."""
 
     kind: RefusalKind
     what: str
@@ -99,12 +99,12 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Observed:
-    """All that a plan is made from besides the job and its status.
+    """Everything a plan is made from besides the job and its status.
 
-    `gone` are pods that are not there any more, as they were last, where that says why. `support` maps (kind, name) to
-    the digest of what was applied. `acceptable`: a pod that was refused would be taken now. `store_since` (Unix
-    seconds) is since when the metadata store can be read again after it could not. `recorded_attempt` is the newest
-    that it knows, and `reached` the last step of that one.
+    `gone` are deleted pods whose last state tells why they ended. `support` maps (kind, name) to the digest of what was
+    applied. `acceptable`: pods that were refused would be accepted now. `store_since` (Unix seconds) is when the
+    metadata store became readable again after an outage. `recorded_attempt` is the newest attempt that the store knows,
+    and `reached` the last step of it.
     """
 
     pods: tuple[Pod, ...] = ()
@@ -122,7 +122,7 @@ class Observed:
 
 
 def pod_of(raw: Mapping[str, Any], owner_uid: str | None = None) -> Pod | None:
-    """The pod as a small value; None when its labels are not a DAPO pod's. Without `owner_uid`, any owner will do."""
+    """The pod as a small value; None when its labels are not those of a job's pod. `owner_uid` None: any owner."""
     meta, spec, status = raw["metadata"], raw.get("spec", {}), raw.get("status", {})
     labels = meta.get("labels", {})
     role, attempt, index = (labels.get(label, "") for label in (LABEL_ROLE, LABEL_ATTEMPT, LABEL_INDEX))
@@ -138,14 +138,14 @@ def pod_of(raw: Mapping[str, Any], owner_uid: str | None = None) -> Pod | None:
         role=role,
         attempt=int(attempt),
         index=int(index),
-        owned=owner_uid is None or owner_of(raw) == owner_uid,
+        owned=owner_uid is None or controller_uid(raw) == owner_uid,
         phase=status.get("phase", "Pending"),
         ready=_holds(conditions, "Ready"),
         scheduled=bool(spec.get("nodeName")),
         gated=bool(spec.get("schedulingGates")),
         started="running" in container.get("state", {}) or bool(ended),
         deleting="deletionTimestamp" in meta,
-        delete_by=seconds(meta.get("deletionTimestamp")),
+        delete_by=unix_seconds(meta.get("deletionTimestamp")),
         exit_code=ended.get("exitCode"),
         out_of_memory=ended.get("reason") == Reason.OUT_OF_MEMORY,
         words=_words(ended.get("message")),
@@ -155,15 +155,8 @@ def pod_of(raw: Mapping[str, Any], owner_uid: str | None = None) -> Pod | None:
     )
 
 
-def owner_of(raw: Mapping[str, Any]) -> str | None:
-    """UID of the controller of an object."""
-    owners = raw["metadata"].get("ownerReferences", ())
-    return next((owner["uid"] for owner in owners if owner.get("controller")), None)
-
-
 def _container(status: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = (each for each in status.get("containerStatuses", ()) if each.get("name") == CONTAINER)
-    return next(found, {})
+    return next((entry for entry in status.get("containerStatuses", ()) if entry.get("name") == CONTAINER), {})
 
 
 def _holds(conditions: Mapping[str, Mapping[str, Any]], kind: str) -> bool:
@@ -190,9 +183,9 @@ def _trouble(
     conditions: Mapping[str, Mapping[str, Any]],
     container: Mapping[str, Any],
 ) -> tuple[str | None, str | None]:
-    """What keeps a pod from running: a reason for programs and a sentence for people."""
-    for each in (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ()), container):
-        waiting = each.get("state", {}).get("waiting", {})
+    """What keeps a pod from running: a reason and a sentence; (None, None) when nothing does."""
+    for entry in (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ()), container):
+        waiting = entry.get("state", {}).get("waiting", {})
         if waiting.get("reason", "") not in _ORDINARY:
             return waiting["reason"], f"{waiting['reason']}: {waiting.get('message', '')}".rstrip(": ")
     scheduled = conditions.get("PodScheduled", {})

@@ -15,8 +15,8 @@ from dapo_core.run.entries import (
 )
 from dapo_core.run.status import Attempt, DAPOJobStatus
 from dapo_operator.jobs.actions import Event
-from dapo_operator.jobs.job import Job
-from dapo_operator.kube.clock import seconds
+from dapo_operator.jobs.dapojob import Job
+from dapo_operator.kube.objects import unix_seconds
 
 _STATES: Final[dict[str, RunState]] = {
     "Restarting": "Restarting",
@@ -49,9 +49,9 @@ def changes(
 def _attempt_changes(old: Attempt | None, new: Attempt) -> list[Entry]:
     entries: list[Entry] = []
     if old is None:
-        entries.append(AttemptStarted(new.number, seconds(new.started_at) or 0.0, new.from_step))
+        entries.append(AttemptStarted(new.number, unix_seconds(new.started_at) or 0.0, new.from_step))
     if new.ended_at is not None and (old is None or old.ended_at is None):
-        ended = seconds(new.ended_at) or 0.0
+        ended = unix_seconds(new.ended_at) or 0.0
         entries.append(AttemptEnded(new.number, ended, new.reason or "", new.message or "", new.exit_code, new.counted))
     return entries
 
@@ -64,4 +64,4 @@ def _state(status: DAPOJobStatus, now: float | None = None) -> RunChanged:
     reason = condition.reason if condition else (last.reason if last else None) or phase
     message = condition.message if condition else (last.message if last else None) or ""
     ended = now if state in ENDED_STATES else None
-    return RunChanged(state, reason, message, seconds(status.started_at), ended)
+    return RunChanged(state, reason, message, unix_seconds(status.started_at), ended)

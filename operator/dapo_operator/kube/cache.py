@@ -1,31 +1,24 @@
-"""What the watches know of all jobs' children, by job. Written by informers, and at once by whoever made a child."""
+"""The objects of one kind that a watch reports, grouped by a label. Written by an informer, and directly by whoever
+changed an object."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, TypeVar
 
-from dapo_core.naming import LABEL_JOB
-from dapo_operator.jobs.builders.common import DIGEST
-from dapo_operator.jobs.observed import Pod, owner_of, pod_of
+from dapo_operator.kube.objects import controller_uid, version_of
 
-JobKey = tuple[str, str]
+# (namespace, value of the label that groups the objects).
+Group = tuple[str, str]
 Raw = Mapping[str, Any]
 T = TypeVar("T")
 
-# Objects whose end was seen are remembered for a while: an answer to a write may come after it.
+# UIDs of deleted objects are kept for a while: the response to an earlier write may arrive after the deletion.
 TOMBSTONES: Final = 10_000
 
 
-def key_of(raw: Raw) -> JobKey | None:
-    """(namespace, job) of a child, by its labels."""
-    meta = raw["metadata"]
-    job = meta.get("labels", {}).get(LABEL_JOB)
-    return (meta["namespace"], job) if job else None
-
-
 @dataclass(frozen=True, slots=True)
-class Seen(Generic[T]):
-    """A child with what tells its news from old ones."""
+class Cached(Generic[T]):
+    """The small value kept of an object, and what tells newer states of it from older ones."""
 
     value: T
     uid: str
@@ -33,126 +26,82 @@ class Seen(Generic[T]):
     version: int
 
 
-class Shelf(Generic[T]):
-    """Children of one kind. `parse` makes a small value of an object; `changed` is called with the job of each news.
+class ObjectCache(Generic[T]):
+    """Small values of objects by the group that label `label` puts them in; objects without it are ignored.
 
-    What is not newer than what is known is dropped: an answer to a write may overtake the watch.
+    `parse` makes the value (None: ignore the object). `changed` is called with the group of each change, `removed` also
+    with the last value. A state that is not newer than the known one is dropped: the response to a write may overtake
+    the watch.
     """
 
     def __init__(
         self,
+        label: str,
         parse: Callable[[Raw], T | None],
-        changed: Callable[[JobKey], None],
-        dropped: Callable[[JobKey, Seen[T]], None] = lambda key, seen: None,
+        changed: Callable[[Group], None],
+        removed: Callable[[Group, Cached[T]], None] = lambda group, last: None,
     ) -> None:
-        self._parse, self._changed, self._dropped = parse, changed, dropped
-        self._jobs: dict[JobKey, dict[str, Seen[T]]] = {}
+        self._label, self._parse, self._changed, self._removed = label, parse, changed, removed
+        self._groups: dict[Group, dict[str, Cached[T]]] = {}
         self._dead: dict[str, None] = {}
 
-    def of(self, key: JobKey) -> Mapping[str, Seen[T]]:
-        """A job's children by name."""
-        return self._jobs.get(key, {})
+    def of(self, group: Group) -> Mapping[str, Cached[T]]:
+        """The objects of a group by name."""
+        return self._groups.get(group, {})
 
     def put(self, raw: Raw) -> None:
-        """An object is there, or has changed."""
-        key, value = key_of(raw), self._parse(raw)
+        """An object exists, or has changed."""
+        group, value = self._group_of(raw), self._parse(raw)
         meta = raw["metadata"]
-        if key is None or value is None or meta["uid"] in self._dead:
+        if group is None or value is None or meta["uid"] in self._dead:
             return
-        new = Seen(value, meta["uid"], owner_of(raw), int(meta["resourceVersion"]))
-        children = self._jobs.setdefault(key, {})
-        old = children.get(meta["name"])
+        new = Cached(value, meta["uid"], controller_uid(raw), version_of(raw))
+        objects = self._groups.setdefault(group, {})
+        old = objects.get(meta["name"])
         if old is None or old.version < new.version:
-            children[meta["name"]] = new
+            objects[meta["name"]] = new
             if old is None or old.value != new.value or old.uid != new.uid:
-                self._changed(key)
+                self._changed(group)
 
     def drop(self, raw: Raw) -> None:
-        """An object is gone."""
-        key, meta = key_of(raw), raw["metadata"]
-        if key is None:
+        """An object was deleted; `raw` is its last state."""
+        group, meta = self._group_of(raw), raw["metadata"]
+        if group is None:
             return
         self._bury(meta["uid"])
-        old = self.of(key).get(meta["name"])
+        old = self.of(group).get(meta["name"])
         if old is not None and old.uid == meta["uid"]:
             last = self._parse(raw)
-            self._dropped(key, old if last is None else replace(old, value=last))
-            self._forget(key, meta["name"])
+            self._removed(group, old if last is None else replace(old, value=last))
+            self._forget(group, meta["name"])
 
     def keep(self, uids: set[str], namespace: str | None, version: str) -> None:
-        """These are all there were at `version` in the namespace (in all when None)."""
+        """A complete list: only these objects existed at `version` in the namespace (None: in all namespaces)."""
         gone = [
-            (key, name, seen)
-            for key, children in self._jobs.items()
-            if namespace in (None, key[0])
-            for name, seen in children.items()
-            if seen.uid not in uids and seen.version <= int(version)
+            (group, name, cached)
+            for group, objects in self._groups.items()
+            if namespace in (None, group[0])
+            for name, cached in objects.items()
+            if cached.uid not in uids and cached.version <= int(version)
         ]
-        for key, name, seen in gone:
-            self._bury(seen.uid)
-            self._dropped(key, seen)
-            self._forget(key, name)
+        for group, name, cached in gone:
+            self._bury(cached.uid)
+            self._removed(group, cached)
+            self._forget(group, name)
+
+    def _group_of(self, raw: Raw) -> Group | None:
+        meta = raw["metadata"]
+        value = meta.get("labels", {}).get(self._label)
+        return (meta["namespace"], value) if value else None
 
     def _bury(self, uid: str) -> None:
         self._dead[uid] = None
         if len(self._dead) > TOMBSTONES:
             del self._dead[next(iter(self._dead))]
 
-    def _forget(self, key: JobKey, name: str) -> None:
-        children = self._jobs[key]
-        del children[name]
-        if not children:
-            del self._jobs[key]
-        self._changed(key)
-
-
-class World:
-    """Pods and support objects of all jobs."""
-
-    def __init__(self, changed: Callable[[JobKey], None]) -> None:
-        self.pods: Shelf[Pod] = Shelf(pod_of, changed, self._note_end)
-        self._gone: dict[JobKey, list[tuple[str | None, Pod]]] = {}
-        self._support: dict[str, Shelf[str]] = {}
-        self._changed = changed
-
-    def gone_of(self, key: JobKey, uid: str) -> tuple[Pod, ...]:
-        """Pods of this very job that are gone, and whose last state says why: it may have been theirs for too short a
-        time for anyone to look."""
-        return tuple(pod for owner, pod in self._gone.get(key, ()) if owner == uid)
-
-    def forget(self, key: JobKey) -> None:
-        """The job is gone."""
-        self._gone.pop(key, None)
-
-    def _note_end(self, key: JobKey, seen: Seen[Pod]) -> None:
-        pod = seen.value
-        if pod.disruption is None and pod.exit_code is None:
-            return
-        # Only the newest attempt's matter.
-        kept = [each for each in self._gone.get(key, ()) if each[1].attempt >= pod.attempt]
-        self._gone[key] = [*kept, (seen.owner, replace(pod, deleting=True))]
-        if len(self._gone) > TOMBSTONES:
-            del self._gone[next(iter(self._gone))]
-
-    def support(self, kind: str) -> Shelf[str]:
-        """The shelf of one kind of support objects: their digests."""
-        return self._support.setdefault(kind, Shelf(_digest, self._changed))
-
-    def pods_of(self, key: JobKey, uid: str) -> tuple[Pod, ...]:
-        """The pods that carry a job's name, each with whether it is this very job's."""
-        found = self.pods.of(key).values()
-        return tuple(seen.value if seen.owner == uid else replace(seen.value, owned=False) for seen in found)
-
-    def support_of(self, key: JobKey, uid: str) -> dict[tuple[str, str], str]:
-        """Digests of this very job's support objects by kind and name."""
-        return {
-            (kind, name): seen.value
-            for kind, shelf in self._support.items()
-            for name, seen in shelf.of(key).items()
-            if seen.owner == uid
-        }
-
-
-def _digest(raw: Raw) -> str:
-    digest: str = raw["metadata"].get("annotations", {}).get(DIGEST, "")
-    return digest
+    def _forget(self, group: Group, name: str) -> None:
+        objects = self._groups[group]
+        del objects[name]
+        if not objects:
+            del self._groups[group]
+        self._changed(group)

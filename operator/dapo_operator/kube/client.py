@@ -1,4 +1,4 @@
-"""The only module that speaks to the Kubernetes API. Every call may raise an `ApiError`."""
+"""The only module that sends requests to the Kubernetes API. Every call may raise an `ApiError`."""
 
 import asyncio
 import json
@@ -9,21 +9,20 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import aiohttp
 
 from dapo_core.run.backoff import Backoff
-from dapo_operator.kube.errors import ApiError, BusyError, GoneError, StreamCutError, UnreachableError, error_of
-from dapo_operator.kube.resources import Resource
+from dapo_operator.kube.api_errors import ApiError, BusyError, StreamCutError, UnreachableError, error_of
+from dapo_operator.kube.objects import Object, Resource
 
-Object = dict[str, Any]
-# Objects of a list, and its version.
+# The objects of a list or a part of it, and its resource version.
 Page = tuple[list[Object], str]
 
 FIELD_MANAGER: Final = "dapo-operator"
 TIMEOUT_SECONDS: Final = 30
-# Bookmarks come every minute; a stream that is silent for longer is dead, whatever the socket says.
+# Bookmarks arrive every minute: a stream that is silent for longer is dead, even if its socket is open.
 SILENCE_SECONDS: Final = 90
 WATCH_SECONDS: Final = 290
 PAGE: Final = 200
@@ -35,8 +34,8 @@ _TOKEN_SECONDS: Final = 60.0
 
 @dataclass(frozen=True)
 class Connection:
-    """How the API server is reached. The token is read again every minute where it comes from a file: Kubernetes
-    changes it every hour."""
+    """How to reach the API server. A token from a file is read again every minute, since Kubernetes replaces it every
+    hour."""
 
     server: str
     ssl: ssl.SSLContext | None
@@ -45,19 +44,19 @@ class Connection:
     token_file: Path | None = None
 
 
-class Kube:
-    """One way to the API server for everything, Kopf's watches too: one limit and one count hold for all."""
+class KubeClient:
+    """The one client of the API server, for Kopf's watch as well: the middlewares see all requests."""
 
     def __init__(self, connection: Connection, middlewares: Sequence[aiohttp.ClientMiddlewareType] = ()) -> None:
         self.connection = connection
         self._token: tuple[float, str] | None = None
         self._ahead = 0.0
-        self._middlewares = (*middlewares, self._authorise)
+        self._middlewares = (*middlewares, self._authorize)
         self._connector = aiohttp.TCPConnector(limit=0, ssl=connection.ssl or True)
         self.session = self.open_session()
 
     def open_session(self) -> aiohttp.ClientSession:
-        """Another session over the same connections, for whoever closes what it is given."""
+        """Another session over the same connections, for callers that close the session they are given."""
         return aiohttp.ClientSession(
             connector=self._connector,
             connector_owner=False,
@@ -72,39 +71,39 @@ class Kube:
         await self._connector.close()
 
     def now(self) -> float:
-        """Unix seconds by the API server's clock, which all operators share."""
+        """Unix seconds of the API server's clock, which all replicas share."""
         return time.time() + self._ahead
 
     async def get(self, resource: Resource, namespace: str, name: str) -> Object:
-        """One object."""
+        """One object. Raises NotFoundError."""
         return await self._ask("GET", resource.path(namespace, name))
 
     async def create(self, resource: Resource, body: Object, dry_run: bool = False) -> Object:
-        """Create an object; unknown fields in it are errors."""
+        """Create an object and return it; unknown fields in it are errors. Raises ExistsError, RefusedError."""
         query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
         path = resource.path(body["metadata"]["namespace"])
         return await self._ask("POST", path, body, query=query | ({"dryRun": "All"} if dry_run else {}))
 
     async def apply(self, resource: Resource, body: Object) -> Object:
-        """Server-side apply: make the object, or make our fields of it as they are here."""
+        """Server-side apply: create the object, or set the fields that `body` has. Returns the object."""
         meta = body["metadata"]
         path = resource.path(meta["namespace"], meta["name"])
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
         return await self._ask("PATCH", path, body, "application/apply-patch+yaml", query)
 
     async def put_status(self, resource: Resource, body: Object) -> Object:
-        """Replace the status, unless somebody wrote the object since `metadata.resourceVersion`."""
+        """Replace the status. Raises ConflictError when the object changed since `metadata.resourceVersion`."""
         meta = body["metadata"]
         return await self._ask("PUT", resource.path(meta["namespace"], meta["name"], "status"), body)
 
     async def patch(self, resource: Resource, namespace: str, name: str, change: Object) -> Object:
-        """Merge patch."""
+        """Apply a merge patch and return the object."""
         return await self._ask("PATCH", resource.path(namespace, name), change, "application/merge-patch+json")
 
     async def delete(
         self, resource: Resource, namespace: str, name: str, uid: str | None = None, grace_seconds: int | None = None
     ) -> Object:
-        """Delete an object, only this very one where a UID is given. Answers the object if it still has to end."""
+        """Delete an object, only the one with this UID if it is given. Returns the object if it ends gracefully."""
         options: Object = {"propagationPolicy": "Background"}
         if uid is not None:
             options["preconditions"] = {"uid": uid}
@@ -115,7 +114,7 @@ class Kube:
     async def list(
         self, resource: Resource, namespace: str | None, labels: str = "", metadata_only: bool = False
     ) -> tuple[list[Object], str]:
-        """All objects, read with a quorum, and the version from which to watch."""
+        """All objects, read with a quorum, and the resource version from which to watch."""
         items: list[Object] = []
         newest = ""
         async for page, version in self.pages(resource, namespace, labels, metadata_only):
@@ -126,7 +125,7 @@ class Kube:
     async def pages(
         self, resource: Resource, namespace: str | None, labels: str = "", metadata_only: bool = False
     ) -> AsyncIterator[Page]:
-        """The same, a part at a time, for those who keep little of each object."""
+        """The same in parts of PAGE objects, for callers that keep little of each object."""
         query = {"limit": str(PAGE)} | ({"labelSelector": labels} if labels else {})
         accept = _METADATA.format("List") if metadata_only else "application/json"
         while True:
@@ -151,11 +150,11 @@ class Kube:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=TIMEOUT_SECONDS, sock_read=SILENCE_SECONDS)
         url = self.connection.server + resource.path(namespace)
         try:
-            async with self.session.get(url, params=query, headers={"Accept": accept}, timeout=timeout) as answer:
-                if answer.status >= 400:
-                    raise await _error(answer)
+            async with self.session.get(url, params=query, headers={"Accept": accept}, timeout=timeout) as response:
+                if response.status >= 400:
+                    raise await _error(response)
                 established = True
-                async for line in _lines(answer.content):
+                async for line in _lines(response.content):
                     yield _event(line)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             # aiohttp's timeouts are of both kinds; a stream that was silent for too long may never have been one.
@@ -172,7 +171,7 @@ class Kube:
         query: Mapping[str, str] | None = None,
         accept: str = "application/json",
     ) -> Object:
-        """One request, repeated where the server only asks for patience."""
+        """One request, repeated while the server answers 429."""
         for tries in range(BUSY_TRIES):
             try:
                 return await self._ask_once(method, path, body, content_type, query, accept)
@@ -198,26 +197,26 @@ class Kube:
         try:
             async with self.session.request(
                 method, url, data=data, params=query, headers=headers, timeout=timeout
-            ) as answer:
-                self._set_clock(answer.headers.get("Date"))
-                if answer.status >= 400:
-                    raise await _error(answer)
-                found: Object = json.loads(await answer.read())
-                # Who wrote which field is half of an object, and of no use here.
-                found.get("metadata", {}).pop("managedFields", None)
-                return found
+            ) as response:
+                self._set_clock(response.headers.get("Date"))
+                if response.status >= 400:
+                    raise await _error(response)
+                parsed: Object = json.loads(await response.read())
+                # They are half of an object, and are not used here.
+                parsed.get("metadata", {}).pop("managedFields", None)
+                return parsed
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             text = str(error) or type(error).__name__
-            raise UnreachableError(f"The API server did not answer {method} {path}: {text}.") from error
+            raise UnreachableError(f"The API server did not respond to {method} {path}: {text}.") from error
 
     def _set_clock(self, date: str | None) -> None:
-        """Keep to the API server's clock where this machine's is wrong; its header has whole seconds only."""
+        """Follow the API server's clock when this machine's is clearly off; the header has whole seconds only."""
         if date is None:
             return
         ahead = parsedate_to_datetime(date).timestamp() + 0.5 - time.time()
         self._ahead = ahead if abs(ahead) > 2.0 else 0.0
 
-    async def _authorise(
+    async def _authorize(
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
         file = self.connection.token_file
@@ -229,7 +228,7 @@ class Kube:
 
 
 async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """Whole lines of any length; aiohttp's own reader gives up at 64 KiB."""
+    """Whole lines of any length; aiohttp's own reader fails at 64 KiB."""
     rest = b""
     async for chunk in content.iter_any():
         *lines, rest = (rest + chunk).split(b"\n")
@@ -246,15 +245,12 @@ def _event(line: bytes) -> tuple[str, Object]:
     return event["type"], event["object"]
 
 
-async def _error(answer: aiohttp.ClientResponse) -> ApiError:
+async def _error(response: aiohttp.ClientResponse) -> ApiError:
     try:
-        status = json.loads(await answer.read())
+        status = json.loads(await response.read())
     except ValueError:
         status = {}
-    after = answer.headers.get("Retry-After", "")
+    after = response.headers.get("Retry-After", "")
     return error_of(
-        answer.status, status if isinstance(status, dict) else {}, float(after) if after.isdecimal() else None
+        response.status, status if isinstance(status, dict) else {}, float(after) if after.isdecimal() else None
     )
-
-
-__all__ = ["ApiError", "Connection", "GoneError", "Kube", "Object"]

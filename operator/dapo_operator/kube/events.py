@@ -1,75 +1,72 @@
-"""Kubernetes Events: posted beside the work, never in its way."""
+"""Kubernetes Events, posted in the background so that reconciling never waits for them."""
 
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Literal
 
-from dapo_core.naming import API_VERSION, KIND
-from dapo_operator.jobs.actions import Event
-from dapo_operator.jobs.job import Job
-from dapo_operator.kube.client import Kube, Object
-from dapo_operator.kube.clock import stamp
-from dapo_operator.kube.errors import ApiError, ExistsError
-from dapo_operator.kube.resources import EVENTS
+from dapo_operator.kube.api_errors import ApiError, ExistsError
+from dapo_operator.kube.client import KubeClient
+from dapo_operator.kube.objects import EVENTS, Object, ObjectReference, timestamp
 
 logger = logging.getLogger(__name__)
 
-# More than this waiting means that the API server has other worries; what is told is in the status as well.
+# With more than this waiting the API server has bigger problems; the object's status says the same.
 MAX_WAITING: Final = 10_000
 MAX_MESSAGE: Final = 1000
-COMPONENT: Final = "dapo-operator"
 
 
-class Story:
-    """Posts events one after the other."""
+class EventPoster:
+    """Posts Events one after the other, as `component`."""
 
-    def __init__(self, kube: Kube, now: Callable[[], float]) -> None:
-        self._kube, self._now = kube, now
+    def __init__(self, kube: KubeClient, now: Callable[[], float], component: str) -> None:
+        self._kube, self._now, self._component = kube, now, component
         self._waiting: asyncio.Queue[Object] = asyncio.Queue(MAX_WAITING)
-        self._told = 0
+        self._order = 0
 
-    def tell(self, job: Job, event: Event) -> None:
-        """Post it, some time soon."""
+    def post(self, about: ObjectReference, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+        """Queue an Event; never raises."""
         now = self._now()
-        self._told = max(self._told + 1, int(now * 1e6))
+        self._order = max(self._order + 1, int(now * 1e6))
+        event = event_object(about, kind, reason, message, now, self._order)
+        event |= {"source": {"component": self._component}, "reportingComponent": self._component}
         try:
-            self._waiting.put_nowait(event_object(job, event, now, self._told))
+            self._waiting.put_nowait(event)
         except asyncio.QueueFull:
-            logger.warning("Too many events wait; left out: %s", event.message)
+            logger.warning("Too many events are waiting to be posted; dropped: %s", message)
 
     async def run(self) -> None:
         """Post until cancelled."""
         while True:
-            body = await self._waiting.get()
+            event = await self._waiting.get()
             try:
-                await self._kube.create(EVENTS, body)
+                await self._kube.create(EVENTS, event)
             except ExistsError:
                 continue
             except ApiError as error:
-                logger.warning("An event could not be posted: %s", error.message)
+                logger.warning("Could not post an event: %s", error.message)
 
 
-def event_object(job: Job, event: Event, now: float, order: int) -> Object:
-    """The Event. kubectl sorts by whole seconds, and those of one second by name: `order` keeps the story's."""
-    at = stamp(now)
-    message = event.message if len(event.message) <= MAX_MESSAGE else f"{event.message[: MAX_MESSAGE - 1]}…"
+def event_object(
+    about: ObjectReference, kind: Literal["Normal", "Warning"], reason: str, message: str, now: float, order: int
+) -> Object:
+    """The Event without its source. kubectl sorts by whole seconds, then by name: `order` keeps those of one second."""
+    at = timestamp(now)
+    short = message if len(message) <= MAX_MESSAGE else f"{message[: MAX_MESSAGE - 1]}…"
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": f"{job.name}.{order:016x}", "namespace": job.namespace},
+        "metadata": {"name": f"{about.name}.{order:016x}", "namespace": about.namespace},
         "involvedObject": {
-            "apiVersion": API_VERSION,
-            "kind": KIND,
-            "name": job.name,
-            "namespace": job.namespace,
-            "uid": job.uid,
+            "apiVersion": about.api_version,
+            "kind": about.kind,
+            "name": about.name,
+            "namespace": about.namespace,
+            "uid": about.uid,
         },
-        "type": event.type,
-        "reason": event.reason,
-        "message": message,
-        "source": {"component": COMPONENT},
-        "reportingComponent": COMPONENT,
+        "type": kind,
+        "reason": reason,
+        "message": short,
         "firstTimestamp": at,
         "lastTimestamp": at,
         "count": 1,

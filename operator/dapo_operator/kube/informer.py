@@ -1,4 +1,5 @@
-"""A kind of object as it is in the cluster: listed once, watched from then on, listed again where the watch lost it."""
+"""Keeps a cache of one kind of objects up to date: lists them once, watches them from then on, and lists them again
+when the watch has lost events."""
 
 import asyncio
 import logging
@@ -6,9 +7,9 @@ import random
 from typing import Final, Protocol
 
 from dapo_core.run.backoff import Backoff
-from dapo_operator.kube.client import Kube, Object
-from dapo_operator.kube.errors import ApiError, GoneError, StreamCutError
-from dapo_operator.kube.resources import Resource
+from dapo_operator.kube.api_errors import ApiError, GoneError, StreamCutError
+from dapo_operator.kube.client import KubeClient
+from dapo_operator.kube.objects import Object, Resource
 
 logger = logging.getLogger(__name__)
 
@@ -19,32 +20,32 @@ LIST_AFTER: Final = 3
 Key = tuple[str, str]
 
 
-class Sink(Protocol):
-    """Where an informer's news go."""
+class InformerSink(Protocol):
+    """What an informer reports to."""
 
     def put(self, raw: Object) -> None:
-        """An object is there, or has changed."""
+        """An object exists, or has changed."""
         ...
 
     def drop(self, raw: Object) -> None:
-        """An object is gone, as it was last."""
+        """An object was deleted; `raw` is its last state."""
         ...
 
     def keep(self, uids: set[str], namespace: str | None, version: str) -> None:
-        """These are all there were at `version`: what is not among them is gone, though nobody said so."""
+        """A complete list: objects not among these UIDs did not exist at `version`."""
         ...
 
 
 class Informer:
-    """Watches one kind in one namespace (or all) for as long as `run` is not cancelled."""
+    """Watches one resource in one namespace (None: all). `synced` is set once the first list is complete."""
 
     def __init__(
         self,
-        kube: Kube,
+        kube: KubeClient,
         resource: Resource,
         namespace: str | None,
         labels: str,
-        sink: Sink,
+        sink: InformerSink,
         metadata_only: bool = False,
     ) -> None:
         self._kube, self._resource, self._namespace = kube, resource, namespace
@@ -74,14 +75,14 @@ class Informer:
                 await asyncio.sleep(pause)
 
     async def _list(self) -> None:
-        there, newest = set[str](), ""
+        uids, newest = set[str](), ""
         pages = self._kube.pages(self._resource, self._namespace, self._labels, self._metadata_only)
         async for page, version in pages:
             for raw in page:
                 self._sink.put(raw)
-                there.add(raw["metadata"]["uid"])
+                uids.add(raw["metadata"]["uid"])
             newest = version
-        self._sink.keep(there, self._namespace, newest)
+        self._sink.keep(uids, self._namespace, newest)
         self._version = newest
         self.synced.set()
 

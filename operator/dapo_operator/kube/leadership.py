@@ -1,8 +1,8 @@
-"""Which of the operator's replicas works: the holder of a Lease.
+"""Leader election: of several replicas only the holder of a Lease works.
 
-No replica compares its clock with another's. It notes by its own clock when it saw the lease change, and takes it when
-it has not changed for as long as the lease lasts (client-go does the same). The holder counts from before it asked for
-the renewal, and stops seconds before anybody else may begin; `holds` is asked before each write.
+No replica compares its clock with another's. A waiting replica notes by its own clock when it saw the lease change, and
+takes the lease once it has not changed for its duration (client-go does the same). The holder counts from before it
+requested the renewal, and stops seconds before another replica may start; `holds` is checked before each write.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Terms:
-    """Seconds. After a holder is killed, another works within `lasts` and two `poll`s."""
+    """Seconds. After a holder is killed, another replica takes over within `lasts` and two `poll`s."""
 
     lasts: float = 14.0
     renew_every: float = 3.0
@@ -29,7 +29,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class Lease:
-    """The Lease object. `holder` is empty when it was given up; `version` is the API server's, empty for a new one."""
+    """The Lease object. `holder` is empty when released; `version` is the resource version, empty for a new one."""
 
     holder: str
     lasts: float
@@ -39,25 +39,25 @@ class Lease:
 
 @dataclass(frozen=True)
 class Sighting:
-    """A lease as it was read, and since when (our clock) it has been like this."""
+    """A lease as it was read, and since when (this replica's clock) it has been unchanged."""
 
     lease: Lease | None
     since: float
 
 
 def sighted(before: Sighting | None, lease: Lease | None, now: float) -> Sighting:
-    """The sighting after reading `lease`: older ones count as long as nothing changed."""
+    """The sighting after reading `lease`; the time of the previous one stays as long as nothing changed."""
     return before if before is not None and before.lease == lease else Sighting(lease, now)
 
 
 def may_take(sighting: Sighting, identity: str, now: float) -> bool:
-    """Whether `identity` may write itself into the lease: it is free, its own, or was not renewed for too long."""
+    """Whether `identity` may take the lease: it is free, its own, or has expired."""
     lease = sighting.lease
     return lease is None or lease.holder in ("", identity) or now - sighting.since > lease.lasts
 
 
 def claim(lease: Lease | None, identity: str, terms: Terms) -> Lease:
-    """The lease as `identity` writes it, over what it read."""
+    """The lease as `identity` writes it, given what it read."""
     if lease is None:
         return Lease(identity, terms.lasts)
     return replace(
@@ -66,14 +66,14 @@ def claim(lease: Lease | None, identity: str, terms: Terms) -> Lease:
 
 
 class LeaseStore(Protocol):
-    """Where the lease is. Both may raise `LeaseError`."""
+    """Where the lease is stored. Both methods may raise `LeaseError`."""
 
     async def read(self) -> Lease | None:
-        """The lease, or None when there is none yet."""
+        """The lease; None when it does not exist yet."""
         ...
 
     async def write(self, lease: Lease) -> Lease | None:
-        """Write it as of now. None when somebody wrote since it was read at `lease.version`."""
+        """Write and return the lease; None when it changed since `lease.version`."""
         ...
 
 
@@ -82,19 +82,19 @@ class LeaseError(Exception):
 
 
 class LeadershipLostError(Exception):
-    """This replica must not write any more: it could not renew the lease, or somebody else has it."""
+    """This replica must not write any more: it could not renew the lease, or another replica holds it."""
 
 
 def boot_seconds() -> float:
-    """A clock that goes on while the machine sleeps; `time.monotonic` where the system has none."""
+    """A clock that also runs while the machine sleeps; `time.monotonic` where the system has none."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
 class Leadership:
-    """One replica's part in the election.
+    """One replica in the election.
 
-    `identity` must be of one process alone; a pod's UID is, and lets its restarted container go on at once.
+    `identity` must be unique to the process; a pod's UID is, and lets a restarted container continue at once.
     """
 
     def __init__(
@@ -105,11 +105,11 @@ class Leadership:
         self._sure_until = 0.0
 
     def holds(self) -> bool:
-        """Whether nobody else can be at work now."""
+        """Whether no other replica can be working now."""
         return self._clock() < self._sure_until
 
     async def acquire(self) -> None:
-        """Return when this replica holds the lease."""
+        """Wait until this replica holds the lease."""
         seen: Sighting | None = None
         while True:
             try:
@@ -117,24 +117,24 @@ class Leadership:
                 if may_take(seen, self._identity, self._clock()) and await self._write(seen.lease):
                     return
             except LeaseError as error:
-                logger.warning("The lease can not be read: %s", error)
+                logger.warning("Could not read the lease: %s", error)
             await asyncio.sleep(self._terms.poll * random.uniform(0.8, 1.0))
 
     async def hold(self) -> None:
-        """Renew for ever. Raises LeadershipLostError when that fails for too long; then nothing may be written."""
+        """Renew until cancelled. Raises LeadershipLostError when that fails for too long."""
         while True:
             await asyncio.sleep(self._terms.renew_every)
             await self._renew()
 
     async def release(self) -> None:
-        """Give the lease up, so that another replica need not wait for it to run out. Does its best."""
+        """Release the lease, so that another replica need not wait for it to expire; never raises LeaseError."""
         lease, self._lease, self._sure_until = self._lease, None, 0.0
         if lease is None:
             return
         try:
             await self._store.write(replace(lease, holder=""))
         except LeaseError as error:
-            logger.warning("The lease was not given up, so others wait %g s for it: %s", lease.lasts, error)
+            logger.warning("Could not release the lease; other replicas wait %g s for it: %s", lease.lasts, error)
 
     async def _renew(self) -> None:
         deadline = self._sure_until
@@ -144,17 +144,19 @@ class Leadership:
                     if await self._write(self._lease) or await self._write(await self._ours()):
                         return
             except (LeaseError, TimeoutError) as error:
-                logger.warning("The lease could not be renewed: %s", error or "no answer in time")
+                logger.warning("Could not renew the lease: %s", error or "timed out")
             await asyncio.sleep(self._terms.retry_every)
         self._sure_until = 0.0
-        raise LeadershipLostError(f"the lease could not be renewed for {self._terms.give_up_after:g} s")
+        raise LeadershipLostError(f"could not renew the lease for {self._terms.give_up_after:g} s")
 
     async def _ours(self) -> Lease | None:
-        """The lease after a renewal that was refused: perhaps our own write before had arrived without an answer."""
+        """The lease after a conflict: perhaps this replica's previous write arrived without a response."""
         lease = await self._store.read()
         if lease is None or lease.holder != self._identity:
             self._sure_until = 0.0
-            raise LeadershipLostError(f"{lease.holder or 'nobody'} has the lease" if lease else "the lease was deleted")
+            raise LeadershipLostError(
+                f"{lease.holder or 'no replica'} holds the lease" if lease else "the lease was deleted"
+            )
         return lease
 
     async def _write(self, lease: Lease | None) -> bool:

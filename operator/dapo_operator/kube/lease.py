@@ -6,24 +6,23 @@ from typing import Any, Final
 
 import aiohttp
 
-from dapo_operator.kube.client import Kube, Object
-from dapo_operator.kube.errors import ApiError, ConflictError, ExistsError, NotFoundError
+from dapo_operator.kube.api_errors import ApiError, ConflictError, ExistsError, NotFoundError
+from dapo_operator.kube.client import KubeClient
 from dapo_operator.kube.leadership import Lease, LeaseError
-from dapo_operator.kube.resources import Resource
+from dapo_operator.kube.objects import LEASES, Object
 
-LEASES: Final = Resource("coordination.k8s.io/v1", "leases")
 _READING: Final = frozenset({"GET", "HEAD"})
 
 
 class KubeLease:
     """A `LeaseStore`: one Lease object."""
 
-    def __init__(self, kube: Kube, namespace: str, name: str, now: Callable[[], datetime] | None = None) -> None:
+    def __init__(self, kube: KubeClient, namespace: str, name: str, now: Callable[[], datetime] | None = None) -> None:
         self._kube, self._namespace, self._name = kube, namespace, name
         self._now = now or (lambda: datetime.now(UTC))
 
     async def read(self) -> Lease | None:
-        """The lease, or None when there is none yet."""
+        """The lease; None when it does not exist yet."""
         try:
             return lease_of(await self._kube.get(LEASES, self._namespace, self._name))
         except NotFoundError:
@@ -32,7 +31,7 @@ class KubeLease:
             raise LeaseError(error.message) from error
 
     async def write(self, lease: Lease) -> Lease | None:
-        """Write it as of now. None when somebody wrote since it was read at `lease.version`."""
+        """Write and return the lease; None when it changed since `lease.version`."""
         try:
             return lease_of(await self._send(lease))
         except (ConflictError, ExistsError, NotFoundError):
@@ -46,13 +45,13 @@ class KubeLease:
             meta = {"name": self._name, "namespace": self._namespace}
             kind = {"apiVersion": LEASES.api_version, "kind": "Lease"}
             return await self._kube.create(LEASES, {**kind, "metadata": meta, "spec": spec})
-        # A merge patch that names a version is refused when it is not the newest.
+        # A merge patch that names a version conflicts when that is not the newest.
         change = {"metadata": {"resourceVersion": lease.version}, "spec": spec}
         return await self._kube.patch(LEASES, self._namespace, self._name, change)
 
 
 def lease_of(raw: Object) -> Lease:
-    """What the election needs of a Lease object. The version stands for its times, which are another clock's."""
+    """What the election needs of a Lease object: the version instead of its times, which are of another clock."""
     spec: dict[str, Any] = raw.get("spec") or {}
     return Lease(
         holder=spec.get("holderIdentity") or "",
@@ -63,7 +62,7 @@ def lease_of(raw: Object) -> Lease:
 
 
 def body_of(lease: Lease, now: datetime) -> Object:
-    """The `spec` of a Lease object; its times are for people."""
+    """The `spec` of a Lease object; its times are only for people."""
     return {
         "holderIdentity": lease.holder,
         "leaseDurationSeconds": int(lease.lasts),
@@ -73,11 +72,11 @@ def body_of(lease: Lease, now: datetime) -> Object:
 
 
 class NotLeadingError(aiohttp.ClientError):
-    """The request was not sent: another replica may be at work."""
+    """The request was not sent: another replica may be working."""
 
 
 class Fence:
-    """aiohttp middleware that lets writes pass only while `holds` says so."""
+    """aiohttp middleware that lets writes pass only while `holds()` is true."""
 
     def __init__(self, holds: Callable[[], bool]) -> None:
         self._holds = holds

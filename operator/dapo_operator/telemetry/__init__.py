@@ -1,5 +1,1 @@
-"""What the operator tells those who run it: numbers for Prometheus, health for probes, logs for programs."""
-
-from dapo_operator.telemetry.recorder import Telemetry
-
-__all__ = ["Telemetry"]
+"""What the operator reports about itself: metrics for Prometheus, health for probes, logs as JSON."""

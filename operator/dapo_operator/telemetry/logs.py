@@ -1,4 +1,4 @@
-"""Log records as lines of JSON, with the job and the attempt they are about."""
+"""Log records as lines of JSON, with the job and the attempt that they are about."""
 
 import contextlib
 import json
@@ -14,7 +14,7 @@ _about: ContextVar[dict[str, str | int]] = ContextVar("about")
 
 @contextlib.contextmanager
 def bound(**about: str | int | None) -> Iterator[None]:
-    """Records inside carry these fields; None leaves one out."""
+    """Records logged inside carry these fields, except those that are None."""
     token = _about.set(_about.get({}) | {key: value for key, value in about.items() if value is not None})
     try:
         yield

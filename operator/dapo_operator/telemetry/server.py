@@ -1,4 +1,4 @@
-"""/metrics, /healthz and /readyz, served by threads: a loop that hangs can not answer for itself."""
+"""/metrics, /healthz and /readyz, served by threads: a hung event loop could not serve them."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -8,23 +8,23 @@ from typing import Final
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 _TEXT: Final = "text/plain; charset=utf-8"
-Ailments = Callable[[], Sequence[str]]
+Problems = Callable[[], Sequence[str]]
 
 
 class TelemetryServer:
-    """Listens from `start` to `stop`. `ailments` and `unready` say what is wrong; they run in its threads."""
+    """Listens from `start` to `stop`. `problems` and `unready` return what is wrong; they run in its threads."""
 
     def __init__(
-        self, address: str, port: int, registry: CollectorRegistry, ailments: Ailments, unready: Ailments = tuple
+        self, address: str, port: int, registry: CollectorRegistry, problems: Problems, unready: Problems = tuple
     ) -> None:
-        handler = type("Handler", (_Handler,), {"registry": registry, "ailments": ailments, "unready": unready})
+        handler = type("Handler", (_Handler,), {"registry": registry, "problems": problems, "unready": unready})
         self._server = ThreadingHTTPServer((address, port), handler)
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, name="telemetry", daemon=True)
 
     @property
     def port(self) -> int:
-        """The port, also where it was asked for as 0."""
+        """The port; the one that the system chose when it was given as 0."""
         return int(self._server.server_address[1])
 
     def start(self) -> None:
@@ -32,7 +32,7 @@ class TelemetryServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """End, and free the port."""
+        """Stop serving, and free the port."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -40,25 +40,25 @@ class TelemetryServer:
 
 class _Handler(BaseHTTPRequestHandler):
     registry: CollectorRegistry
-    ailments: Ailments
-    unready: Ailments
+    problems: Problems
+    unready: Problems
     timeout = 10
 
     def do_GET(self) -> None:
         match self.path.partition("?")[0]:
             case "/metrics":
-                self._answer(200, generate_latest(self.registry), CONTENT_TYPE_LATEST)
+                self._respond(200, generate_latest(self.registry), CONTENT_TYPE_LATEST)
             case "/healthz":
-                self._verdict(type(self).ailments())
+                self._report(type(self).problems())
             case "/readyz":
-                self._verdict([*type(self).ailments(), *type(self).unready()])
+                self._report([*type(self).problems(), *type(self).unready()])
             case _:
-                self._answer(404, b"/metrics, /healthz and /readyz are here.\n", _TEXT)
+                self._respond(404, b"Not found: use /metrics, /healthz or /readyz.\n", _TEXT)
 
-    def _verdict(self, found: Sequence[str]) -> None:
-        self._answer(503 if found else 200, ("\n".join(found) or "ok").encode() + b"\n", _TEXT)
+    def _report(self, problems: Sequence[str]) -> None:
+        self._respond(503 if problems else 200, ("\n".join(problems) or "ok").encode() + b"\n", _TEXT)
 
-    def _answer(self, code: int, body: bytes, content_type: str) -> None:
+    def _respond(self, code: int, body: bytes, content_type: str) -> None:
         self.send_response(code)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))

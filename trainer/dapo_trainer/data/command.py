@@ -29,7 +29,7 @@ class OnOverlap(StrEnum):
 
 @data.callback()
 def root() -> None:
-    """Prepare data sets for training and validation."""
+    """Make data sets ready to train and validate on."""
 
 
 @data.command()

@@ -49,7 +49,7 @@ def evaluate(
     metadata: MetadataOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Evaluate a checkpoint or model: mean@k, pass@k and maj@k."""
+    """Measure a checkpoint or model: mean@k, pass@k and maj@k."""
     from dapo_trainer.evaluate.devices import gpu_count
     from dapo_trainer.evaluate.report import report
     from dapo_trainer.evaluate.request import Choices, Sampling

@@ -3,14 +3,14 @@
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from dapo_core.db import EvaluationRow, open_writer, upgrade
+from dapo_core.db import upgrade
+from dapo_core.db.evaluations import EvaluationRow, record
 from dapo_core.jobspec import DAPOJob
 from dapo_core.naming import new_run_id
 from dapo_core.run.home import Home
@@ -61,8 +61,7 @@ class Evaluation:
 
     def record(self, outcome: "Outcome") -> None:
         """Raises StoreError."""
-        with closing(open_writer(self.home.metadata_url)) as writer:
-            writer.add_evaluations(outcome.rows)
+        record(self.home.metadata_url, outcome.rows)
 
     def _check(self, job: DAPOJob) -> Mapping[str, Sequence[str]]:
         """All that can be refused before anything is fetched; the subset of each row by set, where subsets are told."""

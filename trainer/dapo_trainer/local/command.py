@@ -48,7 +48,7 @@ def resume(
     plain: PlainOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Resume a run from its newest checkpoint."""
+    """Go on with a run from its newest checkpoint."""
     from dapo_trainer.local.session import Show, work_on
     from dapo_trainer.preflight import check
     from dapo_trainer.process.run_folder import find_run

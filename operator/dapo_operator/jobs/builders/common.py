@@ -1,16 +1,41 @@
-"""What all of a job's objects share: names, labels and owner."""
+"""What all of a job's objects share: the installation's defaults, names, labels, owner and digest."""
 
+import hashlib
+import json
+from dataclasses import dataclass
 from typing import Any, Final
 
 from dapo_core.naming import API_VERSION, KIND, LABEL_JOB
 
 Object = dict[str, Any]
 
-# Where the digest of an object's wanted content is kept, so that a changed one is told apart without reading it.
+# The annotation with the digest of an object's wanted content: changes are found without reading the object.
 DIGEST: Final = "dapo.io/digest"
 HEAD_PORT: Final = 6379
 JOB_FOLDER: Final = "/etc/dapo"
 WORK_FOLDER: Final = "/var/lib/dapo"
+
+
+@dataclass(frozen=True)
+class Site:
+    """Settings of the installation that apply to all jobs.
+
+    `image` is the trainer image of pods whose template names none; empty: each job has to name one. `topology_key` is
+    the node label within which the pods of a role are placed close together. `coscheduler` is the name of the
+    coscheduling scheduler. `dashboard_url` is the dashboard's address, without a trailing slash; empty: no dashboard.
+    """
+
+    image: str = ""
+    image_pull_policy: str = "IfNotPresent"
+    topology_key: str = "topology.kubernetes.io/zone"
+    dashboard_url: str = ""
+    coscheduler: str = "scheduler-plugins-scheduler"
+
+
+def digest_of(value: Any) -> str:
+    """Twelve hexadecimal digits that change when the value (JSON) does."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def service_name(job: str) -> str:
@@ -29,12 +54,12 @@ def token_name(job: str) -> str:
 
 
 def group_name(job: str, attempt: int) -> str:
-    """The pod group of one attempt: a scheduler never mixes two attempts' pods."""
+    """The pod group of one attempt: a scheduler never mixes the pods of two attempts."""
     return f"{job}-{attempt}"
 
 
 def owner(job: str, uid: str) -> Object:
-    """The owner reference by which Kubernetes removes what a deleted job leaves."""
+    """The owner reference by which Kubernetes deletes the object with its job."""
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
@@ -46,7 +71,7 @@ def owner(job: str, uid: str) -> Object:
 
 
 def support_labels(job: str) -> dict[str, str]:
-    """Labels of everything of a job that is not a pod."""
+    """Labels of a job's objects other than pods."""
     return {
         "app.kubernetes.io/name": "dapo",
         "app.kubernetes.io/managed-by": "dapo-operator",
@@ -55,6 +80,6 @@ def support_labels(job: str) -> dict[str, str]:
 
 
 def support(api_version: str, kind: str, name: str, namespace: str, job: str, uid: str, **content: Any) -> Object:
-    """An object beside the pods."""
+    """An object other than a pod."""
     meta = {"name": name, "namespace": namespace, "labels": support_labels(job), "ownerReferences": [owner(job, uid)]}
     return {"apiVersion": api_version, "kind": kind, "metadata": meta, **content}

@@ -11,42 +11,40 @@ from dapo_operator.jobs.builders.common import (
     JOB_FOLDER,
     WORK_FOLDER,
     Object,
+    Site,
     config_name,
     owner,
     service_name,
     token_name,
 )
-from dapo_operator.jobs.builders.gang import gang_fields
-from dapo_operator.jobs.builders.merge import merged
-from dapo_operator.jobs.builders.placement import placement
-from dapo_operator.jobs.builders.refused import refused
-from dapo_operator.jobs.builders.site import Site
+from dapo_operator.jobs.builders.pod_template import merged, refused
+from dapo_operator.jobs.builders.scheduling import gang_fields, placement
 from dapo_operator.jobs.observed import CONTAINER
 
-# What a pod has beyond the time for the job's checkpoint: to deliver the last metrics and end Ray.
+# What a pod gets beyond the grace period for the checkpoint: time to deliver the last metrics and to stop Ray.
 MARGIN_SECONDS: Final = 30
 _USER: Final = 1000
 
 
 def templates(job: DAPOJob, site: Site) -> tuple[dict[str, Any], list[Problem]]:
-    """A pod of each role as it would be, to tell an edited job from the one that runs; and what is wrong with them."""
+    """One pod of each role, by which an edited job differs from the running one, and the templates' problems."""
     built: dict[str, Any] = {}
     problems: list[Problem] = []
     for role, count in job.spec.topology.layout.pods.items():
         template = _template(job.spec, role)
-        found = refused(job.spec, role, template)
-        if not found and count and not _image(template, site):
+        refusals = refused(job.spec, role, template)
+        if not refusals and count and not _image(template, site):
             field = f"spec.topology.{role}.podTemplate.spec.containers[{CONTAINER}].image"
-            found = [Problem(field, f"{field} is missing, and this installation has no image of its own: name one.")]
-        # A Colocated job's rollout template makes no pods, but a mistake in it would come to light with the next mode.
-        problems += found
-        if not found and count:
+            refusals = [Problem(field, f"{field} is missing, and the installation has no default image: set one.")]
+        # A Colocated job has no rollout pods, but a mistake in their template would show up once the mode is changed.
+        problems += refusals
+        if not refusals and count:
             built[role] = {"count": count, "pod": pod(job, "", "", role, 0, 0, site)}
     return built, problems
 
 
 def pod(job: DAPOJob, uid: str, run_id: str, role: Role, attempt: int, index: int, site: Site) -> Object:
-    """One pod, complete: what the operator builds with the role's template over it."""
+    """One complete pod: what the operator builds, with the role's template merged over it."""
     spec, name = job.spec, job.metadata.name
     labels = child_labels(name, run_id, role, attempt, index)
     gang_labels, annotations, gang_spec = gang_fields(spec, name, attempt, site)
@@ -84,20 +82,20 @@ def pod(job: DAPOJob, uid: str, run_id: str, role: Role, attempt: int, index: in
 
 
 def gang_resources(job: DAPOJob) -> dict[str, str]:
-    """What all pods of an attempt ask for together; nothing when a template's quantity is none: then the API server
-    says so of its pod."""
+    """The sum of the requests of all pods of an attempt; empty when a template has an invalid quantity, which the API
+    server then reports for its pod."""
     layout = job.spec.topology.layout
     one = {role: pod(job, "", "", role, 0, 0, Site()) for role, count in layout.pods.items() if count}
     try:
-        found = quantities.total(quantities.requests(one[role]["spec"]) for role, _ in layout.members())
+        total = quantities.total(quantities.requests(one[role]["spec"]) for role, _ in layout.members())
     except ValueError:
         return {}
-    return {name: quantities.text(number) for name, number in sorted(found.items())}
+    return {name: quantities.text(number) for name, number in sorted(total.items())}
 
 
 def grace_seconds(policy: RunPolicy) -> int:
-    """Seconds a pod has to end. The same for all: a pod that is told to go first has the driver save a checkpoint,
-    which takes every pod; one whose driver is gone ends at once."""
+    """Seconds that a pod has to end. They are the same for all: the first pod that is terminated has the driver save a
+    checkpoint, which needs every pod; a pod whose driver is gone ends at once."""
     return policy.grace_period_seconds + MARGIN_SECONDS
 
 
@@ -139,8 +137,8 @@ def _container(job: DAPOJob, role: Role, attempt: int, index: int, run_id: str, 
             "requests": {"cpu": wanted.cpu, "memory": wanted.memory} | accelerators,
             "limits": {"memory": wanted.memory} | accelerators,
         },
-        # The pod's program writes the file: the head when Ray's head is up, a trainer when it has joined, a rollout
-        # when its vLLM answers.
+        # The pod's program writes the file: the head once Ray's head is up, a trainer once it has joined, a rollout
+        # once its vLLM responds.
         "readinessProbe": {
             "exec": {"command": ["test", "-f", f"{WORK_FOLDER}/ready"]},
             "periodSeconds": 5,
@@ -180,7 +178,7 @@ def _environment(job: DAPOJob, role: Role, attempt: int, index: int, run_id: str
         "TMPDIR": f"{WORK_FOLDER}/tmp",
         "RAY_AUTH_MODE": "token",
     }
-    if (uri := spec.checkpoints.uri) is not None:  # in place of the stores' Secret
+    if (uri := spec.checkpoints.uri) is not None:  # overrides the stores' Secret
         values["DAPO_STORE_URL"] = uri.replace("pvc://", "file:///pvc/", 1) if uri.startswith("pvc://") else uri
     token = {"secretKeyRef": {"name": token_name(name), "key": "token"}}
     return [
@@ -201,7 +199,7 @@ def _volumes(job: DAPOJob, role: Role) -> list[Object]:
 
 
 def claims(spec: DAPOJobSpec) -> list[str]:
-    """PersistentVolumeClaims that the spec's pvc:// addresses name, each mounted at /pvc/{claim} in every pod."""
+    """PersistentVolumeClaims in the spec's pvc:// addresses; each is mounted at /pvc/{claim} in every pod."""
     addresses = [
         spec.model.source,
         *(each.source for each in spec.data.train),

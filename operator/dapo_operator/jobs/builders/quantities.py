@@ -1,4 +1,4 @@
-"""Sums of what pods ask for, in Kubernetes' quantities. Pure."""
+"""Sums of pods' resource requests, as Kubernetes quantities. Pure."""
 
 import math
 import re
@@ -21,40 +21,40 @@ _FORM: Final = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE]([+-]?[0-9]{1,2})|(
 
 
 def amount(quantity: object) -> Fraction:
-    """The number that a quantity stands for. Raises ValueError."""
-    found = _FORM.fullmatch(str(quantity))
-    if found is None or (found[3] or "") not in _UNITS:
-        raise ValueError(f"{quantity} is no quantity")
-    return Fraction(found[1]) * Fraction(10) ** int(found[2] or 0) * _UNITS[found[3] or ""]
+    """The number that a quantity stands for. Raises ValueError when it is not a quantity."""
+    match = _FORM.fullmatch(str(quantity))
+    if match is None or (match[3] or "") not in _UNITS:
+        raise ValueError(f"{quantity} is not a valid quantity")
+    return Fraction(match[1]) * Fraction(10) ** int(match[2] or 0) * _UNITS[match[3] or ""]
 
 
 def text(number: Fraction) -> str:
-    """As a quantity: whole, or in thousandths, rounded up."""
+    """The number as a quantity: whole, or in thousandths, rounded up."""
     return str(number.numerator) if number.denominator == 1 else f"{math.ceil(number * 1000)}m"
 
 
 def total(amounts: Iterable[Amounts]) -> Amounts:
     """The sum, by resource."""
-    found: Amounts = {}
-    for each in amounts:
-        for name, number in each.items():
-            found[name] = found.get(name, Fraction(0)) + number
-    return found
+    whole: Amounts = {}
+    for part in amounts:
+        for name, number in part.items():
+            whole[name] = whole.get(name, Fraction(0)) + number
+    return whole
 
 
 def requests(spec: Mapping[str, Any]) -> Amounts:
-    """What the scheduler counts for a pod: its containers together (init containers that keep running are among them),
-    or the largest of those that run before them. Raises ValueError."""
-    before = spec.get("initContainers") or []
-    beside = [each for each in before if each.get("restartPolicy") == "Always"]
-    found = total(_container(each) for each in (*spec["containers"], *beside))
-    for alone in (_container(each) for each in before if each not in beside):
-        found |= {name: max(number, found.get(name, Fraction(0))) for name, number in alone.items()}
-    return found
+    """What the scheduler counts for a pod: the sum of its containers and sidecars, or the largest init container if
+    that is more. Raises ValueError for an invalid quantity."""
+    init = spec.get("initContainers") or []
+    sidecars = [container for container in init if container.get("restartPolicy") == "Always"]
+    counted = total(_container(container) for container in (*spec["containers"], *sidecars))
+    for alone in (_container(container) for container in init if container not in sidecars):
+        counted |= {name: max(number, counted.get(name, Fraction(0))) for name, number in alone.items()}
+    return counted
 
 
 def _container(container: Mapping[str, Any]) -> Amounts:
-    """A limit without a request is one."""
+    """Requests by resource; a limit without a request counts as one."""
     resources = container.get("resources")
     limits, asked = (_mapping(_mapping(resources).get(kind)) for kind in ("limits", "requests"))
     return {name: amount(quantity) for name, quantity in {**limits, **asked}.items()}
@@ -64,5 +64,5 @@ def _mapping(value: object) -> Mapping[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise ValueError(f"{value} is no mapping")
+        raise ValueError(f"{value} is not a mapping")
     return value

@@ -1,4 +1,4 @@
-"""What a job's pods need beside them: an address, the job file, a token, and protection."""
+"""The support objects of a job's pods: Service, ConfigMap, Secret, NetworkPolicy, PodDisruptionBudget, PodGroup."""
 
 import json
 
@@ -9,17 +9,17 @@ from dapo_operator.jobs.builders.common import (
     HEAD_PORT,
     Object,
     config_name,
+    digest_of,
     service_name,
     support,
     token_name,
 )
-from dapo_operator.jobs.builders.gang import POD_GROUPS, pod_group
 from dapo_operator.jobs.builders.pods import gang_resources
-from dapo_operator.jobs.digest import digest_of
+from dapo_operator.jobs.builders.scheduling import POD_GROUPS, pod_group
 
 
 def support_objects(job: DAPOJob, uid: str, attempt: int) -> list[Object]:
-    """Everything but the pods and the token, each with the digest of its content."""
+    """All support objects but the token, each with the digest of its content."""
     name, namespace = job.metadata.name, job.metadata.namespace
     resources = gang_resources(job) if job.spec.run_policy.gang.scheduler in POD_GROUPS else {}
     group = pod_group(job.spec, name, namespace, uid, attempt, resources)
@@ -30,13 +30,13 @@ def support_objects(job: DAPOJob, uid: str, attempt: int) -> list[Object]:
         disruption_budget(job, uid),
         *([group] if group else []),
     ]
-    for each in objects:
-        each["metadata"]["annotations"] = {DIGEST: digest_of(each)}
+    for body in objects:
+        body["metadata"]["annotations"] = {DIGEST: digest_of(body)}
     return objects
 
 
 def service(job: str, namespace: str, uid: str) -> Object:
-    """Headless, and with addresses of pods that are not ready yet: Ray's nodes join before they are."""
+    """Headless, with the addresses of pods that are not ready yet: Ray's nodes join before they are ready."""
     content = {
         "clusterIP": "None",
         "publishNotReadyAddresses": True,
@@ -54,15 +54,15 @@ def config_map(job: DAPOJob, uid: str) -> Object:
 
 
 def network_policy(job: str, namespace: str, uid: str) -> Object:
-    """Only the job's own pods reach its pods: Ray executes whatever reaches its ports."""
+    """Only the job's own pods can reach its pods: Ray executes whatever reaches its ports."""
     own = {"matchLabels": {LABEL_JOB: job}}
     content = {"podSelector": own, "policyTypes": ["Ingress"], "ingress": [{"from": [{"podSelector": own}]}]}
     return support("networking.k8s.io/v1", "NetworkPolicy", job, namespace, job, uid, spec=content)
 
 
 def disruption_budget(job: DAPOJob, uid: str) -> Object:
-    """No pod is evicted by choice: one that goes takes the whole attempt with it. A drain waits until the job is
-    suspended. A number, not maxUnavailable: that would be counted by the job's scale, which is its rollouts'."""
+    """No pod is evicted voluntarily, since that would end the whole attempt: a drain waits until the job is suspended.
+    minAvailable, since maxUnavailable would be computed from the job's scale, which counts only rollout pods."""
     name, namespace = job.metadata.name, job.metadata.namespace
     content = {"minAvailable": job.spec.topology.layout.pod_count, "selector": {"matchLabels": {LABEL_JOB: name}}}
     content["unhealthyPodEvictionPolicy"] = "AlwaysAllow"
@@ -70,5 +70,5 @@ def disruption_budget(job: DAPOJob, uid: str) -> Object:
 
 
 def token_secret(job: str, namespace: str, uid: str) -> Object:
-    """The Secret of the Ray token, still without it."""
+    """The Secret of the Ray token, without its value."""
     return support("v1", "Secret", token_name(job), namespace, job, uid, type="Opaque")

@@ -1,4 +1,4 @@
-"""What to do about one job, from what it wants, what it says of itself and what is there. Pure: no clock, no client."""
+"""What to do about one job, from its spec, its status and what is observed. Pure: no clock, no client."""
 
 from dapo_operator.jobs.planner.plan import plan
 

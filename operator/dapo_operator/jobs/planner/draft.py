@@ -1,18 +1,37 @@
-"""A plan while it is being made."""
+"""A plan while it is being made: the status with its conditions, the actions and the events so far."""
 
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any, Final, Literal
 
 from dapo_core.jobspec import RunPolicy
-from dapo_core.run.status import MAX_ATTEMPTS_KEPT, Attempt, ConditionType, DAPOJobStatus
+from dapo_core.run.status import MAX_ATTEMPTS_KEPT, Attempt, Condition, ConditionType, DAPOJobStatus
 from dapo_operator.jobs.actions import Action, DeletePod, Event, Plan
-from dapo_operator.jobs.builders.site import Site
-from dapo_operator.jobs.job import Job
+from dapo_operator.jobs.builders.common import Site
+from dapo_operator.jobs.dapojob import Job
 from dapo_operator.jobs.observed import Observed, Pod
-from dapo_operator.jobs.planner.conditions import holds, with_condition
+from dapo_operator.kube.objects import timestamp
+
+# A working kubelet has removed a deleted pod long before. Past this its node is lost, and the attempt number fences
+# off whatever the pod may still write.
+FORCE_SECONDS: Final = 60
+MAX_MESSAGE: Final = 1500
+# The order in which `kubectl describe` shows the conditions: that of a job's life.
+_ORDER: Final[Sequence[ConditionType]] = (
+    "SpecAccepted",
+    "Suspended",
+    "QuotaReserved",
+    "PodsReady",
+    "Training",
+    "Stalled",
+    "Degraded",
+    "ProgressKnown",
+    "Succeeded",
+    "Failed",
+)
 
 
 class Draft:
-    """The status so far and what is to be done; the functions of this package write into it, one after the other."""
+    """The rules of this package read it and write into it, one after the other; `plan.plan` has their order."""
 
     def __init__(self, job: Job, status: DAPOJobStatus, seen: Observed, now: float, site: Site) -> None:
         self.job, self.seen, self.now, self.site = job, seen, now, site
@@ -23,12 +42,12 @@ class Draft:
         self.gone = False
 
     def plan(self) -> Plan:
-        """What came out."""
+        """The finished plan."""
         return Plan(self.status, tuple(self.actions), tuple(self.events), self.wake_at, self.gone)
 
     @property
     def policy(self) -> RunPolicy:
-        """The run policy, its defaults where the spec can not be used."""
+        """The run policy; its defaults when the spec is invalid."""
         return self.job.job.spec.run_policy if self.job.job is not None else RunPolicy()
 
     @property
@@ -44,7 +63,7 @@ class Draft:
 
     @property
     def ends(self) -> list[Pod]:
-        """The newest attempt's own pods, with those that are gone and whose last state says why."""
+        """The newest attempt's own pods, and those that were deleted and whose last state tells why they ended."""
         number = self.attempt.number if self.attempt else 0
         return [*self.pods, *(pod for pod in self.seen.gone if pod.attempt == number)]
 
@@ -58,26 +77,45 @@ class Draft:
         self.change(attempts=[*older, newest.model_copy(update=fields)])
 
     def add_attempt(self, attempt: Attempt) -> None:
-        """Record another attempt; the oldest beyond those kept goes."""
+        """Record another attempt; beyond MAX_ATTEMPTS_KEPT the oldest is removed."""
         self.change(attempts=[*self.status.attempts, attempt][-MAX_ATTEMPTS_KEPT:])
 
-    def say(self, kind: ConditionType, status: bool, reason: str, message: str = "") -> None:
-        """Set a condition."""
-        conditions = self.status.conditions
-        changed = with_condition(conditions, kind, status, reason, message, self.now, self.job.generation)
-        self.change(conditions=changed)
-
-    def unsay(self, kind: ConditionType, reason: str, message: str = "") -> None:
-        """Set a condition that holds to false; one that does not is left as it is."""
-        if self.holds(kind):
-            self.say(kind, False, reason, message)
+    def condition(self, kind: ConditionType) -> Condition | None:
+        """The condition of this type; None when it was never set."""
+        return next((condition for condition in self.status.conditions if condition.type == kind), None)
 
     def holds(self, kind: ConditionType) -> bool:
-        """Whether a condition is true."""
-        return holds(self.status.conditions, kind)
+        """Whether the condition is True."""
+        condition = self.condition(kind)
+        return condition is not None and condition.status == "True"
+
+    def set_condition(self, kind: ConditionType, status: bool, reason: str, message: str = "") -> None:
+        """Set a condition. `lastTransitionTime` moves only when its status changes, `observedGeneration` whenever the
+        condition changes."""
+        old = self.condition(kind)
+        word: Literal["True", "False"] = "True" if status else "False"
+        text = message if len(message) <= MAX_MESSAGE else f"{message[: MAX_MESSAGE - 1]}…"
+        if old is not None and (old.status, old.reason, old.message) == (word, reason, text):
+            return
+        since = old.last_transition_time if old is not None and old.status == word else timestamp(self.now)
+        new = Condition(
+            type=kind,
+            status=word,
+            reason=reason,
+            message=text,
+            last_transition_time=since,
+            observed_generation=self.job.generation,
+        )
+        others = [condition for condition in self.status.conditions if condition.type != kind]
+        self.change(conditions=sorted([*others, new], key=lambda condition: _ORDER.index(condition.type)))
+
+    def clear_condition(self, kind: ConditionType, reason: str, message: str = "") -> None:
+        """Set a condition that is True to False; any other is left as it is."""
+        if self.holds(kind):
+            self.set_condition(kind, False, reason, message)
 
     def event(self, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
-        """Tell something once, when the status is written."""
+        """Post an Event once the status is written."""
         self.events.append(Event(kind, reason, message))
 
     def act(self, *actions: Action) -> None:
@@ -85,7 +123,7 @@ class Draft:
         self.actions.extend(actions)
 
     def delete(self, pod: Pod, grace_seconds: int | None = None) -> None:
-        """Delete a pod, unless that was asked for already; by force where it was and the time for it is long over."""
+        """Delete a pod that is not being deleted yet; force its deletion once that is long overdue."""
         if not pod.deleting:
             self.act(DeletePod(pod.name, pod.uid, grace_seconds))
         elif overdue(pod, self.now):
@@ -94,14 +132,10 @@ class Draft:
             self.wake(pod.delete_by + FORCE_SECONDS)
 
     def wake(self, at: float) -> None:
-        """Look again at this time, if nothing happens before."""
+        """Reconcile again at this time (Unix seconds) even if nothing happens before."""
         self.wake_at = at if self.wake_at is None else min(self.wake_at, at)
 
 
-# A kubelet that lives has removed a pod long before; past this its node is lost, and the attempt's number fences it.
-FORCE_SECONDS = 60
-
-
 def overdue(pod: Pod, now: float) -> bool:
-    """Whether a deleted pod is still there long after its time."""
+    """Whether a deleted pod still exists FORCE_SECONDS after its deletion should have ended."""
     return pod.delete_by is not None and now >= pod.delete_by + FORCE_SECONDS

@@ -1,0 +1,196 @@
+"""All runs at once: the dashboard's table of runs, and how far each is for the operator."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, and_, func, or_, select
+
+from dapo_core.db import schema
+from dapo_core.db.curves import metric_ids
+from dapo_core.db.rows import CheckpointRow, CurvePoint, Flag, RunProgress, RunTableRow
+
+History = dict[str, list[tuple[int, float | None, Flag | None]]]
+
+runs, attempts, latest, points = schema.runs, schema.attempts, schema.latest, schema.points
+alerts, checkpoints = schema.alerts, schema.checkpoints
+_SHOWN = "run_id name namespace state reason message created_at started_at ended_at total_steps owner tags".split()
+
+
+def run_table_of(
+    connection: Connection,
+    metrics: Sequence[str],
+    *,
+    namespace: str | None,
+    states: Sequence[str] | None,
+    owner: str | None,
+    search: str | None,
+    limit: int | None,
+    offset: int,
+) -> list[RunTableRow]:
+    """Runs, newest first. Specs and configurations, which are long, stay where they are."""
+    lives = _lives().subquery("lives")
+    query = (
+        select(
+            *(runs.c[name] for name in _SHOWN),
+            lives.c.attempts,
+            lives.c.step,
+            _newest_moment().label("updated_at"),
+            _open_alerts().label("alerts"),
+        )
+        .select_from(runs.outerjoin(lives, lives.c.run_id == runs.c.run_id))
+        .order_by(runs.c.created_at.desc(), runs.c.run_id)
+        .limit(limit)
+        .offset(offset)
+    )
+    if namespace is not None:
+        query = query.where(runs.c.namespace == namespace)
+    if states is not None:
+        query = query.where(runs.c.state.in_(states))
+    if owner is not None:
+        query = query.where(runs.c.owner == owner)
+    if search:
+        like = f"%{_escaped(search.lower())}%"
+        found = (func.lower(column).like(like, escape="\\") for column in (runs.c.run_id, runs.c.name))
+        query = query.where(or_(*found))
+    rows = connection.execute(query).mappings().all()
+    # Apart: a row for each run and metric is read in a tenth of the time that hundreds of columns a run would take.
+    values = _last_values(connection, [row["run_id"] for row in rows], metrics)
+    return [
+        RunTableRow(**{**row, "attempts": row["attempts"] or 0}, values=values.get(row["run_id"], {})) for row in rows
+    ]
+
+
+def _escaped(search: str) -> str:
+    return search.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+
+
+def _lives() -> Any:
+    """Of each run: how many attempts, and how far the newest came."""
+    newest = attempts.alias("newest")
+    count = (
+        select(attempts.c.run_id, func.count().label("attempts"), func.max(attempts.c.attempt).label("newest"))
+        .group_by(attempts.c.run_id)
+        .subquery("counted")
+    )
+    step = func.coalesce(newest.c.step_to, newest.c.step_from).label("step")
+    return select(count.c.run_id, count.c.attempts, step).join(
+        newest, and_(newest.c.run_id == count.c.run_id, newest.c.attempt == count.c.newest)
+    )
+
+
+def _newest_moment() -> Any:
+    return select(func.max(latest.c.ts)).where(latest.c.run_id == runs.c.run_id).scalar_subquery()
+
+
+def _open_alerts() -> Any:
+    mine = and_(alerts.c.run_id == runs.c.run_id, alerts.c.cleared_at.is_(None))
+    return select(func.count()).select_from(alerts).where(mine).scalar_subquery()
+
+
+def _last_values(
+    connection: Connection, run_ids: Sequence[str], metrics: Sequence[str]
+) -> dict[str, dict[str, CurvePoint]]:
+    """The last value of each metric, by run."""
+    ids = metric_ids(connection, metrics)
+    columns = (latest.c.run_id, latest.c.metric_id, latest.c.step, latest.c.attempt, latest.c.ts)
+    query = select(*columns, latest.c.value, latest.c.flag)
+    found: dict[str, dict[str, CurvePoint]] = {}
+    for run_id, metric_id, *rest in connection.execute(
+        query.where(latest.c.run_id.in_(run_ids), latest.c.metric_id.in_(ids))
+    ):
+        found.setdefault(run_id, {})[ids[metric_id]] = CurvePoint(*rest)
+    return found
+
+
+def progress_of(
+    connection: Connection,
+    run_ids: Sequence[str],
+    metrics: Sequence[str],
+    history: Sequence[str],
+    first: int,
+    last: int,
+) -> dict[str, RunProgress]:
+    """A fixed number of queries for however many runs."""
+    newest: dict[str, Any] = {}
+    mine = attempts.c.run_id.in_(run_ids)
+    for row in connection.execute(select(attempts).where(mine).order_by(attempts.c.attempt)):
+        newest[row.run_id] = row
+    values, moments = _last_values(connection, run_ids, metrics), _moments(connection, run_ids)
+    curves = _histories(connection, run_ids, history, first, last)
+    committed, schedules = _newest_checkpoints(connection, run_ids), _schedules(connection, run_ids)
+    found = {}
+    for run_id in run_ids:
+        attempt = newest.get(run_id)
+        number = attempt.attempt if attempt else 0
+        found[run_id] = RunProgress(
+            run_id,
+            number,
+            attempt.step_to if attempt else None,
+            moments.get((run_id, number)),
+            values.get(run_id, {}),
+            committed.get(run_id),
+            curves.get(run_id, {}),
+            attempt.step_from if attempt else None,
+            *schedules.get(run_id, (None, 0, 0)),
+        )
+    return found
+
+
+def _schedules(connection: Connection, run_ids: Sequence[str]) -> dict[str, tuple[int | None, int, int]]:
+    """Of each run: its steps, and the steps between its validations and between its checkpoints."""
+    validate, checkpoint = (
+        runs.c.spec[("spec", "schedule", name)].as_integer() for name in ("validateEvery", "checkpointEvery")
+    )
+    first_set = runs.c.spec[("spec", "data", "validation", 0, "name")].as_string()
+    query = select(runs.c.run_id, runs.c.total_steps, validate, checkpoint, first_set)
+    rows = connection.execute(query.where(runs.c.run_id.in_(run_ids)))
+    return {
+        run_id: (total, (validations or 0) if validates else 0, checkpoints or 0)
+        for run_id, total, validations, checkpoints, validates in rows
+    }
+
+
+def _moments(connection: Connection, run_ids: Sequence[str]) -> dict[tuple[str, int], float]:
+    """When each attempt's newest value was taken, by run and attempt."""
+    newest = select(latest.c.run_id, latest.c.attempt, func.max(latest.c.ts)).where(latest.c.run_id.in_(run_ids))
+    rows = connection.execute(newest.group_by(latest.c.run_id, latest.c.attempt))
+    return {(run_id, attempt): ts for run_id, attempt, ts in rows}
+
+
+def _histories(
+    connection: Connection, run_ids: Sequence[str], metrics: Sequence[str], first: int, last: int
+) -> dict[str, History]:
+    ids = metric_ids(connection, metrics)
+    # From the whole curve's first steps and from the end: what lies between is not read.
+    begin, end = latest.alias("a"), latest.alias("b")
+    found: dict[str, dict[str, dict[int, Any]]] = {}
+    for bound, near in (
+        (begin, points.c.step <= first),
+        (end, and_(points.c.step > end.c.step - last, points.c.step <= end.c.step)),
+    ):
+        here = and_(bound.c.run_id == points.c.run_id, bound.c.metric_id == points.c.metric_id, near)
+        query = (
+            select(points.c.run_id, points.c.metric_id, points.c.step, points.c.value, points.c.flag)
+            .select_from(bound.join(points, here))
+            .where(bound.c.run_id.in_(run_ids), bound.c.metric_id.in_(ids))
+            .order_by(points.c.attempt)
+        )
+        for run_id, metric_id, step, value, flag in connection.execute(query):
+            found.setdefault(run_id, {}).setdefault(ids[metric_id], {})[step] = (step, value, flag)
+    return {
+        run_id: {name: [curve[step] for step in sorted(curve)] for name, curve in of_run.items()}
+        for run_id, of_run in found.items()
+    }
+
+
+def _newest_checkpoints(connection: Connection, run_ids: Sequence[str]) -> dict[str, CheckpointRow]:
+    committed = and_(checkpoints.c.run_id.in_(run_ids), checkpoints.c.state == "committed")
+    newest = (
+        select(checkpoints.c.run_id, func.max(checkpoints.c.step).label("step"))
+        .where(committed)
+        .group_by(checkpoints.c.run_id)
+        .subquery("newest")
+    )
+    here = and_(checkpoints.c.run_id == newest.c.run_id, checkpoints.c.step == newest.c.step)
+    rows = connection.execute(select(checkpoints).join(newest, here)).mappings()
+    return {row["run_id"]: CheckpointRow(**row) for row in rows}

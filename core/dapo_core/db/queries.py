@@ -1,0 +1,263 @@
+"""Reads the metadata store, for `dapo runs`, `dapo show`, the dashboard and the operator."""
+
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Select, desc, select
+from sqlalchemy.exc import SQLAlchemyError
+
+from dapo_core.db import curves, dialects, overview, schema
+from dapo_core.db.evaluations import EvaluationRow
+from dapo_core.db.rows import (
+    AlertRow,
+    AttemptRow,
+    Bucket,
+    CheckpointRow,
+    CurvePoint,
+    EventRow,
+    RunProgress,
+    RunRow,
+    RunTableRow,
+    SamplesRow,
+)
+from dapo_core.db.sparklines import sparklines_of
+
+# What is read of a run's guards: enough for the baselines of `run.guards`, and for the rows in which rules hold.
+FIRST_STEPS = 30
+LAST_STEPS = 100
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """One line of a list of runs: the run, how far its newest attempt came and its last values."""
+
+    run: RunRow
+    attempts: int
+    step: int | None
+    values: Mapping[str, CurvePoint]
+
+
+def open_reader(url: str) -> "MetadataReader":
+    """A reader of the database at `url`. Raises StoreError when there is none."""
+    return MetadataReader(url)
+
+
+class MetadataReader:
+    """Never writes. Every method raises StoreError when the database can not be read, and may be called from any
+    thread."""
+
+    def __init__(self, url: str) -> None:
+        self._engine = dialects.open_engine(url, read_only=True)
+        # Also for whoever opens a reader for one look and lets it go.
+        self._finalizer = weakref.finalize(self, self._engine.dispose)
+
+    def close(self) -> None:
+        """Close its connections. A reader that is used again makes new ones."""
+        self._engine.dispose()
+
+    def runs(self, namespace: str | None = None, limit: int | None = None) -> list[RunRow]:
+        """Runs, newest first, of one namespace or of all."""
+        query = select(schema.runs).order_by(desc(schema.runs.c.created_at), schema.runs.c.run_id).limit(limit)
+        if namespace is not None:
+            query = query.where(schema.runs.c.namespace == namespace)
+        return [RunRow(**row) for row in self._rows(query)]
+
+    def run(self, name: str) -> RunRow | None:
+        """The run of this id, else the newest run of the job of this name."""
+        table = schema.runs
+        query = select(table).where((table.c.run_id == name) | (table.c.name == name))
+        rows = self._rows(query.order_by(desc(table.c.run_id == name), desc(table.c.created_at)).limit(1))
+        return RunRow(**rows[0]) if rows else None
+
+    def summaries(
+        self, metrics: Sequence[str] = (), namespace: str | None = None, limit: int | None = None
+    ) -> list[RunSummary]:
+        """Runs, newest first, each with how far it came and the last values of `metrics`: three queries for all."""
+        runs = self.runs(namespace, limit)
+        ids = [run.run_id for run in runs]
+        attempts: dict[str, list[AttemptRow]] = {}
+        for row in self._rows(select(schema.attempts).where(schema.attempts.c.run_id.in_(ids))):
+            attempts.setdefault(row["run_id"], []).append(AttemptRow(**row))
+        values = self._latest(ids, metrics)
+        return [
+            RunSummary(run, len(lives := attempts.get(run.run_id, [])), _step(lives), values.get(run.run_id, {}))
+            for run in runs
+        ]
+
+    def attempts(self, run_id: str) -> list[AttemptRow]:
+        """The run's attempts, oldest first."""
+        table = schema.attempts
+        return [
+            AttemptRow(**row)
+            for row in self._rows(select(table).where(table.c.run_id == run_id).order_by(table.c.attempt))
+        ]
+
+    def metrics(self, run_id: str) -> list[str]:
+        """Names of the metrics the run has, by name."""
+        return sorted(self.latest(run_id))
+
+    def latest(self, run_id: str) -> dict[str, CurvePoint]:
+        """The last value of each metric: the newest attempt's, at its highest step."""
+        return self._latest([run_id], None).get(run_id, {})
+
+    def curve(self, run_id: str, metric: str, since_step: int | None = None) -> list[CurvePoint]:
+        """The metric by step, each step as the highest attempt that reached it saw it; steps after `since_step`."""
+        points, names = schema.points, schema.metric_names
+        metric_id = select(names.c.metric_id).where(names.c.name == metric).scalar_subquery()
+        query = select(points.c.step, points.c.attempt, points.c.ts, points.c.value, points.c.flag).where(
+            points.c.run_id == run_id, points.c.metric_id == metric_id
+        )
+        if since_step is not None:
+            query = query.where(points.c.step > since_step)
+        with self._connection() as connection:
+            rows = connection.execute(query.order_by(points.c.step, points.c.attempt)).all()
+        # Columns by number: by name, a row takes as long to open as to fetch.
+        return list(map(CurvePoint._make, {row[0]: row for row in rows}.values()))
+
+    def since(self, run_id: str, metrics: Sequence[str], after_step: int) -> dict[str, list[CurvePoint]]:
+        """What came to several curves after `after_step`. After a restart a curve goes on at a lower step: look at
+        `attempts` for that, and read from the step that the newest one resumed from."""
+        with self._connection() as connection:
+            return curves.points_since(connection, run_id, metrics, after_step)
+
+    def buckets(
+        self,
+        run_ids: Sequence[str],
+        metrics: Sequence[str],
+        *,
+        buckets: int = 400,
+        from_step: int | None = None,
+        to_step: int | None = None,
+    ) -> dict[tuple[str, str], list[Bucket]]:
+        """Curves by run and metric, each in about `buckets` buckets of as many steps, alike for all of them; single
+        steps where these are no more. Extremes are kept. A bucket at an end of the range may reach past it. What has no
+        points is left out."""
+        with self._connection() as connection:
+            return curves.buckets_of(connection, run_ids, metrics, buckets, from_step, to_step)
+
+    def sparklines(self, run_ids: Sequence[str], metric: str, buckets: int = 40) -> dict[str, list[float | None]]:
+        """A small picture of one metric for many runs: means over each run's own steps, at most `buckets` of them."""
+        with self._connection() as connection:
+            return sparklines_of(connection, run_ids, metric, buckets)
+
+    def run_table(
+        self,
+        metrics: Sequence[str] = (),
+        *,
+        namespace: str | None = None,
+        states: Sequence[str] | None = None,
+        owner: str | None = None,
+        search: str | None = None,
+        limit: int | None = 1000,
+        offset: int = 0,
+    ) -> list[RunTableRow]:
+        """Runs, newest first, with the last values of `metrics`; `search` is a part of a run's or a job's name."""
+        with self._connection() as connection:
+            return overview.run_table_of(
+                connection,
+                metrics,
+                namespace=namespace,
+                states=states,
+                owner=owner,
+                search=search,
+                limit=limit,
+                offset=offset,
+            )
+
+    def progress(
+        self,
+        run_ids: Sequence[str],
+        metrics: Sequence[str] = (),
+        history: Sequence[str] = (),
+        *,
+        first_steps: int = FIRST_STEPS,
+        last_steps: int = LAST_STEPS,
+    ) -> dict[str, RunProgress]:
+        """How far each of the runs is, with the last values of `metrics`, and the curves of `history` at their first
+        and last steps; every run that is asked for is there. The work does not grow with the length of the runs."""
+        with self._connection() as connection:
+            return overview.progress_of(connection, run_ids, metrics, history, first_steps, last_steps)
+
+    def alerts(
+        self,
+        run_ids: Sequence[str] | None = None,
+        *,
+        namespace: str | None = None,
+        open_only: bool = False,
+        limit: int | None = None,
+    ) -> list[AlertRow]:
+        """Alerts, newest first, of some runs, of a namespace, or of all; `open_only`: those that hold now."""
+        table = schema.alerts
+        query = select(table).order_by(desc(table.c.first_seen), table.c.run_id, table.c.rule).limit(limit)
+        if run_ids is not None:
+            query = query.where(table.c.run_id.in_(run_ids))
+        if namespace is not None:
+            named = select(schema.runs.c.run_id).where(schema.runs.c.namespace == namespace)
+            query = query.where(table.c.run_id.in_(named))
+        if open_only:
+            query = query.where(table.c.cleared_at.is_(None))
+        return [AlertRow(**row) for row in self._rows(query)]
+
+    def events(self, run_id: str, limit: int | None = None) -> list[EventRow]:
+        """The run's events, newest first."""
+        table = schema.events
+        query = select(table).where(table.c.run_id == run_id).order_by(desc(table.c.ts), desc(table.c.dedup_key))
+        return [EventRow(**row) for row in self._rows(query.limit(limit))]
+
+    def checkpoints(self, run_id: str) -> list[CheckpointRow]:
+        """The run's checkpoints in every state, highest step first."""
+        table = schema.checkpoints
+        query = select(table).where(table.c.run_id == run_id).order_by(desc(table.c.step))
+        return [CheckpointRow(**row) for row in self._rows(query)]
+
+    def samples(self, run_id: str) -> list[SamplesRow]:
+        """Where the run's samples lie, highest step and attempt first."""
+        table = schema.samples
+        query = select(table).where(table.c.run_id == run_id).order_by(desc(table.c.step), desc(table.c.attempt))
+        return [SamplesRow(**row) for row in self._rows(query)]
+
+    def evaluations(self, run_id: str | None = None, subject: str | None = None) -> list[EvaluationRow]:
+        """What `dapo evaluate` found, newest first: of a run's checkpoints, of what was named so, or all of it."""
+        table = schema.evaluations
+        query = select(table).order_by(desc(table.c.created_at), table.c.evaluation_id, table.c.set_name)
+        if run_id is not None:
+            query = query.where(table.c.run_id == run_id)
+        if subject is not None:
+            query = query.where(table.c.subject == subject)
+        return [EvaluationRow(**row) for row in self._rows(query)]
+
+    def _latest(self, run_ids: Sequence[str], metrics: Sequence[str] | None) -> dict[str, dict[str, CurvePoint]]:
+        table, names = schema.latest, schema.metric_names
+        columns = (table.c.step, table.c.attempt, table.c.ts, table.c.value, table.c.flag)
+        query = select(table.c.run_id, names.c.name, *columns).join(names, names.c.metric_id == table.c.metric_id)
+        query = query.where(table.c.run_id.in_(run_ids))
+        if metrics is not None:
+            query = query.where(names.c.name.in_(metrics))
+        found: dict[str, dict[str, CurvePoint]] = {}
+        for row in self._rows(query):
+            run_id, name = row.pop("run_id"), row.pop("name")
+            found.setdefault(run_id, {})[name] = CurvePoint(**row)
+        return found
+
+    def _rows(self, query: Select[Any]) -> list[dict[str, Any]]:
+        with self._connection() as connection:
+            return [dict(row) for row in connection.execute(query).mappings()]
+
+    @contextmanager
+    def _connection(self) -> Iterator[Connection]:
+        try:
+            with self._engine.connect() as connection:
+                yield connection
+        except SQLAlchemyError as error:
+            raise dialects.translate(error, "a query") from error
+
+
+def _step(attempts: Sequence[AttemptRow]) -> int | None:
+    """The last step of the newest attempt, which may be behind an earlier one's; before its first, what it began at."""
+    if not attempts:
+        return None
+    newest = max(attempts, key=lambda attempt: attempt.attempt)
+    return newest.step_to if newest.step_to is not None else newest.step_from

@@ -1,0 +1,79 @@
+"""What the watches know about the pods and support objects of all jobs."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from dapo_core.naming import LABEL_JOB
+from dapo_operator.jobs.builders.common import DIGEST
+from dapo_operator.jobs.observed import Pod, pod_of
+from dapo_operator.kube.cache import TOMBSTONES, Cached, ObjectCache
+from dapo_operator.kube.objects import Resource
+
+# (namespace, name) of a DAPOJob.
+JobKey = tuple[str, str]
+
+# Support objects that are watched, by kind.
+WATCHED: Final = {
+    "Service": Resource("v1", "services"),
+    "ConfigMap": Resource("v1", "configmaps"),
+    "NetworkPolicy": Resource("networking.k8s.io/v1", "networkpolicies"),
+    "PodDisruptionBudget": Resource("policy/v1", "poddisruptionbudgets"),
+}
+
+
+def resource_of(api_version: str, kind: str) -> Resource:
+    """The resource of a support object; a PodGroup's API version tells which scheduler it is for."""
+    return Resource(api_version, "podgroups") if kind == "PodGroup" else WATCHED[kind]
+
+
+class Children:
+    """Pods and support objects of all jobs. `changed` is called with the job of each change."""
+
+    def __init__(self, changed: Callable[[JobKey], None]) -> None:
+        self.pods: ObjectCache[Pod] = ObjectCache(LABEL_JOB, pod_of, changed, self._note_end)
+        self._gone: dict[JobKey, list[tuple[str | None, Pod]]] = {}
+        self._support: dict[str, ObjectCache[str]] = {}
+        self._changed = changed
+
+    def support(self, kind: str) -> ObjectCache[str]:
+        """The cache of one kind of support objects; its values are their digests."""
+        return self._support.setdefault(kind, ObjectCache(LABEL_JOB, _digest, self._changed))
+
+    def pods_of(self, key: JobKey, uid: str) -> tuple[Pod, ...]:
+        """The pods labeled with a job's name; `owned` tells whether the DAPOJob with this UID owns them."""
+        cached = self.pods.of(key).values()
+        return tuple(pod.value if pod.owner == uid else replace(pod.value, owned=False) for pod in cached)
+
+    def gone_of(self, key: JobKey, uid: str) -> tuple[Pod, ...]:
+        """Deleted pods of the DAPOJob with this UID whose last state tells why they ended; that state may have lasted
+        too briefly for a reconciliation to see it."""
+        return tuple(pod for owner, pod in self._gone.get(key, ()) if owner == uid)
+
+    def support_of(self, key: JobKey, uid: str) -> dict[tuple[str, str], str]:
+        """Digests of the support objects that the DAPOJob with this UID owns, by kind and name."""
+        return {
+            (kind, name): cached.value
+            for kind, cache in self._support.items()
+            for name, cached in cache.of(key).items()
+            if cached.owner == uid
+        }
+
+    def forget(self, key: JobKey) -> None:
+        """The job was deleted."""
+        self._gone.pop(key, None)
+
+    def _note_end(self, key: JobKey, last: Cached[Pod]) -> None:
+        pod = last.value
+        if pod.disruption is None and pod.exit_code is None:
+            return
+        # Only those of the newest attempt matter.
+        kept = [entry for entry in self._gone.get(key, ()) if entry[1].attempt >= pod.attempt]
+        self._gone[key] = [*kept, (last.owner, replace(pod, deleting=True))]
+        if len(self._gone) > TOMBSTONES:
+            del self._gone[next(iter(self._gone))]
+
+
+def _digest(raw: Mapping[str, Any]) -> str:
+    digest: str = raw["metadata"].get("annotations", {}).get(DIGEST, "")
+    return digest

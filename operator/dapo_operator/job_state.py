@@ -1,0 +1,141 @@
+"""What the operator keeps of one DAPOJob between two reconciliations, and when a changed status is written."""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from dapo_core.run.status import DAPOJobStatus, Progress
+from dapo_operator.jobs.builders.common import Site
+from dapo_operator.jobs.dapojob import FINALIZER, Job, job_of, status_body, status_of
+from dapo_operator.kube.objects import Object, version_of
+
+# How long changes of nothing but a number wait for others: the run's progress, and the number of rollout pods.
+PROGRESS_SECONDS: Final = 30.0
+COUNT_SECONDS: Final = 300.0
+
+
+class JobState:
+    """The newest known state of a DAPOJob. Its spec is parsed once per generation, its status once per version; what
+    was parsed is not kept as JSON, too."""
+
+    def __init__(self, raw: Object, site: Site) -> None:
+        self.raw, self._site = raw, site
+        self._job: Job | None = None
+        self._status: tuple[str, DAPOJobStatus] | None = None
+
+    @property
+    def uid(self) -> str:
+        """The DAPOJob's UID."""
+        uid: str = self.raw["metadata"]["uid"]
+        return uid
+
+    @property
+    def version(self) -> int:
+        """Its resource version."""
+        return version_of(self.raw)
+
+    def is_older_than(self, raw: Object) -> bool:
+        """Whether `raw` is a newer state, or another DAPOJob of the same name."""
+        return version_of(raw) > self.version or raw["metadata"]["uid"] != self.uid
+
+    def load(self) -> tuple[Job, DAPOJobStatus]:
+        """The job, and its status as it was written last."""
+        loaded = self._parsed(), self.written()
+        self.raw = _slim(self.raw)
+        return loaded
+
+    def written(self) -> DAPOJobStatus:
+        """The status as it was written last."""
+        version = self.raw["metadata"]["resourceVersion"]
+        if self._status is None or self._status[0] != version:
+            self._status = (version, status_of(self.raw))
+        return self._status[1]
+
+    def accept(self, raw: Object, status: DAPOJobStatus) -> None:
+        """The API server's response to a write of this status."""
+        self.raw = _slim(raw) if self._job is not None and _is_parsed_from(self._job, raw) else raw
+        self._status = (raw["metadata"]["resourceVersion"], status)
+
+    @property
+    def last_job(self) -> Job | None:
+        """The job as of the last `load`; None before the first."""
+        return self._job
+
+    @property
+    def last_status(self) -> DAPOJobStatus:
+        """The status as it was read or written last, without parsing a newer state; empty before the first `load`."""
+        return self._status[1] if self._status is not None else DAPOJobStatus()
+
+    def _parsed(self) -> Job:
+        job = self._job
+        if job is None or not _is_parsed_from(job, self.raw):
+            job = job_of(self.raw, self._site)
+        elif job.held != (FINALIZER in self.raw["metadata"].get("finalizers", ())):
+            job = replace(job, held=not job.held)
+        self._job = job
+        return job
+
+
+def _is_parsed_from(job: Job, raw: Object) -> bool:
+    """Whether parsing this state would give the same job, apart from the finalizer."""
+    meta = raw["metadata"]
+    deleted = "deletionTimestamp" in meta
+    return (job.uid, job.generation, job.deleting_since is not None) == (
+        meta["uid"],
+        meta.get("generation", 1),
+        deleted,
+    )
+
+
+def _slim(raw: Object) -> Object:
+    """The object without spec and status, which were parsed."""
+    return {key: raw[key] for key in ("apiVersion", "kind", "metadata")}
+
+
+@dataclass
+class StatusWrites:
+    """When a changed status is written: immediately, unless only progress or a count has changed; those wait, so that
+    a run costs a write every PROGRESS_SECONDS, not one each step. `due_at` (Unix seconds) is when a status that was
+    held back is written; None when none is."""
+
+    due_at: float | None = None
+    _progress: Progress | None = None
+    _written_at: float = 0.0
+
+    def with_unwritten(self, status: DAPOJobStatus) -> DAPOJobStatus:
+        """The status with the progress that is not written yet."""
+        return status.model_copy(update={"progress": self._progress}) if self._progress else status
+
+    def due(self, old: DAPOJobStatus, new: DAPOJobStatus, now: float) -> bool:
+        """Whether to write `new` over `old` now."""
+        self._progress, self.due_at = new.progress, None
+        if status_body(old) == status_body(new):
+            return False
+        wait = _wait_seconds(old, new)
+        # A last write in the future was dated by a clock that has been set back; nothing waits for it.
+        if 0.0 <= now - self._written_at < wait:
+            self.due_at = self._written_at + wait
+            return False
+        return True
+
+    def wrote(self, now: float) -> None:
+        """The status was written at `now`."""
+        self._written_at = now
+
+
+def _wait_seconds(old: DAPOJobStatus, new: DAPOJobStatus) -> float:
+    """Seconds that this change may wait for others, counted from the last write."""
+    # The first step is shown immediately; those after it are in the metadata store for whoever cannot wait.
+    if _step(old) is None and _step(new) is not None:
+        return 0.0
+    if _same(old, new, "rollout_replicas"):
+        return COUNT_SECONDS
+    return PROGRESS_SECONDS if _same(old, new, "rollout_replicas", "progress", "checkpoint") else 0.0
+
+
+def _same(old: DAPOJobStatus, new: DAPOJobStatus, *but: str) -> bool:
+    """Whether two statuses are equal except in these fields."""
+    return status_body(old.model_copy(update={field: getattr(new, field) for field in but})) == status_body(new)
+
+
+def _step(status: DAPOJobStatus) -> int | None:
+    return status.progress.step if status.progress is not None else None

@@ -1,0 +1,118 @@
+"""One DAPOJob as the operator works on it: parsed once per generation. Pure."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any, Final
+
+from dapo_core.errors import Problem, SpecError
+from dapo_core.jobspec import DAPOJob, DAPOJobSpec, parse_job
+from dapo_core.naming import API_VERSION, KIND, PLURAL, new_run_id
+from dapo_core.run.status import DAPOJobStatus
+from dapo_operator.jobs.builders.common import DIGEST, Site, digest_of
+from dapo_operator.jobs.builders.pods import templates
+from dapo_operator.jobs.builders.support import support_objects
+from dapo_operator.kube.objects import Object, ObjectReference, Resource, unix_seconds
+
+JOBS: Final = Resource(API_VERSION, PLURAL)
+FINALIZER: Final = "dapo.io/pods"
+_SUFFIX_ALPHABET: Final = "23456789abcdefghjkmnpqrstuvwxyz"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is fixed for a plan. `job` is None when the spec is invalid, and `problems` are why. `shape` is the digest
+    of its pods; `held`: it has the operator's finalizer. Times are Unix seconds."""
+
+    name: str
+    namespace: str
+    uid: str
+    generation: int
+    created_at: float
+    deleting_since: float | None
+    held: bool
+    job: DAPOJob | None
+    problems: tuple[Problem, ...]
+    shape: str
+    suspended: bool = False
+    managed_by: str | None = None
+    _digests: dict[int, dict[tuple[str, str], str]] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    @property
+    def spec(self) -> DAPOJobSpec:
+        """The spec. Raises ValueError when it is invalid."""
+        if self.job is None:
+            raise ValueError(f"the spec of {self.namespace}/{self.name} is invalid")
+        return self.job.spec
+
+    @property
+    def reference(self) -> ObjectReference:
+        """The DAPOJob as its Events name it."""
+        return ObjectReference(API_VERSION, KIND, self.namespace, self.name, self.uid)
+
+    @cached_property
+    def run_id(self) -> str:
+        """The run ID: always the same for one DAPOJob, so that a restarted operator does not start a second run."""
+        digest = hashlib.sha256(self.uid.encode()).digest()
+        suffix = "".join(_SUFFIX_ALPHABET[byte % len(_SUFFIX_ALPHABET)] for byte in digest[:4])
+        return new_run_id(self.name, datetime.fromtimestamp(self.created_at, UTC), suffix)
+
+    def support_digests(self, attempt: int) -> dict[tuple[str, str], str]:
+        """Digests of the support objects of an attempt of a valid job, by kind and name. Computed once: they are
+        compared far more often than they change."""
+        if attempt not in self._digests:
+            assert self.job is not None
+            self._digests.clear()
+            self._digests[attempt] = {
+                (body["kind"], body["metadata"]["name"]): body["metadata"]["annotations"][DIGEST]
+                for body in support_objects(self.job, self.uid, attempt)
+            }
+        return self._digests[attempt]
+
+
+def job_of(raw: Mapping[str, Any], site: Site) -> Job:
+    """The job that the API server's object describes."""
+    meta = raw["metadata"]
+    spec = raw.get("spec") or {}
+    parsed, problems = _parsed(raw)
+    shape = ""
+    if parsed is not None:
+        built, problems = templates(parsed, site)
+        shape = digest_of(built)
+        parsed = None if problems else parsed
+    return Job(
+        name=meta["name"],
+        namespace=meta["namespace"],
+        uid=meta["uid"],
+        generation=meta.get("generation", 1),
+        created_at=unix_seconds(meta.get("creationTimestamp")) or 0.0,
+        deleting_since=unix_seconds(meta.get("deletionTimestamp")),
+        held=FINALIZER in meta.get("finalizers", ()),
+        job=parsed,
+        problems=tuple(problems),
+        shape=shape,
+        suspended=spec.get("suspend") is True,
+        managed_by=spec.get("managedBy"),
+    )
+
+
+def status_of(raw: Mapping[str, Any]) -> DAPOJobStatus:
+    """The status; empty when there is none, or none that this version can read."""
+    try:
+        return DAPOJobStatus.model_validate(raw.get("status") or {})
+    except ValueError:
+        return DAPOJobStatus()
+
+
+def status_body(status: DAPOJobStatus) -> Object:
+    """The status as JSON, as it is written."""
+    return status.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def _parsed(raw: Mapping[str, Any]) -> tuple[DAPOJob | None, list[Problem]]:
+    try:
+        return parse_job(dict(raw)), []
+    except SpecError as error:
+        return None, error.problems

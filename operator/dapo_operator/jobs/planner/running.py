@@ -1,0 +1,144 @@
+"""A live attempt: end it when a rule says so, otherwise create what it lacks and report whether its pods are ready."""
+
+from dapo_core.run.reasons import Reason
+from dapo_core.run.status import Attempt
+from dapo_operator.jobs.observed import Pod
+from dapo_operator.jobs.planner.admission import note_kueue, revoked
+from dapo_operator.jobs.planner.draft import Draft
+from dapo_operator.jobs.planner.guard_alerts import stopped_by_guard
+from dapo_operator.jobs.planner.pod_failures import Ending, head_end, head_of, head_taken, trouble_of, worker_end
+from dapo_operator.jobs.planner.refusals import reason_of, refusal_of, refused_for_good, retry_is_due
+from dapo_operator.jobs.planner.start import create_missing, missing_support
+from dapo_operator.jobs.planner.termination import begin
+from dapo_operator.jobs.planner.timeouts import QUEUEING, timed_out
+from dapo_operator.kube.objects import age, timestamp
+
+
+def run(draft: Draft, attempt: Attempt) -> None:
+    """End the attempt if it has to end; otherwise keep it going."""
+    ending = _ending(draft, attempt)
+    if ending is not None:
+        return begin(draft, ending)
+    _note_spec(draft, attempt)
+    _note_nodes(draft, attempt)
+    note_kueue(draft)
+    if attempt.ready_at is None:
+        return _start_pods(draft, attempt)
+    return _watch_pods(draft, attempt)
+
+
+def _ending(draft: Draft, attempt: Attempt) -> Ending | None:
+    """Why the attempt has to end. The first rule that applies wins, and the order is their weight: what the head itself
+    reports, then what the user wants, then what happened to the pods, then limits, then guards."""
+    pods, started = draft.ends, attempt.ready_at is not None
+    spec = draft.job.spec if draft.job.job else None
+    return (
+        head_end(pods)
+        or revoked(draft)
+        or head_taken(pods, started)
+        or worker_end(pods, spec, started)
+        or (_missing(draft, attempt) if started else _changed(draft, attempt) or refused_for_good(draft))
+        or timed_out(draft, attempt)
+        or stopped_by_guard(draft, attempt)
+    )
+
+
+def _missing(draft: Draft, attempt: Attempt) -> Ending | None:
+    """A pod of a started attempt no longer exists, and its last state was not seen."""
+    pods, expected = draft.pods, attempt.pods or 0
+    if len(pods) >= expected:
+        return None
+    if head_of(pods) is None:
+        return Ending(Reason.POD_DELETED, "The head pod disappeared; no reason was reported.", role="head")
+    count = expected - len(pods)
+    return Ending(Reason.POD_DELETED, f"{count} of {expected} pods disappeared; no reason was reported.")
+
+
+def _changed(draft: Draft, attempt: Attempt) -> Ending | None:
+    """Pods that do not run yet are replaced when the spec now asks for different ones."""
+    if draft.job.job is None:
+        return Ending(Reason.SPEC_CHANGED, "The spec was changed and is no longer valid.")
+    if attempt.shape == draft.job.shape:
+        return None
+    return Ending(Reason.SPEC_CHANGED, "The spec was changed while the pods were starting; recreating the pods.")
+
+
+def _note_spec(draft: Draft, attempt: Attempt) -> None:
+    if draft.job.job is None:
+        message = " ".join(problem.message for problem in draft.job.problems)
+        message = f"{message} The running attempt continues unchanged."
+        draft.set_condition("SpecAccepted", False, Reason.INVALID_SPEC, message)
+    elif attempt.shape != draft.job.shape:
+        message = f"Attempt {attempt.number} continues unchanged; changes of the pods apply from the next attempt."
+        draft.set_condition("SpecAccepted", True, Reason.APPLIES_NEXT_ATTEMPT, message)
+    else:
+        draft.set_condition("SpecAccepted", True, Reason.SPEC_ACCEPTED, "The spec is valid.")
+
+
+def _note_nodes(draft: Draft, attempt: Attempt) -> None:
+    """When the first pod of a queued gang got a node: from then on the started part of the gang keeps others out."""
+    queues = draft.policy.gang.scheduler in QUEUEING
+    if queues and attempt.scheduled_at is None and any(pod.scheduled for pod in draft.pods):
+        draft.change_attempt(scheduled_at=timestamp(draft.now))
+
+
+def _start_pods(draft: Draft, attempt: Attempt) -> None:
+    """Create what is missing until all pods were ready once."""
+    job, pods = draft.job.job, draft.pods
+    if job is None:
+        return
+    wanted = job.spec.topology.layout.pod_count
+    ready = sum(pod.ready for pod in pods)
+    if ready == wanted and len(pods) == wanted:
+        _all_ready(draft, attempt, wanted)
+        return
+    create_missing(draft, job)
+    refusal, trouble = refusal_of(draft), trouble_of(pods)
+    if refusal is not None:
+        _not_ready(draft, reason_of(refusal), f"The API server refused {refusal.what} (retrying): {refusal.message}")
+    elif trouble is not None:
+        unscheduled = _unscheduled(pods, wanted) if trouble[0] == Reason.UNSCHEDULABLE else ""
+        _not_ready(draft, trouble[0], f"{unscheduled}{trouble[1]}")
+    elif any(pod.gated for pod in pods):
+        draft.set_condition("PodsReady", False, Reason.WAITING_FOR_QUOTA, "The pods are waiting to be admitted.")
+    else:
+        draft.set_condition("PodsReady", False, Reason.STARTING, f"Attempt {attempt.number} is starting.")
+
+
+def _not_ready(draft: Draft, reason: str, message: str) -> None:
+    known = draft.condition("PodsReady")
+    if known is None or known.reason != reason:
+        draft.event("Warning", reason, message)
+    draft.set_condition("PodsReady", False, reason, message)
+
+
+def _unscheduled(pods: list[Pod], wanted: int) -> str:
+    count = sum(not pod.scheduled for pod in pods)
+    return f"{count} of {wanted} pods {'has' if count == 1 else 'have'} no node; " if count else ""
+
+
+def _all_ready(draft: Draft, attempt: Attempt, count: int) -> None:
+    took = int(age(attempt.started_at, draft.now))
+    draft.change_attempt(ready_at=timestamp(draft.now))
+    draft.set_condition("PodsReady", True, Reason.PODS_READY, f"All {count} pods are ready.")
+    draft.set_condition("Training", True, Reason.TRAINING, f"Attempt {attempt.number} is running.")
+    draft.clear_condition("Stalled", Reason.TRAINING, "A new attempt is running.")
+    draft.event("Normal", Reason.PODS_READY, f"All {count} pods of attempt {attempt.number} are ready after {took} s.")
+
+
+def _watch_pods(draft: Draft, attempt: Attempt) -> None:
+    """All pods were ready once. Restore support objects that somebody deleted, unless the spec asks for others now."""
+    job, refused = draft.job.job, ""
+    if job is not None and attempt.shape == draft.job.shape:
+        lacking = list(missing_support(draft, job, attempt.number, changed=False))
+        if lacking and retry_is_due(draft):
+            draft.act(*lacking)
+        if lacking and (refusal := refusal_of(draft)) is not None:
+            refused = f" But the API server refused {refusal.what} (retrying): {refusal.message}"
+    unready = sorted(pod.name for pod in draft.pods if not pod.ready)
+    if unready:
+        message = f"No longer ready: {', '.join(unready[:3])}."
+        draft.set_condition("PodsReady", False, Reason.CONTAINER_WAITING, message)
+    else:
+        message = f"All {len(draft.pods)} pods are ready.{refused}"
+        draft.set_condition("PodsReady", True, Reason.PODS_READY, message)

@@ -1,0 +1,153 @@
+"""Between attempts: whether and when the next one starts, and the objects that it needs."""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from dapo_core.jobspec import DAPOJob
+from dapo_core.naming import MAX_ATTEMPT, Role, child_name
+from dapo_core.run.reasons import Reason
+from dapo_core.run.status import Attempt
+from dapo_operator.jobs.actions import ApplySupport, CreatePod, CreateToken, TryPod
+from dapo_operator.jobs.builders.common import Object
+from dapo_operator.jobs.builders.pods import pod
+from dapo_operator.jobs.builders.support import support_objects, token_secret
+from dapo_operator.jobs.planner.admission import held_by, hold, waits_for_quota
+from dapo_operator.jobs.planner.draft import Draft
+from dapo_operator.jobs.planner.refusals import retry_is_due
+from dapo_operator.kube.objects import timestamp, unix_seconds
+
+# Failures that a changed spec repairs: nothing was trained with what was refused.
+RECOVERABLE: Final = (Reason.INVALID_SPEC, Reason.POD_REFUSED)
+TRY_AGAIN_SECONDS: Final = 60.0
+
+
+def start(draft: Draft) -> None:
+    """No attempt is live. The first rule that applies wins: refuse the spec, stay failed, stay suspended, wait for
+    quota, for old pods and for the backoff; otherwise start an attempt."""
+    if draft.job.job is None:
+        return _refuse(draft)
+    if draft.holds("Failed") and not _recovered(draft):
+        return None
+    if (held := held_by(draft)) is not None:
+        return hold(draft, *held)
+    draft.clear_condition("Suspended", Reason.RESUMED, "The job was resumed.")
+    if waits_for_quota(draft):
+        return None
+    if _leftovers(draft) or _backing_off(draft):
+        return None
+    return _start(draft, draft.job.job)
+
+
+def _refuse(draft: Draft) -> None:
+    """The spec is invalid: create no pods, and report all problems at once."""
+    message = " ".join(problem.message for problem in draft.job.problems)
+    if not draft.holds("Failed"):
+        draft.event("Warning", Reason.INVALID_SPEC, message)
+    draft.set_condition("SpecAccepted", False, Reason.INVALID_SPEC, message)
+    draft.set_condition("Failed", True, Reason.INVALID_SPEC, f"{message} Correct the spec to start the job.")
+    draft.set_condition("PodsReady", False, Reason.INVALID_SPEC, "No pods are created for an invalid spec.")
+    draft.clear_condition("Training", Reason.INVALID_SPEC)
+
+
+def _recovered(draft: Draft) -> bool:
+    """Whether what was refused may be tried again: the spec has changed, or the API server would take the pods now."""
+    failed = draft.condition("Failed")
+    if failed is None or failed.reason not in RECOVERABLE:
+        return False
+    if draft.job.generation > (failed.observed_generation or 0) or draft.seen.acceptable:
+        draft.set_condition("Failed", False, Reason.RESUMED, "The problem was fixed.")
+        return True
+    if failed.reason == Reason.POD_REFUSED and draft.job.job is not None and not draft.job.suspended:
+        refusal = draft.seen.refusal
+        again = draft.now if refusal is None else refusal.at + TRY_AGAIN_SECONDS
+        if draft.now >= again:
+            one_each = [(role, index) for role, index in draft.job.job.spec.topology.layout.members() if index == 0]
+            draft.act(*(TryPod(body) for body in _pods(draft, draft.job.job, MAX_ATTEMPT, one_each)))
+            again = draft.now + TRY_AGAIN_SECONDS
+        draft.wake(again)
+    return False
+
+
+def _leftovers(draft: Draft) -> bool:
+    """Whether pods of earlier attempts still exist: two attempts never have pods at the same time."""
+    for old in draft.seen.pods:
+        if old.owned:
+            draft.delete(old)
+    if foreign := [old.name for old in draft.seen.pods if not old.owned]:
+        message = f"Waiting until {foreign[0]}, a pod of an earlier job of this name, is gone ({len(foreign)} in all)."
+        draft.set_condition("PodsReady", False, Reason.NAME_TAKEN, message)
+    return bool(draft.seen.pods)
+
+
+def _backing_off(draft: Draft) -> bool:
+    at = unix_seconds(draft.status.next_attempt_at)
+    if at is None or at <= draft.now:
+        return False
+    number = draft.attempt.number + 1 if draft.attempt else 1
+    message = f"Attempt {number} starts at {draft.status.next_attempt_at}."
+    draft.set_condition("PodsReady", False, Reason.BACKING_OFF, message)
+    draft.wake(at)
+    return True
+
+
+def _start(draft: Draft, job: DAPOJob) -> None:
+    number = max([draft.seen.recorded_attempt, *(attempt.number for attempt in draft.status.attempts)]) + 1
+    if number > MAX_ATTEMPT:
+        message = f"Attempt {MAX_ATTEMPT} was the last possible one."
+        draft.set_condition("Failed", True, Reason.TOO_MANY_RESTARTS, message)
+        return
+    checkpoint, layout = draft.seen.checkpoint, job.spec.topology.layout
+    from_step = checkpoint.step if checkpoint else 0 if number == 1 or draft.seen.store == "ok" else None
+    started, shape = timestamp(draft.now), draft.job.shape
+    attempt = Attempt(number=number, started_at=started, from_step=from_step, shape=shape, pods=layout.pod_count)
+    draft.add_attempt(attempt)
+    draft.change(run_id=draft.job.run_id, started_at=draft.status.started_at or started, next_attempt_at=None)
+    draft.set_condition("SpecAccepted", True, Reason.SPEC_ACCEPTED, "The spec is valid.")
+    draft.set_condition("PodsReady", False, Reason.STARTING, f"Attempt {number} is starting.")
+    draft.set_condition("Training", False, Reason.STARTING, f"Attempt {number} is starting.")
+    counts = ", ".join(f"{count} {role}" for role, count in layout.pods.items() if count)
+    origin = f"the checkpoint of step {from_step}" if from_step else "the model"
+    draft.event("Normal", "AttemptStarted", f"Attempt {number} starts from {origin} with pods: {counts}.")
+    create_missing(draft, job)
+
+
+def create_missing(draft: Draft, job: DAPOJob) -> None:
+    """Create whatever the newest attempt lacks, unless the API server refused some of it a moment ago."""
+    attempt = draft.attempt
+    if attempt is None or not retry_is_due(draft):
+        return
+    draft.act(*missing_support(draft, job, attempt.number))
+    names = {existing.name for existing in draft.seen.pods}
+    if not _has_token(draft, attempt):
+        draft.act(CreateToken(token_secret(job.metadata.name, job.metadata.namespace, draft.job.uid)))
+    wanted = [
+        (role, index)
+        for role, index in job.spec.topology.layout.members()
+        if child_name(draft.job.name, role, attempt.number, index) not in names
+    ]
+    draft.act(*(CreatePod(body) for body in _pods(draft, job, attempt.number, wanted)))
+
+
+def _has_token(draft: Draft, attempt: Attempt) -> bool:
+    """Whether the Secret with the Ray token must exist. Secrets are not watched, but pods are created after it: it
+    exists when this attempt has pods, or when the one before was ready. Otherwise it is created again if need be."""
+    before = next((old for old in reversed(draft.status.attempts) if old.number < attempt.number), None)
+    return bool(draft.pods) or (before is not None and before.ready_at is not None)
+
+
+def missing_support(draft: Draft, job: DAPOJob, number: int, changed: bool = True) -> Iterator[ApplySupport]:
+    """Support objects that do not exist, or (with `changed`) differ from what the spec asks for."""
+    existing = draft.seen.support
+    lacking = {
+        key
+        for key, digest in draft.job.support_digests(number).items()
+        if key not in existing or (changed and existing[key] != digest)
+    }
+    if lacking:
+        for body in support_objects(job, draft.job.uid, number):
+            if (body["kind"], body["metadata"]["name"]) in lacking:
+                yield ApplySupport(body)
+
+
+def _pods(draft: Draft, job: DAPOJob, number: int, wanted: Iterable[tuple[Role, int]]) -> list[Object]:
+    return [pod(job, draft.job.uid, draft.job.run_id, role, number, index, draft.site) for role, index in wanted]

@@ -1,0 +1,74 @@
+"""What the status says besides conditions and attempts: progress, phase and counts."""
+
+from typing import Final
+
+from dapo_core.naming import LABEL_JOB, LABEL_ROLE
+from dapo_core.run.reasons import Reason
+from dapo_core.run.status import ConditionType
+from dapo_operator.jobs.planner.draft import Draft
+from dapo_operator.kube.objects import timestamp
+
+_FINISHED: Final[tuple[ConditionType, ...]] = ("Failed", "Succeeded")
+
+
+def note_progress(draft: Draft) -> None:
+    """Progress and condition ProgressKnown, from the metadata store."""
+    seen = draft.seen
+    match seen.store:
+        case "none":
+            message = "The operator has no metadata store: progress, stalls and guards are not watched."
+            draft.set_condition("ProgressKnown", False, Reason.NO_METADATA_STORE, message)
+        case "down":
+            message = "The metadata store cannot be read. Training continues; stalls and guards are not watched."
+            draft.set_condition("ProgressKnown", False, Reason.METADATA_UNREACHABLE, message)
+        case "ok":
+            message = "Progress is read from the metadata store."
+            draft.set_condition("ProgressKnown", True, Reason.PROGRESS_READ, message)
+    take_progress(draft)
+    if seen.checkpoint is not None:
+        draft.change(checkpoint=seen.checkpoint)
+
+
+def take_progress(draft: Draft) -> None:
+    """Copy the last values, and note when the operator saw a new step."""
+    seen, known = draft.seen, draft.status.progress
+    if seen.progress is not None:
+        moved = known is None or known.step != seen.progress.step
+        step_at = timestamp(draft.now) if moved and seen.progress.step is not None else known.step_at if known else None
+        draft.change(progress=seen.progress.model_copy(update={"step_at": step_at}))
+
+
+def summarize(draft: Draft) -> None:
+    """Phase, counts and links, once all conditions are set."""
+    rollouts = [pod for pod in draft.pods if pod.role == "rollout" and not pod.finished]
+    url = f"{draft.site.dashboard_url}/run?run={draft.job.run_id}" if draft.site.dashboard_url else None
+    draft.change(
+        observed_generation=draft.job.generation,
+        phase=_phase(draft),
+        run_id=draft.job.run_id,
+        rollout_replicas=len(rollouts),
+        rollout_selector=f"{LABEL_JOB}={draft.job.name},{LABEL_ROLE}=rollout",
+        restarts_counted=draft.status.restarts_counted or 0,
+        dashboard_url=url,
+    )
+
+
+def _phase(draft: Draft) -> str:
+    """The text of the STATUS column."""
+    attempt = draft.attempt
+    if draft.job.deleting_since is not None:
+        return "Deleting"
+    for kind in _FINISHED:
+        if draft.holds(kind):
+            return kind
+    if attempt is not None and attempt.ending_at is not None and attempt.ended_at is None:
+        return "Suspending" if attempt.reason == Reason.SUSPENDED_BY_USER else "Stopping"
+    if draft.holds("Suspended"):
+        return "Suspended"
+    if attempt is None or attempt.ended_at is not None:
+        return "Restarting" if attempt is not None else "Pending"
+    if attempt.ready_at is not None:
+        return "Degraded" if draft.holds("Degraded") else "Training"
+    pods_ready = draft.condition("PodsReady")
+    waiting = pods_ready is not None and pods_ready.reason in (Reason.UNSCHEDULABLE, Reason.WAITING_FOR_QUOTA)
+    return "Pending" if waiting else "Starting"

@@ -1,0 +1,125 @@
+"""The end of an attempt: its pods are deleted, the head first so that it can save a checkpoint."""
+
+from typing import Final
+
+from dapo_core.run.failure_policy import Failure
+from dapo_core.run.reasons import ExitCode, Reason
+from dapo_core.run.status import Attempt
+from dapo_operator.jobs.builders.pods import grace_seconds
+from dapo_operator.jobs.observed import Pod
+from dapo_operator.jobs.planner.draft import Draft, overdue
+from dapo_operator.jobs.planner.pod_failures import SECONDARY, Ending, head_end, head_of
+from dapo_operator.jobs.planner.restart import conclude, decision_on
+from dapo_operator.kube.objects import timestamp, unix_seconds
+
+# How long a worker that lost its head waits for the head's own last words.
+SETTLE_SECONDS: Final = 20
+# A hung trainer saves nothing: it gets this long to write its stacks to the log.
+HUNG_GRACE_SECONDS: Final = 30
+# The workers of a driver that is done end by themselves, at once.
+LEAVE_SECONDS: Final = 30
+_MAX_MESSAGE: Final = 1000
+
+
+def begin(draft: Draft, ending: Ending) -> None:
+    """Record why the attempt ends, before any of its pods is deleted."""
+    draft.change_attempt(
+        ending_at=timestamp(draft.now),
+        reason=ending.reason or Failure(ending.exit_code).why,
+        message=ending.message[:_MAX_MESSAGE],
+        exit_code=ending.exit_code,
+        role=ending.role,
+    )
+    if ending.reason == Reason.STALLED:
+        draft.set_condition("Stalled", True, Reason.STALLED, ending.message)
+        draft.event("Warning", Reason.STALLED, ending.message)
+    draft.set_condition("Training", False, Reason.ENDING, f"The attempt is ending: {ending.message}")
+    if draft.attempt is not None:
+        terminate(draft, draft.attempt)
+
+
+def terminate(draft: Draft, attempt: Attempt) -> None:
+    """Delete the pods of an attempt that ends; once the last one is gone, decide what follows."""
+    attempt = _with_lost_node(draft, _with_head_end(draft, attempt))
+    keep = decision_on(draft, attempt).action in ("complete", "fail")
+    # The pods of a finished run are kept for their logs; they no longer hold resources.
+    left = [pod for pod in draft.pods if not (keep and pod.over)]
+    if not left:
+        return conclude(draft, attempt)
+    if not _waits(draft, attempt):
+        _delete(draft, attempt, left)
+    draft.set_condition("PodsReady", False, Reason.ENDING, f"The pods of attempt {attempt.number} are ending.")
+    return None
+
+
+def _with_head_end(draft: Draft, attempt: Attempt) -> Attempt:
+    """The head's last words replace those of a worker that lost it, and a completed run is completed."""
+    end = head_end(draft.ends)
+    if end is None or attempt.role == "head":
+        return attempt
+    explains = attempt.role is not None and attempt.exit_code in SECONDARY
+    if end.exit_code != ExitCode.DONE and not explains:
+        return attempt
+    fields = {
+        "reason": end.reason or Failure(end.exit_code).why,
+        "message": end.message[:_MAX_MESSAGE],
+        "exit_code": end.exit_code,
+        "role": end.role,
+    }
+    draft.change_attempt(**fields)
+    return attempt.model_copy(update=fields)
+
+
+def _with_lost_node(draft: Draft, attempt: Attempt) -> Attempt:
+    """Whoever lost another pod exits with 30 at once. That the pod's node is lost shows minutes later, by the control
+    plane's condition or because no kubelet ends the pod; then the job is not at fault."""
+    if attempt.exit_code != ExitCode.DISTRIBUTED or attempt.reason != Reason.DISTRIBUTED_FAULT:
+        return attempt
+    taken = next((pod for pod in draft.ends if pod.disruption is not None), None)
+    lost = next((pod for pod in draft.pods if not pod.finished and overdue(pod, draft.now)), None)
+    if taken is not None:
+        reason, message = taken.disruption, f"The cluster took {taken.name} ({taken.disruption})."
+    elif lost is not None:
+        reason, message = Reason.NODE_LOST, f"The node of {lost.name} is lost: nothing on it ended the pod."
+    else:
+        return attempt
+    fields = {"reason": reason, "message": message, "exit_code": None}
+    draft.change_attempt(**fields)
+    return attempt.model_copy(update=fields)
+
+
+def _waits(draft: Draft, attempt: Attempt) -> bool:
+    """Whether to delete nothing yet: the head may still report a reason, or the workers end by themselves."""
+    head = head_of(draft.pods)
+    began = unix_seconds(attempt.ending_at) or draft.now
+    if attempt.exit_code == ExitCode.DONE and attempt.role == "head":
+        until = began + LEAVE_SECONDS
+    elif attempt.role not in (None, "head") and attempt.exit_code in SECONDARY and head and not head.deleting:
+        until = began + SETTLE_SECONDS if not head.finished else began
+    else:
+        return False
+    # A start in the future was written by a wrong clock; nothing waits for it.
+    if not began <= draft.now < until:
+        return False
+    draft.wake(until)
+    return True
+
+
+def _delete(draft: Draft, attempt: Attempt, left: list[Pod]) -> None:
+    head = next((pod for pod in left if pod.role == "head"), None)
+    workers = [pod for pod in left if pod.role != "head"]
+    if attempt.reason == Reason.STALLED:
+        for pod in left:
+            draft.delete(pod, HUNG_GRACE_SECONDS)
+        return
+    if head is not None:
+        draft.delete(head)
+        if not head.finished and head.disruption != Reason.NODE_LOST:
+            # Its workers are needed for the last checkpoint.
+            began = unix_seconds(attempt.ending_at) or draft.now
+            until = began + grace_seconds(draft.policy)
+            if began <= draft.now < until:
+                draft.wake(until)
+                return
+    for pod in workers:
+        draft.delete(pod)

@@ -1,0 +1,57 @@
+"""The time limits of a running attempt: activeDeadlineSeconds, startTimeoutSeconds and stallTimeoutSeconds."""
+
+from typing import Final
+
+from dapo_core.run.deadlines import Deadline, active_deadline, stall_deadline, start_deadline
+from dapo_core.run.reasons import ExitCode
+from dapo_core.run.status import Attempt
+from dapo_operator.jobs.planner.draft import Draft
+from dapo_operator.jobs.planner.pod_failures import Ending, trouble_of
+from dapo_operator.jobs.planner.refusals import refusal_of
+from dapo_operator.kube.objects import unix_seconds
+
+# Schedulers that hold a gang back as a whole. Waiting in their queues costs nothing, so the start timeout of their
+# gangs counts from the first pod that has a node.
+QUEUEING: Final = ("volcano", "coscheduling", "kueue")
+
+
+def timed_out(draft: Draft, attempt: Attempt) -> Ending | None:
+    """The limit that the attempt exceeded; otherwise the draft wakes when the next one is reached."""
+    deadline = active_deadline(draft.policy, unix_seconds(draft.status.started_at))
+    if deadline is not None and _passed(draft, deadline):
+        return Ending(deadline.reason, deadline.message)
+    return _late_start(draft, attempt) if attempt.ready_at is None else _stalled(draft, attempt)
+
+
+def _passed(draft: Draft, deadline: Deadline) -> bool:
+    if draft.now >= deadline.at:
+        return True
+    draft.wake(deadline.at)
+    return False
+
+
+def _late_start(draft: Draft, attempt: Attempt) -> Ending | None:
+    since = unix_seconds(attempt.scheduled_at if draft.policy.gang.scheduler in QUEUEING else attempt.started_at)
+    if since is None:
+        return None
+    pods = draft.pods
+    unready = sum(not pod.ready for pod in pods)
+    deadline = start_deadline(draft.policy, since, f"{unready} of {len(pods)} pods were not ready")
+    if not _passed(draft, deadline):
+        return None
+    trouble, refusal = trouble_of(pods), refusal_of(draft)
+    why = f" {trouble[1]}" if trouble else f" {refusal.message}" if refusal else ""
+    # Pods that never ran were waiting for room in the cluster; processes that never got ready are at fault.
+    ran = bool(pods) and all(pod.started for pod in pods)
+    return Ending(deadline.reason, f"{deadline.message}{why}", ExitCode.KILLED if ran else None)
+
+
+def _stalled(draft: Draft, attempt: Attempt) -> Ending | None:
+    """No step for too long. Nothing is ended while the metadata store cannot be read."""
+    if draft.seen.store != "ok":
+        return None
+    progress = draft.status.progress
+    step_at = unix_seconds(progress.step_at) if progress is not None else None
+    since = max(unix_seconds(attempt.ready_at) or 0.0, step_at or 0.0, draft.seen.store_since)
+    deadline = stall_deadline(draft.policy, since, progress.step if progress is not None else None)
+    return Ending(deadline.reason, deadline.message, ExitCode.KILLED) if _passed(draft, deadline) else None

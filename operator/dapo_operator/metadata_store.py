@@ -1,0 +1,195 @@
+"""The operator's access to the metadata store: the progress of all runs in one query, and what the operator records
+about them. An outage of the store delays both and stops nothing."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from dapo_core.errors import StoreError
+from dapo_core.jobspec import DAPOJobSpec
+from dapo_core.run.backoff import Backoff
+from dapo_core.run.entries import AlertCleared, AlertRaised, AttemptStarted, Entry
+from dapo_core.run.guards import Alert, evaluate, metrics_of
+from dapo_core.run.progress import LAST_METRICS, PACE_METRICS, Cadence, progress_of
+from dapo_core.run.status import CheckpointRef, Progress
+from dapo_operator.jobs.observed import StoreState
+
+if TYPE_CHECKING:
+    from dapo_core.db import MetadataReader, RunProgress
+    from dapo_core.run.recorder import Recorder
+
+logger = logging.getLogger(__name__)
+
+POLL_SECONDS: Final = 5.0
+BACKOFF: Final = Backoff(2 * POLL_SECONDS, 60.0)
+GATHER_SECONDS: Final = 1.0
+FIRST_READ_SECONDS: Final = 5.0
+WRITE_RETRY_SECONDS: Final = 5.0
+# Beyond this many the oldest are dropped: statuses contain the same, and are recorded again when the operator restarts.
+MAX_RECORDS: Final = 50_000
+BATCH: Final = 200
+
+
+@dataclass(frozen=True)
+class RunView:
+    """What a run reports, as the planner and its status need it. `lost`: the store lacks what was recorded before."""
+
+    progress: Progress | None = None
+    checkpoint: CheckpointRef | None = None
+    alerts: tuple[Alert, ...] = ()
+    attempt: int = 0
+    reached: int | None = None
+    lost: bool = False
+
+
+@dataclass
+class _Watched:
+    spec: DAPOJobSpec
+    changed: Callable[[], None]
+    view: RunView = field(default_factory=RunView)
+    judged: bool = False
+    recorded: int = 0
+
+
+class MetadataStore:
+    """Reads and writes in threads; everything else happens on the event loop."""
+
+    def __init__(self, url: str | None, now: Callable[[], float]) -> None:
+        self._url, self._now = url, now
+        self._runs: dict[str, _Watched] = {}
+        self._recorder = None if url is None else _recorder(url)
+        self._entries_added = asyncio.Event()
+        self._run_added = asyncio.Event()
+        self.state: StoreState = "none" if url is None else "down"
+        # When it became readable after an outage; 0 when it never failed. Senders have to catch up before silence means
+        # a stall.
+        self.since = 0.0
+        self._failed = False
+        self._asked = url is None
+        self._opened = now()
+
+    def ready(self) -> bool:
+        """Whether the first read has succeeded or failed, or has taken too long. Until then nothing is known, not even
+        that there is no checkpoint."""
+        return self._asked or self._now() - self._opened > FIRST_READ_SECONDS
+
+    def watch(self, run_id: str, spec: DAPOJobSpec, changed: Callable[[], None]) -> None:
+        """Read this run from now on, and call `changed` whenever its view changes."""
+        known = self._runs.get(run_id)
+        if known is None:
+            self._runs[run_id] = _Watched(spec, changed)
+            self._run_added.set()
+        elif known.spec.guards != spec.guards or known.spec.schedule != spec.schedule:
+            # Other guards find other things in the same curves.
+            known.spec, known.judged = spec, False
+            self._run_added.set()
+
+    def forget(self, run_id: str) -> None:
+        """Stop reading this run."""
+        self._runs.pop(run_id, None)
+
+    def view(self, run_id: str) -> RunView:
+        """What the run reported last."""
+        known = self._runs.get(run_id)
+        return known.view if known else RunView()
+
+    def record(self, run_id: str, entries: Sequence[Entry]) -> None:
+        """Write these soon, in this order."""
+        if self._recorder is None or not entries:
+            return
+        self._recorder.add(run_id, *entries)
+        self._entries_added.set()
+        if (known := self._runs.get(run_id)) is not None:
+            attempts = (entry.number for entry in entries if isinstance(entry, AttemptStarted))
+            known.recorded = max(known.recorded, *attempts, 0)
+
+    async def run(self) -> None:
+        """Read and write until cancelled."""
+        if self._url is None or self._recorder is None:
+            return
+        from dapo_core.db import open_reader
+
+        await asyncio.gather(self._read_loop(open_reader(self._url)), self._write_loop(self._recorder))
+
+    async def _read_loop(self, reader: "MetadataReader") -> None:
+        failures = 0
+        while True:
+            try:
+                await self._read(reader)
+                failures = 0
+            except StoreError as error:
+                logger.warning("Could not read the metadata store: %s", error)
+                self._set_state("down")
+                failures += 1
+            await self._sleep(BACKOFF.delay(failures) if failures else POLL_SECONDS)
+
+    async def _sleep(self, seconds: float) -> None:
+        """Until the next read; runs that are added meanwhile are read after GATHER_SECONDS."""
+        await asyncio.sleep(GATHER_SECONDS)
+        if self.state == "ok":
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._run_added.wait()
+        else:
+            await asyncio.sleep(seconds)
+        self._run_added.clear()
+
+    async def _read(self, reader: "MetadataReader") -> None:
+        runs = dict(self._runs)
+        # A database that was restored from an older copy, or recreated, lacks what was written before.
+        behind = self._recorder is None or self._recorder.waiting
+        written = {} if behind else {run_id: run.recorded for run_id, run in runs.items()}
+        curves = set(PACE_METRICS) | {metric for run in runs.values() for metric in metrics_of(run.spec.guards)}
+        rows = await asyncio.to_thread(reader.progress, list(runs), LAST_METRICS, sorted(curves))
+        self._set_state("ok")
+        for run_id, run in runs.items():
+            if run_id in rows and self._runs.get(run_id) is run:
+                self._update(run_id, run, rows[run_id], rows[run_id].attempt < written.get(run_id, 0))
+
+    def _update(self, run_id: str, run: _Watched, row: "RunProgress", lost: bool) -> None:
+        progress = progress_of(row, run.spec.schedule.steps, Cadence.of(run.spec))
+        newest = row.checkpoint
+        checkpoint = CheckpointRef(step=newest.step, uri=newest.uri) if newest is not None else None
+        moved = progress != run.view.progress or not run.judged
+        alerts = tuple(evaluate(run.spec.guards, row.history)) if moved else run.view.alerts
+        run.judged = True
+        view = RunView(progress, checkpoint, alerts, row.attempt, row.step, lost)
+        if view != run.view:
+            self.record(run_id, _alert_changes(run.view.alerts, alerts, self._now()))
+            run.view = view
+            run.changed()
+
+    def _set_state(self, state: StoreState) -> None:
+        if not self._asked or state != self.state:
+            self.since = self._now() if self._failed and state == "ok" else self.since
+            self._failed = self._failed or state == "down"
+            self.state, self._asked = state, True
+            for run in list(self._runs.values()):
+                run.changed()
+
+    async def _write_loop(self, recorder: "Recorder") -> None:
+        while True:
+            await self._entries_added.wait()
+            self._entries_added.clear()
+            while recorder.waiting:
+                error = await asyncio.to_thread(recorder.flush, BATCH)
+                if error is not None:
+                    logger.warning("Cannot write to the metadata store: %s", error)
+                    await asyncio.sleep(WRITE_RETRY_SECONDS)
+
+
+def _recorder(url: str) -> "Recorder":
+    # SQLAlchemy and its drivers take memory that an installation without a store need not spend.
+    from dapo_core.db import open_writer
+    from dapo_core.run.recorder import Recorder
+
+    return Recorder(open_writer(url), MAX_RECORDS)
+
+
+def _alert_changes(old: Sequence[Alert], new: Sequence[Alert], now: float) -> list[Entry]:
+    before, after = ({alert.rule: alert for alert in alerts} for alerts in (old, new))
+    raised: list[Entry] = [AlertRaised(alert.rule, now, alert.since, alert.message, alert.action) for alert in new]
+    return [*raised, *(AlertCleared(rule, now) for rule in before if rule not in after)]

@@ -1,0 +1,248 @@
+"""One DAPOJob in the operator: observe, plan, carry out, wait."""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, Literal, Protocol
+
+from dapo_core.run.backoff import Backoff
+from dapo_core.run.status import DAPOJobStatus
+from dapo_operator.children import Children, JobKey
+from dapo_operator.executor import ActionResult, Executor, LeftoverPodsError
+from dapo_operator.job_state import JobState, StatusWrites
+from dapo_operator.jobs.actions import AddFinalizer, Event, Plan, RemoveFinalizer
+from dapo_operator.jobs.builders.common import Site
+from dapo_operator.jobs.dapojob import Job
+from dapo_operator.jobs.observed import Observed, Refusal
+from dapo_operator.jobs.planner import plan as make_plan
+from dapo_operator.jobs.records import changes
+from dapo_operator.kube.api_errors import ApiError, ConflictError, NotFoundError
+from dapo_operator.kube.objects import Object, ObjectReference, age
+from dapo_operator.metadata_store import MetadataStore
+from dapo_operator.telemetry.instrumentation import Telemetry
+from dapo_operator.telemetry.logs import bound
+
+logger = logging.getLogger(__name__)
+
+# A safety net that reads nothing: everything that matters wakes a job by itself.
+RESYNC_SECONDS: Final = 300.0
+# Debounce bursts, such as ten pods that change together; react to the first change after a calm immediately.
+SETTLE_SECONDS: Final = 0.1
+CALM_SECONDS: Final = 2.0
+# The last metrics may be recorded this long after the end of a run.
+LATE_METRICS_SECONDS: Final = 600.0
+# Jobs reconciled at the same time: more could not send requests anyway, and each holds the bodies of all its pods.
+CONCURRENT: Final = 32
+BACKOFF: Final = Backoff(1.0, 60.0)
+
+
+class EventSink(Protocol):
+    """Where a job's events are posted."""
+
+    def post(self, about: ObjectReference, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+        """Queue an Event; never raises."""
+        ...
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What the reconcilers of all jobs share. `now` is the API server's clock (Unix seconds)."""
+
+    executor: Executor
+    children: Children
+    store: MetadataStore
+    events: EventSink
+    site: Site
+    now: Callable[[], float]
+    telemetry: Telemetry
+    slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONCURRENT))
+
+
+class Reconciler:
+    """Works on one DAPOJob until it is gone."""
+
+    def __init__(self, key: JobKey, shared: Shared, raw: Object) -> None:
+        self.key, self.shared = key, shared
+        self.state = JobState(raw, shared.site)
+        self.gone = False
+        self._writes = StatusWrites()
+        self._refusal: Refusal | None = None
+        self._acceptable = False
+        self._recorded: DAPOJobStatus | None = None
+        self._woken = asyncio.Event()
+        self._failures = 0
+
+    def update(self, raw: Object) -> None:
+        """The DAPOJob as the watch reports it; a state that is not newer than the known one is dropped."""
+        if self.state.is_older_than(raw):
+            self.state.raw = raw
+            self.wake()
+
+    def wake(self) -> None:
+        """The job, one of its children or its progress has changed."""
+        self.shared.telemetry.woken(self.key)
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Reconcile and wait, until the job is gone."""
+        with bound(job=f"{self.key[0]}/{self.key[1]}"):
+            while not self.gone:
+                self._woken.clear()
+                await self._wait(await self.reconcile())
+
+    async def _wait(self, seconds: float) -> None:
+        if self._failures or self.gone:
+            # The error itself may have woken the job.
+            await asyncio.sleep(0 if self.gone else seconds)
+            return
+        try:
+            began = time.monotonic()
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+            if time.monotonic() - began < CALM_SECONDS:
+                await asyncio.sleep(SETTLE_SECONDS)
+        except TimeoutError:
+            return
+
+    async def reconcile(self) -> float:
+        """Reconcile once and never raise; returns the seconds until the next time, if nothing happens before."""
+        async with self.shared.slots:
+            try:
+                with self.shared.telemetry.reconciling(self.key, self._attempt_number()):
+                    wait = await self._reconcile()
+            except (ConflictError, LeftoverPodsError, NotFoundError):
+                return await self._reread()
+            except ApiError as error:
+                logger.warning("%s", error.message)
+                return self._backoff()
+            except Exception:
+                # A bug that one job runs into must not stop the work on all others.
+                logger.exception("Could not reconcile this job.")
+                return self._backoff()
+            self._failures = 0
+            return wait
+
+    async def _reconcile(self) -> float:
+        shared = self.shared
+        job, written = self.state.load()
+        self._watch_run(job, written)
+        if job.deleting_since is None and not shared.store.ready():
+            # The metadata store knows from which checkpoint an attempt starts, if it can be read.
+            return 1.0
+        now = shared.now()
+        plan = make_plan(job, self._writes.with_unwritten(written), self._observe(job), now, shared.site)
+        await self._prepare(job, plan)
+        await self._write_status(job, plan, now)
+        outcome = await shared.executor.act(self.key, job, plan, now, self._refusal)
+        self._learn(outcome)
+        if any(isinstance(action, RemoveFinalizer) for action in plan.actions):
+            await shared.executor.remove_finalizer(job, self.state.raw)
+        if plan.gone:
+            self.leave()
+        return self._next_in(plan, outcome, now)
+
+    def _watch_run(self, job: Job, written: DAPOJobStatus) -> None:
+        """Have the run's progress read while there may be any."""
+        ends = [condition for condition in written.conditions if condition.type in ("Succeeded", "Failed")]
+        ended_at = next((end.last_transition_time for end in ends if end.status == "True"), None)
+        late = ended_at is not None and age(ended_at, self.shared.now()) > LATE_METRICS_SECONDS
+        if job.job is None or job.deleting_since is not None or late:
+            self.shared.store.forget(job.run_id)
+        else:
+            self.shared.store.watch(job.run_id, job.spec, self.wake)
+
+    def _observe(self, job: Job) -> Observed:
+        children, store, view = self.shared.children, self.shared.store, self.shared.store.view(job.run_id)
+        return Observed(
+            pods=children.pods_of(self.key, job.uid),
+            gone=children.gone_of(self.key, job.uid),
+            support=children.support_of(self.key, job.uid),
+            refusal=self._refusal,
+            acceptable=self._acceptable,
+            store=store.state,
+            store_since=store.since,
+            progress=view.progress,
+            checkpoint=view.checkpoint,
+            alerts=view.alerts,
+            recorded_attempt=view.attempt,
+            reached=view.reached,
+        )
+
+    async def _prepare(self, job: Job, plan: Plan) -> None:
+        """What has to be certain before the status is written."""
+        old, new = self.state.written().attempts, plan.status.attempts
+        if old and new and new[-1].number > old[-1].number:
+            await self.shared.executor.confirm_no_pods(self.key)
+        if any(isinstance(action, AddFinalizer) for action in plan.actions):
+            self.state.raw = await self.shared.executor.add_finalizer(job)
+
+    async def _write_status(self, job: Job, plan: Plan, now: float) -> None:
+        old, new = self.state.written(), plan.status
+        due = self._writes.due(old, new, now)
+        if plan.gone or not due:
+            self._record(job, plan, now, ())
+            return
+        self.state.accept(await self.shared.executor.write_status(self.state.raw, new), new)
+        if old.attempts and old.attempts[-1].number < new.attempts[-1].number:
+            self.shared.telemetry.restarted(old.attempts[-1].reason or "Unknown")
+        self._writes.wrote(now)
+        for event in plan.events:
+            logger.info("%s: %s", event.reason, event.message)
+            self.shared.events.post(job.reference, event.type, event.reason, event.message)
+        self._record(job, plan, now, plan.events)
+
+    def _record(self, job: Job, plan: Plan, now: float, events: tuple[Event, ...]) -> None:
+        lost = self.shared.store.view(job.run_id).lost
+        records = changes(job, None if lost else self._recorded, plan.status, events, now)
+        self.shared.store.record(job.run_id, records)
+        self._recorded = plan.status
+
+    def _learn(self, outcome: ActionResult) -> None:
+        if outcome.refusal is not None:
+            self._refusal = outcome.refusal
+            logger.warning("The API server refused %s: %s", outcome.refusal.what, outcome.refusal.message)
+        elif outcome.created:
+            self._refusal = None
+        self._acceptable = outcome.acceptable
+
+    def _next_in(self, plan: Plan, outcome: ActionResult, now: float) -> float:
+        """Seconds until the next reconciliation, if nothing happens before."""
+        if outcome.refusal is not None or outcome.acceptable:
+            return 0.0
+        wait = RESYNC_SECONDS * random.uniform(0.8, 1.2)
+        if self._writes.due_at is not None:
+            wait = min(wait, max(0.05, self._writes.due_at - now))
+        return wait if plan.wake_at is None else min(wait, max(0.05, plan.wake_at - self.shared.now()))
+
+    def _backoff(self) -> float:
+        self._failures += 1
+        return BACKOFF.delay(self._failures, random.random())
+
+    async def _reread(self) -> float:
+        """The plan was made from an old state, or an object was not found: read the job again."""
+        try:
+            self.state.raw = await self.shared.executor.read(self.key)
+        except NotFoundError:
+            self.leave()
+        except ApiError as error:
+            logger.warning("%s", error.message)
+        return BACKOFF.first
+
+    def conditions(self) -> list[str]:
+        """The types of the conditions that are True."""
+        return [condition.type for condition in self.state.last_status.conditions if condition.status == "True"]
+
+    def leave(self) -> None:
+        """The job is gone: forget it everywhere."""
+        self.gone = True
+        self.shared.children.forget(self.key)
+        self.shared.telemetry.forget(self.key)
+        if (job := self.state.last_job) is not None:
+            self.shared.store.forget(job.run_id)
+
+    def _attempt_number(self) -> int | None:
+        attempts = self.state.last_status.attempts
+        return attempts[-1].number if attempts else None

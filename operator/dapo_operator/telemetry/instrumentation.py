@@ -1,0 +1,101 @@
+"""What the operator's other modules report to: one object, `Telemetry`, and its aiohttp middleware."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Final
+
+import aiohttp
+
+from dapo_operator.telemetry.health import Health, Key
+from dapo_operator.telemetry.logs import bound
+from dapo_operator.telemetry.prometheus import Counts, OperatorMetrics
+
+_WRITING: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+_SUBRESOURCES: Final = frozenset({"status", "token", "scale"})
+
+
+@dataclass
+class _Reconciliation:
+    """`woken_at` is None once it has written something, or when nothing woke the job."""
+
+    woken_at: float | None
+
+
+_current: ContextVar[_Reconciliation | None] = ContextVar("reconciliation", default=None)
+
+
+class Telemetry:
+    """Metrics and health of one operator process. `jobs` returns how many jobs have each condition True."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self.jobs: Callable[[], Counts] = dict
+        self.health = Health(clock)
+        self.metrics = OperatorMetrics(lambda: self.jobs())
+        self.metrics.queue_depth.set_function(lambda: self.health.waiting)
+
+    def woken(self, key: Key) -> None:
+        """The job has changed; the first of several changes counts."""
+        self.health.woken(key)
+
+    def forget(self, key: Key) -> None:
+        """The job is no longer reconciled."""
+        self.health.reconciling(key)
+
+    @contextlib.contextmanager
+    def reconciling(self, key: Key, attempt: int | None = None) -> Iterator[None]:
+        """Around one reconciliation, requests included. Log records inside carry the job and the attempt."""
+        begun = self._clock()
+        waited = self.health.reconciling(key)
+        token = _current.set(_Reconciliation(None if waited is None else begun - waited))
+        result = "error"
+        try:
+            with bound(job=f"{key[0]}/{key[1]}", attempt=attempt):
+                yield
+            result = "ok"
+        finally:
+            _current.reset(token)
+            self.metrics.reconcile.observe(self._clock() - begun)
+            self.metrics.reconciles.labels(result).inc()
+
+    def restarted(self, reason: str) -> None:
+        """An attempt ended for this reason, and another follows."""
+        self.metrics.restarts.labels(reason).inc()
+
+    async def middleware(
+        self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        """Counts each request of the session as the API server gets it: has to be the innermost middleware."""
+        if request.method in _WRITING:
+            self.acted()
+        watch = request.url.query.get("watch") == "true"
+        verb = "WATCH" if watch else request.method
+        begun, code = self._clock(), "none"
+        try:
+            response = await handler(request)
+            code = str(response.status)
+            return response
+        finally:
+            self.metrics.requests.labels(verb, resource_in(request.url.path), code).inc()
+            self.metrics.request.labels(verb).observe(self._clock() - begun)
+
+    def acted(self) -> None:
+        """The current reconciliation writes; its first write ends the time since the job was woken."""
+        current = _current.get()
+        if current is not None and current.woken_at is not None:
+            self.metrics.event_to_action.observe(self._clock() - current.woken_at)
+            current.woken_at = None
+
+
+def resource_in(path: str) -> str:
+    """`pods` or `dapojobs/status` of a URL path; never a name, since a label must not have too many values."""
+    parts = path.strip("/").split("/")
+    rest = parts[2:] if parts[0] == "api" else parts[3:]
+    if rest[:1] == ["namespaces"] and len(rest) > 2:
+        rest = rest[2:]
+    if not rest:
+        return "other"
+    return f"{rest[0]}/{rest[2]}" if len(rest) > 2 and rest[2] in _SUBRESOURCES else rest[0]
