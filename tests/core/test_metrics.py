@@ -9,9 +9,9 @@ from dapo_core.run import metrics
 from dapo_core.run.metrics import FAMILIES, METRICS, PHASES, Headline, Panel, Validation
 from dapo_dashboard import demo
 from dapo_dashboard.charts import panels
-from dapo_trainer.evaluation import Evaluated, validation_metrics
+from dapo_trainer.groups.dynamic_sampling import Kind
+from dapo_trainer.groups.evaluated import Evaluated, validation_metrics
 from dapo_trainer.rewards.verdict import Verdict
-from dapo_trainer.sampling import Kind
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 

@@ -18,9 +18,8 @@ from dapo_core.run.formatting import duration
 from dapo_dashboard.reads import runs_feed
 from dapo_dashboard.reads.source import Source
 from dapo_operator.metadata_store import MetadataStore
-from dapo_trainer.local.overview import first_view
-from dapo_trainer.local.render import Screen, render
-from dapo_trainer.local.view_model import View, with_attempt, with_step
+from dapo_trainer.local.run_view import View, first_view, with_attempt, with_step
+from dapo_trainer.local.screen import Screen, render
 
 __all__ = ["store"]
 

@@ -8,7 +8,7 @@ import pytest
 from group_stage import TRAIN, Build, G, Items, Stage, build_stage, groups_of
 
 from dapo_core.errors import SamplingExhaustedError, StoppedError
-from dapo_trainer.sampling import GroupOutcome, Kind
+from dapo_trainer.groups.dynamic_sampling import GroupOutcome, Kind
 from dapo_trainer.verl_adapter.group_buffer import stored
 from dapo_trainer.verl_adapter.ledger import Ledger
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dapo_core.errors import SamplingExhaustedError
-from dapo_trainer.sampling import Kind
+from dapo_trainer.groups.dynamic_sampling import Kind
 from dapo_trainer.verl_adapter.group_buffer import NothingLeft
 
 # Hard prompts first: only after many rejections does the buffer ask for so many that there is a surplus to drop.

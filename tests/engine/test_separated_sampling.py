@@ -10,7 +10,7 @@ from group_stage import TRAIN, Build, G, Stage, build_stage, groups_of
 from omegaconf import OmegaConf
 
 from dapo_core.errors import SamplingExhaustedError
-from dapo_trainer.sampling import Kind
+from dapo_trainer.groups.dynamic_sampling import Kind
 from dapo_trainer.verl_adapter.group_buffer import NothingLeft
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dapo_trainer.sampling import GroupOutcome
+from dapo_trainer.groups.dynamic_sampling import GroupOutcome
 from dapo_trainer.verl_adapter import group_buffer, session
 from dapo_trainer.verl_adapter.group_buffer import GroupBuffer
 from dapo_trainer.verl_adapter.session import Session

@@ -3,8 +3,8 @@
 import math
 import random
 
-from dapo_trainer.local.view_model import Note, View, with_attempt, with_event, with_heartbeat, with_step
-from dapo_trainer.process.heartbeat import Heartbeat
+from dapo_trainer.local.run_view import Note, View, with_attempt, with_event, with_heartbeat, with_step
+from dapo_trainer.process.trainer_process import Heartbeat
 
 NOW = 1_700_000_000.0
 NOTES = (

@@ -9,7 +9,7 @@ import pytest
 
 from dapo_core.jobspec import load_job, parse_job, read_mapping
 from dapo_core.jobspec.parse import absolute_paths
-from dapo_trainer.local.overrides import with_values
+from dapo_trainer.local.command import with_values
 
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted((ROOT / "examples" / "ablation").glob("*.yaml"))

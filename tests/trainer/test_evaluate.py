@@ -17,12 +17,12 @@ from dapo_core.errors import DapoError, DataError, ModelError, SpecError
 from dapo_core.objectstore import FolderStore
 from dapo_core.run.home import Home
 from dapo_trainer.checkpoints.store import CheckpointStore
-from dapo_trainer.evaluate import process
-from dapo_trainer.evaluate.process import StoppedError
+from dapo_trainer.evaluate import worker_process
+from dapo_trainer.evaluate.evaluation import subsets_of
 from dapo_trainer.evaluate.request import Choices, Sampling, job_of, sets_of
-from dapo_trainer.evaluate.subsets import subsets_of
 from dapo_trainer.evaluate.target import Checkpoint, Target, resolve
-from dapo_trainer.samples import read_samples
+from dapo_trainer.evaluate.worker_process import StoppedError
+from dapo_trainer.groups.sample_log import read_samples
 
 FAKE = Path(__file__).parent / "fakes" / "evaluating.py"
 RUN = "arith-20261121-0412-x7k2"
@@ -69,7 +69,7 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def evaluate(home: Path, monkeypatch: pytest.MonkeyPatch) -> Evaluate:
-    monkeypatch.setattr(process.work, "__defaults__", ((sys.executable, str(FAKE)),))
+    monkeypatch.setattr(worker_process.run_worker, "__defaults__", ((sys.executable, str(FAKE)),))
     monkeypatch.setenv("DAPO_DEVICE", "cpu")
 
     def call(*arguments: str, home: Path = home, **plan: Any) -> Result:
@@ -114,7 +114,7 @@ def test_what_is_evaluated(
     ("text", "error", "sentence"),
     [
         pytest.param("arithm", UnknownRunError, "There is no run 'arithm'; the nearest are arith", id="no such run"),
-        pytest.param("{home}", SpecError, "holds no config.json", id="a folder without a model"),
+        pytest.param("{home}", SpecError, "has no config.json", id="a folder without a model"),
     ],
 )
 def test_what_is_no_target(text: str, error: type[DapoError], sentence: str, home: Path) -> None:
@@ -183,7 +183,7 @@ def test_wrong_options_are_told_at_once_and_by_their_names() -> None:
     with pytest.raises(SpecError) as refused:
         job_of(Target("x"), {"a": "file:///a", "b": "file:///b"}, wrong, "file:///model")
     assert [problem.message for problem in refused.value.problems] == [
-        "--temperature is 0, which makes all 32 samples alike: set --k 1, or a temperature above 0.",
+        "--temperature is 0, which makes all 32 samples equal: set --k 1, or a temperature above 0.",
         '--dtype is "int8" but must be one of bfloat16, float16, float32.',
         "--top-p is 2.0 but must be at most 1.0.",
         "--max-prompt-tokens is 0 but must be at least 1.",
@@ -207,7 +207,7 @@ def test_sets(given: list[str], expected: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        pytest.param(["a=/x", "a=/y"], "two sets of the name a", id="two of one name"),
+        pytest.param(["a=/x", "a=/y"], "two sets named a", id="two of one name"),
         pytest.param([], "name a file with --data", id="nothing to evaluate on"),
     ],
 )
@@ -247,7 +247,7 @@ def test_a_model_is_nobodys(evaluate: Evaluate, home: Path) -> None:
 
 
 def test_a_run_of_which_nothing_is_known(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=r"^There is no run base, nor a folder of that name: name a run, RUN@STEP, a"):
+    with pytest.raises(SpecError, match=r"^There is no run and no folder named base: name a run, RUN@STEP, a"):
         resolve("base", Home.find(tmp_path))
 
 

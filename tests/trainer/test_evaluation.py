@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dapo_trainer.evaluation import Evaluated, validation_metrics
+from dapo_trainer.groups.evaluated import Evaluated, validation_metrics
 from dapo_trainer.rewards.verdict import Verdict, failed
 
 

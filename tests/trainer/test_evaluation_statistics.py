@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dapo_trainer.evaluate.statistics import Estimate, by_subset, pass_at, powers, summarise
-from dapo_trainer.evaluation import Evaluated
+from dapo_trainer.groups.evaluated import Evaluated
 from dapo_trainer.rewards.verdict import failed, right_or_wrong
 
 

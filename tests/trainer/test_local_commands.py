@@ -41,7 +41,7 @@ def test_mistakes_are_told_before_anything_starts(tmp_path: Path, words: list[st
 
 def test_the_supervisor_needs_no_engine() -> None:
     code = (
-        "import sys, dapo_trainer.local.command, dapo_trainer.local.session, dapo_trainer.preflight\n"
+        "import sys, dapo_trainer.local.command, dapo_trainer.local.launch, dapo_trainer.preflight\n"
         "print([name for name in ('torch', 'ray', 'verl', 'vllm', 'transformers') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

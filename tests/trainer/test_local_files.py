@@ -1,7 +1,8 @@
-"""Folders, locks, overrides and what is told of a run afterwards."""
+"""Folders, locks, settings, and what is printed of a run afterwards."""
 
 import io
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -17,18 +18,13 @@ from dapo_core.errors import RunBusyError, SpecError, StoreError
 from dapo_core.objectstore import open_store
 from dapo_core.run.home import Home
 from dapo_core.run.samples import Sample
-from dapo_trainer.local.answers import answers
-from dapo_trainer.local.history import with_history
-from dapo_trainer.local.overrides import with_values
-from dapo_trainer.local.overview import model_name
-from dapo_trainer.local.picture import live_svg
-from dapo_trainer.local.ports import Ended
+from dapo_trainer.groups.sample_log import to_parquet
+from dapo_trainer.local.command import with_values
 from dapo_trainer.local.record import StoreRecord
-from dapo_trainer.local.summary import Answer, Place, summary
+from dapo_trainer.local.run_view import model_name, with_history
+from dapo_trainer.local.summary import ComparedResponses, compared_responses, summary
 from dapo_trainer.local.supervisor import Outcome
-from dapo_trainer.process.lock import hold
-from dapo_trainer.process.run_folder import RunFolder, find_run
-from dapo_trainer.samples import to_parquet
+from dapo_trainer.process.run_folder import RunFolder, find_run, hold
 
 
 class TestLayout:
@@ -45,7 +41,7 @@ class TestLayout:
             os.utime(RunFolder(home.path / run_id).job_file, (at, at))
         assert find_run(home, "sums").run_id == "sums-20260102-0000-bbbb"
         assert find_run(home, "sums-20260101-0000-aaaa").run_id == "sums-20260101-0000-aaaa"
-        with pytest.raises(SpecError, match=r"There is no run nothing .* newest there are: sums-20260101"):
+        with pytest.raises(SpecError, match=r"There is no run nothing .* newest runs: sums-20260101"):
             find_run(home, "nothing")
 
     def test_a_job_comes_back_as_it_was(self, tmp_path: Path) -> None:
@@ -74,7 +70,7 @@ class TestLock:
         lock = tmp_path / "run" / "lock"
         with hold(lock, "sums"):
             with (
-                pytest.raises(RunBusyError, match=f"sums is being worked on by process {os.getpid()}"),
+                pytest.raises(RunBusyError, match=f"Process {os.getpid()} is working on the run sums"),
                 hold(lock, "sums"),
             ):
                 pass
@@ -83,7 +79,7 @@ class TestLock:
 
     def test_a_killed_holder_leaves_no_lock(self, tmp_path: Path) -> None:
         code = (
-            "import os, sys, pathlib; from dapo_trainer.process.lock import hold\n"
+            "import os, sys, pathlib; from dapo_trainer.process.run_folder import hold\n"
             "with hold(pathlib.Path(sys.argv[1]), 'run'): os.kill(os.getpid(), 9)"
         )
         subprocess.run([sys.executable, "-c", code, str(tmp_path / "lock")], check=False)
@@ -144,10 +140,8 @@ def said(*args: Any, **kwargs: Any) -> str:
 
 class TestSummary:
     def test_what_was_learned_comes_first(self) -> None:
-        answer = Answer("7 + 5 =", "11", False, "7 + 5 is\n12", True)
-        text = said(
-            trained(120), Outcome(0, "done", "Completed", "", "Succeeded"), 610.0, [answer], [Place("log", "a.log")]
-        )
+        pair = ComparedResponses("7 + 5 =", "11", False, "7 + 5 is\n12", True)
+        text = said(trained(120), Outcome(0, "done", "Completed", "", "Succeeded"), 610.0, [pair], {"log": "a.log"})
         lines = [line.strip() for line in text.splitlines()]
         assert "DONE  arithmetic-20261121-0412-x7k2  120 of 120 steps in 10:10, 1 restart" in lines
         assert any(line.startswith("addition mean@8") and "(step 10)" in line and "points" in line for line in lines)
@@ -158,7 +152,7 @@ class TestSummary:
 
     def test_a_failure_says_why_and_how_to_go_on(self) -> None:
         outcome = Outcome(139, "failed", "TooManyRestarts", "It crashed six times.", "Failed")
-        text = said(empty(), outcome, 3.0, [], [], ["Fatal Python error: Segmentation fault"])
+        text = said(empty(), outcome, 3.0, [], {}, ["Fatal Python error: Segmentation fault"])
         assert "It crashed six times." in text
         assert "| Fatal Python error: Segmentation fault" in text
         assert "dapo resume arithmetic-20261121-0412-x7k2" in text
@@ -195,30 +189,30 @@ class TestStores:
         record.attempt_started(3, NOW)
         record.state("Running", "Started", "")
         writer.down = False
-        record.attempt_ended(Ended(3, NOW, NOW, 0, "Completed", ""), None)
+        record.attempt_ended(AttemptRow("run", 3, NOW, NOW, reason="Completed", exit_code=0), None)
         reader = open_reader(home.metadata_url)
         run = reader.run("run")
         assert run is not None
         assert (run.state, reader.attempts("run")[-1].exit_code) == ("Running", 0)
 
-    def test_answers_before_and_after(self, home: Home) -> None:
+    def test_responses_before_and_after(self, home: Home) -> None:
         store, writer = open_store(home.store_url), open_writer(home.metadata_url)
         for step, right in ((0, 0.0), (10, 1.0), (11, 1.0)):
             prompts = [f"{step}+1=?"] if step == 11 else [f"prompt {n}" for n in range(9)]
             data = to_parquet([Sample(p, f"at {step}", "1", right, right, 3, False) for p in prompts])
             store.put_bytes(f"{step}.parquet", data)
             writer.write_samples(SamplesRow("run", step, 1, f"{step}.parquet", len(prompts), len(data), NOW))
-        found = answers(home.metadata_url, home.store_url, "run")
-        assert [answer.prompt for answer in found] == [f"prompt {n}" for n in (0, 1, 3, 5, 7)]
-        assert (found[0].before, found[0].before_right, found[0].after, found[0].after_right) == (
+        pairs = compared_responses(home.metadata_url, home.store_url, "run")
+        assert [pair.prompt for pair in pairs] == [f"prompt {n}" for n in (0, 1, 3, 5, 7)]
+        assert (pairs[0].before, pairs[0].before_right, pairs[0].after, pairs[0].after_right) == (
             "at 0",
             False,
             "at 10",
             True,
         )
 
-    def test_no_samples_no_answers(self, home: Home) -> None:
-        assert answers(home.metadata_url, home.store_url, "run") == []
+    def test_no_samples_no_responses(self, home: Home) -> None:
+        assert compared_responses(home.metadata_url, home.store_url, "run") == []
 
 
 def empty_of(run_id: str) -> Any:
@@ -241,7 +235,8 @@ class Flaky:
 
 
 def test_the_picture_stands_alone() -> None:
-    svg = live_svg(trained(54), NOW)
+    script = Path(__file__).parents[2] / "scripts" / "generate" / "live_view.py"
+    svg = runpy.run_path(str(script))["live_svg"](trained(54), NOW)
     assert svg.startswith("<svg")
     assert "http" not in svg.replace("http://www.w3.org/2000/svg", "")
     assert "accuracy" in svg

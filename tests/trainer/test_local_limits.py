@@ -1,4 +1,4 @@
-"""Limits of an attempt, signs of kinship, and signals: the pure parts of supervision."""
+"""Limits of an attempt, signals, and what follows its end: the pure parts of supervision."""
 
 import signal
 from typing import Any, ClassVar
@@ -7,16 +7,14 @@ import pytest
 from builders import job
 from trainer_errors import ENDS
 
+from dapo_core.db import AttemptRow
 from dapo_core.run.guards import Alert
 from dapo_core.run.last_words import LastWords, ending
-from dapo_trainer.local.endings import why
-from dapo_trainer.local.feed import news_of
-from dapo_trainer.local.ports import Ended, Step
-from dapo_trainer.local.rules import JobGuard, JobPolicy
-from dapo_trainer.local.view_model import Note
-from dapo_trainer.process.kinship import ancestry, family, in_session, still_there
+from dapo_trainer.local.guard_watch import GuardWatch
+from dapo_trainer.local.run_view import Note, Step, shown_record
+from dapo_trainer.local.supervisor import decision_after
 from dapo_trainer.process.signals import StopRequest
-from dapo_trainer.process.table import Identity, Process, Table, parse_stat
+from dapo_trainer.process.trainer_process import why
 from dapo_trainer.spool.records import Kind, Record
 
 
@@ -38,52 +36,6 @@ def test_stop_requests(signals: list[int], asked: bool, insisted: bool) -> None:
     assert (request.asked, request.insisted) == (asked, insisted)
 
 
-def process(pid: int, parent: int, session: int = 1, started: int = 10) -> Process:
-    return Process(Identity(pid, started + pid), f"p{pid}", "S", parent, session)
-
-
-#   1 - 10 (shell) - 20 (supervisor) - 30 (trainer, session 30) - 31 (ray) - 32 (worker, own session)
-#   1 - 40 (orphan, session 30)   1 - 50 (a stranger)
-TABLE: Table = {
-    p.pid: p
-    for p in (
-        process(1, 0),
-        process(10, 1),
-        process(20, 10),
-        process(30, 20, session=30),
-        process(31, 30, session=30),
-        process(32, 31, session=32),
-        process(40, 1, session=30),
-        process(50, 1),
-    )
-}
-
-
-class TestKinship:
-    def test_descendants(self) -> None:
-        assert {row.pid for row in family(TABLE, [30])} == {30, 31, 32}
-
-    def test_what_is_spared_spares_what_is_below_it(self) -> None:
-        assert {row.pid for row in family(TABLE, [10], spare={20})} == {10}
-
-    def test_ancestry_ends_at_the_top(self) -> None:
-        assert ancestry(TABLE, 20) == {20, 10, 1}
-
-    def test_a_session_outlives_its_parents(self) -> None:
-        assert set(in_session(TABLE, TABLE[30].identity)) == {30, 31, 40}
-
-    def test_an_id_given_anew_is_no_session_of_ours(self) -> None:
-        assert in_session(TABLE, Identity(30, 5)) == []
-
-    def test_an_id_given_anew_is_not_the_process_seen(self) -> None:
-        assert still_there(TABLE, [TABLE[31].identity, Identity(50, 1), Identity(99, 1)]) == [31]
-
-
-def test_a_name_may_hold_anything() -> None:
-    fields = "S 1 42 42 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 7777 0"
-    assert parse_stat(f"42 (ray::A) (1) ) {fields}") == Process(Identity(42, 7777), "ray::A) (1) ", "S", 1, 42)
-
-
 @pytest.mark.parametrize(
     ("code", "words", "reason"),
     [
@@ -98,8 +50,8 @@ def test_why(code: int, words: LastWords | None, reason: str) -> None:
     assert why(code, words)[0] == reason
 
 
-def ended(attempt: int, code: int, reason: str = "", step_to: int | None = 3) -> Ended:
-    return Ended(attempt, 0.0, 100.0, code, reason, "It ended.", 0, step_to)
+def ended(attempt: int, code: int, reason: str = "", message: str = "It ended.", step_to: int | None = 3) -> AttemptRow:
+    return AttemptRow("run", attempt, 0.0, 100.0, 0, step_to, reason, message, code)
 
 
 class TestPolicy:
@@ -118,9 +70,9 @@ class TestPolicy:
             pytest.param([ended(1, 20)], 0, "suspend", 0.0, id="the spec suspends"),
         ],
     )
-    def test_what_follows(self, attempts: list[Ended], counted: int, action: str, delay: float) -> None:
+    def test_what_follows(self, attempts: list[AttemptRow], counted: int, action: str, delay: float) -> None:
         spec = job(algorithm={"dynamicSampling": {"onExhausted": "Suspend"}}).spec
-        then = JobPolicy(spec, started_at=0.0).after(attempts, counted)
+        then = decision_after(spec, attempts, counted, started_at=0.0)
         assert (then.action, then.delay_seconds) == (action, delay)
 
 
@@ -130,7 +82,7 @@ def test_a_failure_rule_matches_what_the_trainer_writes(
 ) -> None:
     spec = job(runPolicy={"failureRules": [{"action": "Fail", "reasons": [reason]}]}).spec
     exit_code, words = ending(error)
-    then = JobPolicy(spec, started_at=0.0).after([Ended(1, 0.0, 1.0, exit_code, *why(exit_code, words))], 0)
+    then = decision_after(spec, [ended(1, exit_code, *why(exit_code, words))], 0, started_at=0.0)
     assert (exit_code, then.action, then.reason) == (code, "fail", reason)
 
 
@@ -151,7 +103,7 @@ class TestGuard:
     GUARDS: ClassVar = [{"rule": "EntropyCollapse", "action": "Fail", "threshold": 0.05, "forSteps": 2}]
 
     def told(self, steps: list[tuple[int, int, float]]) -> list[int]:
-        guard = JobGuard(job(guards=self.GUARDS).spec)
+        guard = GuardWatch(job(guards=self.GUARDS).spec)
         return [s for a, s, v in steps if guard.judge(Step(a, s, 0.0, {"actor/entropy": v}))]
 
     @pytest.mark.parametrize(
@@ -167,19 +119,19 @@ class TestGuard:
 
     def test_the_store_is_told_of_a_rule_that_holds_now_and_then_and_of_its_end(self) -> None:
         log = AlertNotes()
-        guard = JobGuard(job(guards=self.GUARDS).spec, log)
+        guard = GuardWatch(job(guards=self.GUARDS).spec, log)
         for step, (at, entropy) in enumerate([(0, 0.01), (1, 0.01), (30, 0.01), (62, 0.01), (63, 0.9), (64, 0.9)]):
             guard.judge(Step(1, step, float(at), {"actor/entropy": entropy}))
         assert log.told == [("EntropyCollapse", 1.0), ("EntropyCollapse", 62.0), ("-EntropyCollapse", 64.0)]
 
     def test_values_that_are_not_finite_are_seen(self) -> None:
-        guard = JobGuard(job(guards=[{"rule": "NonFinite", "action": "Fail"}]).spec)
+        guard = GuardWatch(job(guards=[{"rule": "NonFinite", "action": "Fail"}]).spec)
         alarms = guard.judge(Step(1, 1, 0.0, {"actor/grad_norm": float("nan")}))
         assert [alarm.action for alarm in alarms] == ["Fail"]
 
 
 @pytest.mark.parametrize(
-    ("kind", "body", "news"),
+    ("kind", "body", "shown"),
     [
         pytest.param("step", {"values": {"m": 1.0}}, Step(2, 7, 5.0, {"m": 1.0}), id="step"),
         pytest.param(
@@ -189,8 +141,8 @@ class TestGuard:
             id="event",
         ),
         pytest.param("checkpoint", {"state": "committed"}, None, id="a checkpoint has an event"),
-        pytest.param("samples", {"key": "k", "rows": 1, "size_bytes": 1}, None, id="samples are no news"),
+        pytest.param("samples", {"key": "k", "rows": 1, "size_bytes": 1}, None, id="samples are not shown"),
     ],
 )
-def test_news(kind: Kind, body: dict[str, Any], news: Step | Note | None) -> None:
-    assert news_of(Record(1, kind, 5.0, 2, 7, body)) == news
+def test_what_is_shown_of_a_record(kind: Kind, body: dict[str, Any], shown: Step | Note | None) -> None:
+    assert shown_record(Record(1, kind, 5.0, 2, 7, body)) == shown

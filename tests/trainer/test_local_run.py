@@ -26,7 +26,6 @@ from dapo_core.db import open_reader
 from dapo_core.jobspec.presets import merged
 from dapo_core.run.home import Home
 from dapo_trainer.process.run_folder import RunFolder
-from dapo_trainer.process.table import table
 from dapo_trainer.process.tree import ProcessTree
 
 SUPERVISE = Path(__file__).parent / "fakes" / "supervise.py"
@@ -76,7 +75,7 @@ class Bench:
         return [point.step for point in open_reader(self.home.metadata_url).curve(RUN_ID, "actor/entropy")]
 
     def left(self) -> list[str]:
-        return [f"{row.pid} {row.name}" for row in ProcessTree.of(self.run).alive()]
+        return [f"{process.pid} {process.info['name']}" for process in ProcessTree.of(self.run).alive()]
 
 
 @pytest.fixture
@@ -257,7 +256,7 @@ class TestProcesses:
         until(at_step(bench, 1))
         code, out = bench.all_of()
         assert code == 2, out
-        assert f"is being worked on by process {first.pid}" in out
+        assert f"Process {first.pid} is working on the run" in out
         first.send_signal(signal.SIGINT)
         assert bench.finish(first)[0] == 143
 
@@ -268,7 +267,7 @@ class TestProcesses:
         assert trainer is not None
         process.kill()
         process.communicate()
-        until(lambda: trainer not in {found.identity for found in table().values()})
+        until(lambda: not trainer.is_running())
         assert bench.left() != [], "the orphans were to outlive both"
         reached = int((bench.run.path / "fake-checkpoint").read_text())
         code, out = bench.all_of({"steps": reached + 3})

@@ -7,9 +7,8 @@ from rich.cells import cell_len
 from dapo_core.run import metrics
 from dapo_core.run.metrics import STEP_SECONDS
 from dapo_core.run.sparkline import Glyphs
-from dapo_trainer.local.lines import note_line, phase_line, step_line
-from dapo_trainer.local.render import Screen, render
-from dapo_trainer.local.view_model import (
+from dapo_trainer.local.display import note_line, phase_line, step_line
+from dapo_trainer.local.run_view import (
     EVENTS_KEPT,
     Note,
     View,
@@ -19,7 +18,8 @@ from dapo_trainer.local.view_model import (
     with_mood,
     with_step,
 )
-from dapo_trainer.process.heartbeat import Heartbeat
+from dapo_trainer.local.screen import Screen, render
+from dapo_trainer.process.trainer_process import Heartbeat
 
 
 def text(view: View, width: int = 80, height: int = 24, glyphs: Glyphs | None = None) -> str:
@@ -132,9 +132,9 @@ class TestFit:
         assert "start" in text(view)
         assert "loading vLLM  12s" in text(view)
 
-    def test_a_stop_is_answered_at_once(self) -> None:
-        assert "Ctrl-C again stops at once" in text(
-            with_mood(trained(9), "stopping", "Saving; Ctrl-C again stops at once.")
+    def test_a_stop_is_shown_immediately(self) -> None:
+        assert "Ctrl-C again to stop immediately" in text(
+            with_mood(trained(9), "stopping", "Saving. Press Ctrl-C again to stop immediately.")
         )
 
 

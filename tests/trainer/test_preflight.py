@@ -356,7 +356,7 @@ class TestJob:
         custom = local_job(tmp_path, reward={"type": "custom", "module": module})
         assert refused(lambda: check_job(custom), SpecError) == (
             f"spec.reward.module is {module}, which cannot be imported ({reason}): "
-            "mend the module, or put its folder on PYTHONPATH."
+            "fix the module, or add its folder to PYTHONPATH."
         )
 
     def test_a_reward_whose_import_hangs(self, good: DAPOJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

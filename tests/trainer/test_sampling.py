@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dapo_trainer.sampling import Acceptance, GroupOutcome, Kind, Policy, Tally
+from dapo_trainer.groups.dynamic_sampling import Acceptance, GroupOutcome, Kind, Policy, Tally
 
 G = 4
 

@@ -9,8 +9,9 @@ import pytest
 
 from dapo_core.run.last_words import LastWords, ending
 from dapo_core.run.reasons import ExitCode
-from dapo_trainer.main import Places, StopRequested
-from dapo_trainer.report import RunReport
+from dapo_trainer.main import StopRequested
+from dapo_trainer.process.trainer_process import StoreUrls, TrainerEnvironment
+from dapo_trainer.run_report import RunReport
 
 
 def test_a_stop_before_the_first_step_ends_with_143() -> None:
@@ -26,7 +27,8 @@ def test_places_come_from_the_environment() -> None:
         "DAPO_STORE_URL": "file:///s",
         "DAPO_WORK_DIR": "/w",
     }
-    assert Places.of(environment) == Places(Path("/j.json"), "r", 3, "sqlite:///x", "file:///s", Path("/w"))
+    stores = StoreUrls("sqlite:///x", "file:///s")
+    assert TrainerEnvironment.of(environment) == TrainerEnvironment(Path("/j.json"), "r", 3, stores, Path("/w"))
 
 
 class Calls:

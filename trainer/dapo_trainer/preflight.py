@@ -1,4 +1,4 @@
-"""Everything that can be refused before anything starts: model, data, reward function. No torch, no verl."""
+"""What can be refused before anything starts: model, data, reward function. No torch, no verl."""
 
 import subprocess
 from collections.abc import Sequence
@@ -14,11 +14,12 @@ from dapo_trainer.data.tokens import token_counter
 from dapo_trainer.rewards.verifier import READY, START_SECONDS, sandbox_command
 from dapo_trainer.verl_config.placement import Paths
 
-Checked = tuple[PromptFile, list[Row]]
-
 
 def check_reward(spec: DAPOJobSpec) -> None:
-    """Import the user's function where it will run: it may hang, exit, or find another path than this process."""
+    """Import the user's function where it will run: it may hang, exit, or see another path than this process.
+
+    Raises SpecError.
+    """
     if spec.reward.type != "custom" or spec.reward.module is None:
         return
     command = sandbox_command(spec.reward.module)
@@ -33,7 +34,7 @@ def check_reward(spec: DAPOJobSpec) -> None:
 
 
 def _refuse_reward(module: str, reason: str) -> None:
-    remedy = "mend the module, or put its folder on PYTHONPATH."
+    remedy = "fix the module, or add its folder to PYTHONPATH."
     sentence = f"spec.reward.module is {module}, which cannot be imported ({reason}): {remedy}"
     raise SpecError([Problem("spec.reward.module", sentence)])
 
@@ -49,42 +50,48 @@ def _files(spec: DAPOJobSpec) -> list[PromptFile]:
     ]
 
 
-def _data(spec: DAPOJobSpec) -> list[Checked]:
-    return [(file, check_rows(file, spec.reward.type)) for file in _files(spec)]
+def check_files(spec: DAPOJobSpec, files: Sequence[PromptFile]) -> list[list[Row]]:
+    """The rows of each file, every one of them checked. Raises DataError."""
+    return [check_rows(file, spec.reward.type) for file in files]
 
 
-def _model(spec: DAPOJobSpec) -> Path:
+def fetch_model(spec: DAPOJobSpec) -> Path:
+    """The job's model in a folder of this machine, with all its files. Raises ModelError."""
     folder = model_folder(spec.model.source, spec.model.revision)
     check_model(folder)
     return folder
 
 
 def check(job: DAPOJob) -> None:
-    """Raises SpecError, ModelError or DataError; reads every row, loads no model."""
+    """Check everything that needs no model in memory. Raises SpecError, ModelError or DataError."""
     check_reward(job.spec)
-    _model(job.spec)
-    _data(job.spec)
+    fetch_model(job.spec)
+    check_files(job.spec, _files(job.spec))
 
 
-def _check_tokens(spec: DAPOJobSpec, model: Path, data: Sequence[Checked]) -> None:
+def write_files(spec: DAPOJobSpec, model: Path, files: Sequence[PromptFile], work: Path) -> tuple[str, ...]:
+    """Check the files, their prompts counted in tokens, and write them in the schema that verl reads.
+
+    Returns the paths below `work`, in the order of `files`. Raises DataError.
+    """
+    checked = check_files(spec, files)
     count = token_counter(model)
-    for file, rows in data:
+    for file, rows in zip(files, checked, strict=True):
         check_lengths(file, rows, spec.data.max_prompt_tokens, count)
+    return tuple(str(write(rows, work / "data" / f"{index}.parquet")) for index, rows in enumerate(checked))
 
 
 def fetch(job: DAPOJob, work: Path, resume_from: Path | None) -> Paths:
-    """`check`, prompts counted in tokens, and the data written to `work` in the schema verl reads."""
+    """`check` and `write_files`. Returns what verl's configuration names; `resume_from` is a checkpoint's folder."""
     spec = job.spec
     check_reward(spec)
-    model = _model(spec)
-    data = _data(spec)
-    _check_tokens(spec, model, data)
-    written = [str(write(rows, work / "data" / f"{index}.parquet")) for index, (_, rows) in enumerate(data)]
+    model = fetch_model(spec)
+    written = write_files(spec, model, _files(spec), work)
     train = len(spec.data.train)
     return Paths(
         model=str(model),
-        train=tuple(written[:train]),
-        validation=tuple(written[train:]),
+        train=written[:train],
+        validation=written[train:],
         checkpoints=str(work / "checkpoints"),
         resume_from=None if resume_from is None else str(resume_from),
     )

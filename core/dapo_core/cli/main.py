@@ -16,7 +16,7 @@ ENTRY_POINTS: Final = "dapo.commands"
 # One line for each command, so that `dapo --help` need not import what the command needs (a test compares them).
 HELP: Final[dict[str, str]] = {
     "run": "Train on this machine, supervised, until the job is done.",
-    "resume": "Go on with a run from its newest checkpoint.",
+    "resume": "Resume a run from its newest checkpoint.",
     "evaluate": "Measure a checkpoint or model: mean@k, pass@k and maj@k.",
     "data": "Make data sets ready to train and validate on.",
     "plan": "Show what a job would do, without starting anything.",

@@ -1,4 +1,4 @@
-"""An evaluation as a job: the same fields, checks and configuration as validation in training. Pure."""
+"""An evaluation as a job: the same fields, checks and configuration as validation in training."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,6 +10,8 @@ from dapo_core.errors import Problem, SpecError
 from dapo_core.jobspec import DAPOJob, parse_job
 from dapo_core.jobspec.base import has_scheme
 from dapo_core.naming import API_VERSION, KIND
+from dapo_trainer.data.rows import PromptFile
+from dapo_trainer.data.sources import data_file
 from dapo_trainer.evaluate.target import Target
 
 Tree = dict[str, Any]
@@ -31,7 +33,7 @@ _ROLLOUT = "actor_rollout_ref.rollout."
 
 @dataclass(frozen=True)
 class Sampling:
-    """How responses are drawn: `samples` to each prompt. A limit of None is the run's own, else the paper's."""
+    """How responses are sampled: `samples` for each prompt. A limit of None is the run's own, else the paper's."""
 
     samples: int = 32
     temperature: float = 1.0
@@ -46,7 +48,7 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Choices:
-    """What may be told differently from the run: None keeps the run's. `gpus` 0 is on processors."""
+    """What may differ from the run: None keeps the run's. `gpus` 0 is on processors."""
 
     sampling: Sampling
     reward: str | None = None
@@ -60,19 +62,17 @@ def sets_of(given: Sequence[str], spec: Mapping[str, Any] | None) -> dict[str, s
     if not given:
         own = {v["name"]: v["source"] for v in (spec or {}).get("data", {}).get("validation", ())}
         if not own:
-            raise SpecError([Problem("--data", "There is nothing to evaluate on: name a file with --data NAME=FILE.")])
+            raise SpecError([Problem("--data", "There is no set to evaluate on: name a file with --data NAME=FILE.")])
         return own
-    found: dict[str, str] = {}
+    sets: dict[str, str] = {}
     for text in given:
         name, equals, source = text.partition("=")
         if not equals:
             name, source = re.sub(r"[^A-Za-z0-9_.-]+", "-", Path(text).stem).strip("-_."), text
-        if name in found:
-            raise SpecError(
-                [Problem("--data", f"--data {text}: there are two sets of the name {name}: write NAME=FILE.")]
-            )
-        found[name] = source if has_scheme(source) else Path(source).expanduser().resolve().as_uri()
-    return found
+        if name in sets:
+            raise SpecError([Problem("--data", f"--data {text}: there are two sets named {name}: write NAME=FILE.")])
+        sets[name] = source if has_scheme(source) else Path(source).expanduser().resolve().as_uri()
+    return sets
 
 
 def job_of(target: Target, sets: Mapping[str, str], choices: Choices, model: str) -> DAPOJob:
@@ -96,12 +96,12 @@ def job_of(target: Target, sets: Mapping[str, str], choices: Choices, model: str
             "train": [{"source": source} for source in sets.values()],
             "validation": validation,
             "seed": sampling.seed,
-            **_given("maxPromptTokens", sampling.max_prompt_tokens, data),
+            **_chosen("maxPromptTokens", sampling.max_prompt_tokens, data),
         },
         "reward": _reward(choices.reward, run.get("reward", {})),
         # No penalty: accuracy never includes it, and its numbers belong to the run's own limit.
         "algorithm": {"preset": "grpo"},
-        "batch": _given("maxResponseTokens", sampling.max_response_tokens, batch),
+        "batch": _chosen("maxResponseTokens", sampling.max_response_tokens, batch),
         "schedule": {"logSamplesEvery": 1},
         "topology": _topology(run.get("topology", {}), choices),
         "verlOverrides": {k: v for k, v in run.get("verlOverrides", {}).items() if k.startswith(_ROLLOUT)},
@@ -116,21 +116,26 @@ def job_of(target: Target, sets: Mapping[str, str], choices: Choices, model: str
     return job
 
 
+def data_files(job: DAPOJob) -> list[PromptFile]:
+    """The sets of an evaluation on this machine. Raises DataError naming `--data` and the remedy."""
+    return [PromptFile("--data", v.name, data_file(v.source, "--data")) for v in job.spec.data.validation]
+
+
 def _alike(sampling: Sampling) -> Iterator[Problem]:
     if not sampling.temperature and sampling.samples > 1:
-        alike = f"--temperature is 0, which makes all {sampling.samples} samples alike"
+        alike = f"--temperature is 0, which makes all {sampling.samples} samples equal"
         yield Problem("--temperature", f"{alike}: set --k 1, or a temperature above 0.")
 
 
 def _in_options(problem: Problem) -> Problem:
-    """As whoever typed the options knows it."""
+    """The problem in terms of the options that were typed."""
     for field, option in _OPTIONS.items():
         if re.fullmatch(field, problem.field):
             return Problem(option, problem.message.replace(problem.field, option))
     return problem
 
 
-def _given(name: str, value: int | None, run: Mapping[str, Any]) -> Tree:
+def _chosen(name: str, value: int | None, run: Mapping[str, Any]) -> Tree:
     chosen = value if value is not None else run.get(name)
     return {} if chosen is None else {name: chosen}
 

@@ -1,7 +1,7 @@
-"""What scored groups say of a model: estimates with their uncertainty. Pure.
+"""Estimates of a model's accuracy from scored groups, with their uncertainty. Pure.
 
-Two uncertainties are told apart. The interval asks how another draw of prompts of this kind would have come out: a
-percentile bootstrap over whole prompts (95 %), since the samples of one prompt are no independent evidence. The
+There are two uncertainties. The interval asks how another draw of prompts of this kind would have come out: a
+percentile bootstrap over whole prompts (95 %), since the samples of one prompt are not independent. The
 sampling error asks how another k samples of these very prompts would have come out: what two checkpoints on one
 benchmark are compared by.
 """
@@ -13,7 +13,7 @@ from math import comb, sqrt
 
 import numpy as np
 
-from dapo_trainer.evaluation import Evaluated, majority_is_right
+from dapo_trainer.groups.evaluated import Evaluated, majority_is_right
 
 RESAMPLES = 2000
 LEVEL = 0.95
@@ -41,10 +41,10 @@ class Lengths:
 
 @dataclass(frozen=True)
 class Summary:
-    """One set, or one subset of it. Shares are in [0, 1]; `samples` is k, the responses to each prompt.
+    """One set, or one subset of it. Shares are in [0, 1]; `samples` is k, the responses for each prompt.
 
     `sampling_error` is the standard error of mean@k for these prompts, None for k of 1. `pass_at` goes by powers of
-    two up to k. `unstated`: responses that state no answer; `failures`: checks that failed for reasons of their own,
+    two up to k. `unstated`: responses that state no answer; `failures`: checks that failed themselves,
     which count as wrong.
     """
 
@@ -66,7 +66,7 @@ def pass_at(k: int, samples: int, correct: int) -> float:
     Chen et al. 2021 (arXiv 2107.03374), equation 1. Raises ValueError for k beyond the samples.
     """
     if not 0 < k <= samples:
-        raise ValueError(f"pass@{k} can not be told from {samples} samples")
+        raise ValueError(f"pass@{k} cannot be estimated from {samples} samples")
     return 1 - comb(samples - correct, k) / comb(samples, k)
 
 
@@ -103,7 +103,7 @@ def summarise(groups: Sequence[Evaluated], seed: int = 0) -> Summary:
 
 
 def by_subset(groups: Sequence[Evaluated], subsets: Sequence[str]) -> dict[str, Summary]:
-    """A summary for each value of `subsets`, which tells the subset of each row of the set; by name, 2 before 10."""
+    """A summary for each value of `subsets`, which has the subset of each row of the set; by name, 2 before 10."""
     members: dict[str, list[Evaluated]] = {}
     for group in groups:
         members.setdefault(subsets[group.index], []).append(group)

@@ -17,7 +17,7 @@ _CHECKPOINT = re.compile(r"/checkpoints/step-\d+/?(\?.*)?$")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where a checkpoint lies; `step` None is the newest that is whole."""
+    """Where a checkpoint is; `step` None is the newest that is whole."""
 
     store_url: str
     run_id: str
@@ -43,20 +43,20 @@ def resolve(text: str, home: Home) -> Target:
         return _model(subject)
     found = find(subject, home)
     if not has_scheme(subject) and found.run is None and not _stored(found):
-        _refuse(f"There is no run {text}, nor a folder of that name: name a run, RUN@STEP, a checkpoint or a model.")
+        _refuse(f"There is no run and no folder named {text}: name a run, RUN@STEP, a checkpoint or a model.")
     place = Checkpoint(found.checkpoints.store.url, found.checkpoints.run_id, found.step)
     return Target(subject, checkpoint=place, spec=None if found.run is None else found.run.spec.get("spec", {}))
 
 
 def _stored(found: Found) -> bool:
-    """Whether the run, of which no record is here, has left anything in the store."""
+    """Whether a run without a record has any object in the store."""
     return any(True for _ in found.checkpoints.store.list(f"{found.checkpoints.run_id}/"))
 
 
 def _model(uri: str) -> Target:
     folder = Path(unquote(urlsplit(uri).path))
     if uri.startswith("file:") and not (folder / "config.json").is_file():
-        _refuse(f"{folder} holds no config.json: name a model in Hugging Face's format or .../RUN/checkpoints/step-N.")
+        _refuse(f"{folder} has no config.json: name a model in Hugging Face format or .../RUN/checkpoints/step-N.")
     return Target(uri, model=uri)
 
 

@@ -1,19 +1,18 @@
 """The process that evaluates: `python -m dapo_trainer.evaluate.worker`, started by `dapo evaluate`.
 
-Reads the job (DAPO_JOB) and `request.json` in DAPO_WORK_DIR; writes `groups.json` and `responses.parquet` there, and
-says on the way what it does (heartbeat.json) and at the end why it ended (last words).
+Reads the job (DAPO_JOB) and `request.json` in DAPO_WORK_DIR; writes `groups.json` and `responses.parquet` there, what
+it is doing to heartbeat.json, and why it ended to its last words.
 """
 
 import json
 import logging
 import os
-import sys
 import time
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dapo_core.db import EventType
 from dapo_core.errors import DapoError, ModelError
@@ -23,42 +22,48 @@ from dapo_core.run.last_words import LastWords, ending
 from dapo_core.run.reasons import ExitCode, Reason
 from dapo_core.run.samples import Sample
 from dapo_trainer.checkpoints.store import CheckpointStore
-from dapo_trainer.evaluate.files import WorkFolder
+from dapo_trainer.evaluate.request import data_files
 from dapo_trainer.evaluate.target import Checkpoint
-from dapo_trainer.evaluation import Evaluated
+from dapo_trainer.evaluate.worker_process import EvaluationFolder
+from dapo_trainer.groups.evaluated import Evaluated
+from dapo_trainer.groups.sample_log import to_parquet
 from dapo_trainer.process.run_folder import replace_text
-from dapo_trainer.samples import to_parquet
+from dapo_trainer.process.trainer_process import Heartbeat, TrainerEnvironment, exit_now
+from dapo_trainer.verl_adapter.session import Report
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 
-class Progress:
-    """The session's report: only the phase is news here."""
+class Progress(Report):
+    """The session's report: only the phase and the events are of interest here."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
     def phase(self, phase: str, step: int, total_steps: int, detail: str = "") -> None:
-        beat = {"phase": phase, "step": step, "totalSteps": total_steps, "ts": time.time(), "detail": detail}
-        replace_text(self._file, json.dumps(beat))
-
-    def step(self, step: int, values: Mapping[str, float]) -> None: ...
+        Heartbeat(phase, step, total_steps, time.time(), detail).write(self._file)
 
     def event(self, type: EventType, reason: str, message: str, step: int | None = None) -> None:
         logging.getLogger(__name__).info("%s: %s", reason, message)
+
+    def step(self, step: int, values: Mapping[str, float]) -> None: ...
 
     def samples(self, step: int, rows: Sequence[Sample]) -> None: ...
 
     def checkpoint(self, step: int, folder: Path, metrics: Mapping[str, float]) -> None: ...
 
 
-def _evaluate(folder: WorkFolder, job: DAPOJob) -> None:
+def _evaluate(environment: TrainerEnvironment) -> None:
+    folder, job = EvaluationFolder.of(environment.work), load_job(environment.job_file)
     progress = Progress(folder.heartbeat)
     checkpoint, step = folder.read_request(), None
     _set_environment()
     if checkpoint is not None:
-        progress.phase("start", 0, 0, "fetching the checkpoint and putting its shards together")
+        progress.phase("start", 0, 0, "fetching the checkpoint and merging its shards")
         step = _export(checkpoint, folder.model)
     progress.phase("start", 0, 0, "checking model and data")
-    config = _compose(folder, job)
+    config = _compose(folder, job, environment.ray_address)
     progress.phase("start", 0, 0, "loading verl and vLLM")
     from omegaconf import OmegaConf
 
@@ -69,11 +74,11 @@ def _evaluate(folder: WorkFolder, job: DAPOJob) -> None:
     assert isinstance(settings, dict)
     session = Session(progress, settings)
 
-    def told(done: int, of: int) -> None:
-        progress.phase("validate", done, of, "sampling and judging")
+    def on_progress(done: int, of: int) -> None:
+        progress.phase("validate", done, of, "sampling and scoring")
 
     progress.phase("start", 0, 0, "starting the engines")
-    evaluated = evaluate(config, session, told)
+    evaluated = evaluate(config, session, on_progress)
     _write(folder, step, evaluated, [sample for _, sample in session.samples])
 
 
@@ -90,18 +95,22 @@ def _export(checkpoint: Checkpoint, target: Path) -> int:
     return export(CheckpointStore(open_store(checkpoint.store_url), checkpoint.run_id), checkpoint.step, target).step
 
 
-def _compose(folder: WorkFolder, job: DAPOJob) -> Any:
-    from dapo_trainer.evaluate.inputs import fetch
+def _compose(folder: EvaluationFolder, job: DAPOJob, ray_address: str | None) -> "DictConfig":
+    from dapo_trainer.preflight import fetch_model, write_files
     from dapo_trainer.verl_config import Placement, compose
     from dapo_trainer.verl_config.device import detect
+    from dapo_trainer.verl_config.placement import Paths
 
-    paths = fetch(job, folder.path)
-    _check_context(job, Path(paths.model))
-    return compose(job.spec, Placement(detect(), os.environ.get("RAY_ADDRESS")), paths)
+    model = fetch_model(job.spec)
+    _check_context(job, model)
+    sets = write_files(job.spec, model, data_files(job), folder.path)
+    # verl's configuration names training files, which nothing reads here.
+    paths = Paths(str(model), sets, sets, str(folder.path / "checkpoints"))
+    return compose(job.spec, Placement(detect(), ray_address), paths)
 
 
 def _check_context(job: DAPOJob, model: Path) -> None:
-    """Raises ModelError when prompt and response can be longer together than what the model was made for."""
+    """Raises ModelError when prompt and response together can be longer than the model's context."""
     context = json.loads((model / "config.json").read_text()).get("max_position_embeddings")
     prompt, response = job.spec.data.max_prompt_tokens, job.spec.batch.max_response_tokens
     if context is not None and prompt + response > context:
@@ -111,25 +120,21 @@ def _check_context(job: DAPOJob, model: Path) -> None:
         )
 
 
-def _write(folder: WorkFolder, step: int | None, evaluated: Sequence[Evaluated], samples: Sequence[Sample]) -> None:
+def _write(folder: EvaluationFolder, step: int | None, groups: Sequence[Evaluated], samples: Sequence[Sample]) -> None:
     folder.responses.write_bytes(to_parquet(samples))
-    replace_text(folder.groups, json.dumps({"step": step, "groups": [asdict(group) for group in evaluated]}))
+    replace_text(folder.groups, json.dumps({"step": step, "groups": [asdict(group) for group in groups]}))
 
 
 def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    folder = WorkFolder(Path(os.environ["DAPO_WORK_DIR"]))
     code, words = ExitCode.DONE, LastWords(Reason.COMPLETED, "All prompts are evaluated.")
     try:
-        _evaluate(folder, load_job(Path(os.environ["DAPO_JOB"])))
+        _evaluate(TrainerEnvironment.of(os.environ))
     except Exception as error:
         code, words = ending(error)
         if not isinstance(error, DapoError):
             traceback.print_exc()
-    words.write()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)  # threads of Ray and vLLM outlive a failed evaluation
+    exit_now(code, words)
 
 
 if __name__ == "__main__":

@@ -1,24 +1,24 @@
-"""One attempt: started, watched until its last process is gone, and ended early where it must be."""
+"""One attempt: watched until its last process is gone, and ended early when it takes too long or is asked to."""
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from dapo_core.db import AttemptRow
 from dapo_core.jobspec import RunPolicy
 from dapo_core.run import last_words
 from dapo_core.run.deadlines import Deadline, Milestones, overdue
 from dapo_core.run.formatting import plural, sentence
+from dapo_core.run.guards import Alert
 from dapo_core.run.reasons import ExitCode, Reason
-from dapo_trainer.local.board import Board
-from dapo_trainer.local.endings import why
-from dapo_trainer.local.ports import Alarm, Ended, Feed, Guard, Step
-from dapo_trainer.local.view_model import Note
-from dapo_trainer.process.heartbeat import read_heartbeat
+from dapo_trainer.local.display import Presenter
+from dapo_trainer.local.guard_watch import GuardWatch
+from dapo_trainer.local.run_view import Note, SpoolFeed, Step
 from dapo_trainer.process.run_folder import AttemptFolder, shown_path
 from dapo_trainer.process.signals import StopRequest
 from dapo_trainer.process.stacks import dump_stacks
-from dapo_trainer.process.trainer_process import TrainerProcess
+from dapo_trainer.process.trainer_process import Heartbeat, TrainerProcess, why
 from dapo_trainer.process.tree import ProcessTree
 
 TICK_SECONDS = 0.1
@@ -41,16 +41,17 @@ class Cause:
 class Attempt:
     """One life of the trainer. `watch` returns when all its processes are gone."""
 
+    run_id: str
     folder: AttemptFolder
     process: TrainerProcess
     tree: ProcessTree
     policy: RunPolicy
-    feed: Feed
-    guard: Guard
-    board: Board
+    feed: SpoolFeed
+    guards: GuardWatch
+    presenter: Presenter
     stop: StopRequest
     run_started: float
-    tell: Callable[[Note], None]
+    report: Callable[[Note], None]
     cause: Cause | None = None
     from_step: int | None = None
     last_step: int | None = None
@@ -61,8 +62,8 @@ class Attempt:
     def __post_init__(self) -> None:
         self._milestones = Milestones(time.monotonic())
 
-    def watch(self) -> Ended:
-        """Blocks until the attempt is over."""
+    def watch(self) -> AttemptRow:
+        """Blocks until the attempt is over. Returns how it ended, with an exit code."""
         started_at = time.time()
         while (code := self.process.exit_code()) is None:
             self._turn()
@@ -73,46 +74,55 @@ class Attempt:
         if self.cause and self.cause.kind != "user" and code != ExitCode.DONE:
             reason, message = self.cause.reason, self.cause.message
             code = self.cause.exit_code if self.cause.exit_code is not None else code
-        ended = (started_at, time.time(), code, reason, message, self.from_step, self.last_step)
-        return Ended(self.folder.number, *ended)
+        return AttemptRow(
+            self.run_id,
+            self.folder.number,
+            started_at,
+            time.time(),
+            step_from=self.from_step,
+            step_to=self.last_step,
+            reason=reason,
+            message=message,
+            exit_code=code,
+        )
 
     def _turn(self) -> None:
         now = time.monotonic()
         self._read()
-        beat = read_heartbeat(self.folder.heartbeat)
-        self.board.look(beat)
+        beat = Heartbeat.read(self.folder.heartbeat)
+        self.presenter.look(beat)
         starting = beat is None or beat.phase == "start"
         self._milestones = self._milestones.at(now, starting=starting, step=self.last_step)
-        self._mind_stop(now)
+        self._check_stop(now)
         if self.cause is None or self.cause.kind == "user":
-            self._mind_limits(now)
+            self._check_limits(now)
         if now - self._looked >= LOOK_SECONDS:
             self._looked = now
             self.tree.look()
 
     def _read(self) -> None:
-        for news in self.feed.read():
-            if isinstance(news, Note):
-                self.board.note(news)
+        for record in self.feed.read():
+            if isinstance(record, Note):
+                self.presenter.note(record)
                 continue
-            self.from_step = news.step - 1 if self.from_step is None else self.from_step
-            self.last_step = news.step
-            self.board.step(news)
-            self._mind_guards(news)
+            self.from_step = record.step - 1 if self.from_step is None else self.from_step
+            self.last_step = record.step
+            self.presenter.step(record)
+            self._check_guards(record)
 
-    def _mind_guards(self, step: Step) -> None:
-        for alarm in self.guard.judge(step):
-            self.tell(Note(step.at, alarm.rule, alarm.message, warning=True))
-            if alarm.action != "Warn" and self.cause is None:
-                self._ask(_guard_cause(alarm))
+    def _check_guards(self, step: Step) -> None:
+        for alert in self.guards.judge(step):
+            self.report(Note(step.at, alert.rule, alert.message, warning=True))
+            if alert.action != "Warn" and self.cause is None:
+                self._ask(_guard_cause(alert))
 
-    def _mind_stop(self, now: float) -> None:
+    def _check_stop(self, now: float) -> None:
         if self.stop.asked and self.cause is None:
             self._ask(Cause("user", Reason.TERMINATED, "Stopped by the user."))
         if self.stop.insisted or (self._kill_at is not None and now >= self._kill_at):
             self._end()
 
-    def _mind_limits(self, now: float) -> None:
+    def _check_limits(self, now: float) -> None:
         late = overdue(self.policy, self._milestones, self.run_started, now)
         if late is None or self.stop.asked:
             return
@@ -125,28 +135,25 @@ class Attempt:
         """Ask the trainer to checkpoint and stop; it has the grace period for that."""
         self.cause = cause
         self._kill_at = time.monotonic() + self.policy.grace_period_seconds
-        self.board.mood("stopping", f"{sentence(cause.message)} Saving a checkpoint; Ctrl-C again stops now.")
+        self.presenter.mood(
+            "stopping", f"{sentence(cause.message)} Saving a checkpoint. Press Ctrl-C again to stop immediately."
+        )
         self.process.ask_to_stop()
 
     def _end_hung(self, late: Deadline) -> None:
-        """A hung trainer can not save anything: its stacks are kept, then it is killed."""
+        """A hung trainer cannot save anything: its stacks are logged, then it is killed."""
         self.cause = Cause("overdue", late.reason, late.message, ExitCode.KILLED)
-        self.tell(Note(time.time(), late.reason, late.message, warning=True))
+        self.report(Note(time.time(), late.reason, late.message, warning=True))
         read = dump_stacks(self.tree.alive(), self.folder.log)
-        self.tell(
-            Note(
-                time.time(),
-                "Stacks",
-                f"Stacks of {plural(read, 'process', 'processes')} are in {shown_path(self.folder.log)}.",
-            )
-        )
+        message = f"Stacks of {plural(read, 'process', 'processes')} are in {shown_path(self.folder.log)}."
+        self.report(Note(time.time(), "Stacks", message))
         self._end()
 
     def _end(self, patience_seconds: float = 0.0) -> None:
-        for row in self.tree.end(patience_seconds):
-            message = f"Process {row.pid} ({row.name}) can not be ended; it is stuck in the kernel."
-            self.tell(Note(time.time(), "Unkillable", message, warning=True))
+        for process in self.tree.end(patience_seconds):
+            message = f"Process {process.pid} ({process.info['name']}) cannot be ended; it is stuck in the kernel."
+            self.report(Note(time.time(), "Unkillable", message, warning=True))
 
 
-def _guard_cause(alarm: Alarm) -> Cause:
-    return Cause("guard", alarm.rule, f"Ended by the guard: {alarm.message}", ExitCode.GUARD)
+def _guard_cause(alert: Alert) -> Cause:
+    return Cause("guard", alert.rule, f"Ended by the guard: {alert.message}", ExitCode.GUARD)

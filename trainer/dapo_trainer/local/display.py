@@ -6,17 +6,32 @@ import termios
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import replace
+from datetime import datetime
 from typing import Protocol
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 from rich.text import Text
 
+from dapo_core.run import metrics
+from dapo_core.run.formatting import duration, number, percent
+from dapo_core.run.metrics import Headline
 from dapo_core.run.sparkline import Glyphs
-from dapo_trainer.local.lines import note_line, phase_line, step_line
-from dapo_trainer.local.measures import charts
-from dapo_trainer.local.render import MIN_WIDTH, Screen, render
-from dapo_trainer.local.view_model import Note, View
+from dapo_trainer.local.run_view import (
+    Mood,
+    Note,
+    Step,
+    View,
+    with_attempt,
+    with_event,
+    with_heartbeat,
+    with_mood,
+    with_step,
+)
+from dapo_trainer.local.screen import MIN_WIDTH, Screen, render
+from dapo_trainer.local.shown_metrics import charts
+from dapo_trainer.process.trainer_process import Heartbeat
 
 REFRESH_SECONDS = 0.25
 CURVE_ROWS = 3
@@ -25,7 +40,7 @@ UNREADABLE = (OSError, SystemExit)
 
 
 class Display(Protocol):
-    """Told of everything that changes. What it shows never decides about the run."""
+    """Shows everything that changes. It never decides about the run."""
 
     def update(self, view: View) -> None:
         """The state at this moment; called several times a second."""
@@ -48,7 +63,7 @@ class Silent:
 
 
 class Lines:
-    """One line a step and an event, without control codes."""
+    """One line for each step and event, without control codes."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
@@ -83,7 +98,7 @@ class Picture:
 
 
 class Curves:
-    """The charts of a run alone, to be left in the terminal when the view is gone."""
+    """Only the charts of a run, which stay in the terminal after the live view."""
 
     def __init__(self, view: View, glyphs: Glyphs) -> None:
         self._view = view
@@ -94,7 +109,7 @@ class Curves:
 
 
 class LiveView:
-    """The whole terminal, drawn anew a few times a second."""
+    """The whole terminal, redrawn a few times per second."""
 
     def __init__(self, live: Live, glyphs: Glyphs) -> None:
         self._live = live
@@ -134,8 +149,37 @@ class Forgiving:
             discard_output()
 
 
+class Presenter:
+    """Keeps the view of a run up to date and shows it."""
+
+    def __init__(self, view: View, display: Display, now: Callable[[], float] = time.time) -> None:
+        self.view = view
+        self._display = display
+        self._now = now
+
+    def attempt(self, number: int, restarts: int, log: str) -> None:
+        self.view = replace(with_attempt(self.view, number, restarts, self._now()), log=log)
+
+    def look(self, beat: Heartbeat | None) -> None:
+        """Show the present moment; called at every turn of the loop."""
+        self.view = with_heartbeat(self.view, beat)
+        self._display.update(self.view)
+
+    def step(self, step: Step) -> None:
+        self.view = with_step(self.view, step.attempt, step.step, step.at, step.values)
+        self._display.step(self.view)
+
+    def note(self, note: Note) -> None:
+        self.view = with_event(self.view, note)
+        self._display.note(note)
+
+    def mood(self, mood: Mood, notice: str = "") -> None:
+        self.view = with_mood(self.view, mood, notice)
+        self._display.update(self.view)
+
+
 def discard_output() -> None:
-    """Nobody reads standard output any more: the rest goes nowhere, and the flush at exit does not fail."""
+    """Nobody reads standard output any more: discard the rest, and do not fail in the flush at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -146,7 +190,7 @@ def glyphs_of(console: Console) -> Glyphs:
 
 @contextmanager
 def displayed(console: Console, *, plain: bool, quiet: bool) -> Iterator[Display]:
-    """The display that fits the output, for the time of the block; the terminal is as before afterwards."""
+    """The display that fits the output, within the block; afterwards the terminal is as before."""
     if quiet:
         yield Silent()
     elif plain:
@@ -168,7 +212,7 @@ def _no_echo() -> AbstractContextManager[None]:
 
 @contextmanager
 def _quiet_keys(terminal: int) -> Iterator[None]:
-    """Keys typed meanwhile do not spoil the picture; Ctrl-C still interrupts."""
+    """Do not echo keys typed meanwhile; Ctrl-C still interrupts."""
     before = termios.tcgetattr(terminal)
     silent = [*before]
     silent[3] = int(before[3]) & ~termios.ECHO
@@ -178,3 +222,43 @@ def _quiet_keys(terminal: int) -> Iterator[None]:
     finally:
         with suppress(termios.error):
             termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+
+
+def step_line(view: View) -> str:
+    """`step 12/120  reward 0.36  accuracy 68 %  ...`: the values of the last step, those it has."""
+    step = view.step or 0
+
+    def at_step(metric: str) -> float | None:
+        return view.curves.get(metric, {}).get(step)
+
+    total = f"/{view.total_steps}" if view.total_steps else ""
+    seconds = at_step(metrics.STEP_SECONDS)
+    left = view.seconds_left()
+    parts = [
+        ("reward", number(at_step(Headline.REWARD.metric(view.curves)))),
+        ("accuracy", percent(at_step(Headline.ACCURACY.metric(view.curves)))),
+        ("length", number(at_step(metrics.LENGTH_MEAN))),
+        ("entropy", number(at_step(metrics.ENTROPY))),
+        *(
+            (f"{validation.set_name} {validation.title}", percent(at_step(metric)))
+            for metric, validation in metrics.validation_means(view.curves).items()
+        ),
+        ("step time", duration(seconds) if seconds is not None else "-"),
+        ("left", duration(left) if left is not None else "-"),
+    ]
+    text = "  ".join(f"{name} {value}" for name, value in parts if value != "-")
+    return f"{_time(view.step_at or 0.0)} step {step}{total}  {text}"
+
+
+def note_line(note: Note) -> str:
+    """An event with its time."""
+    return f"{_time(note.at)} {'warning: ' if note.warning else ''}{note.reason}: {note.message}"
+
+
+def phase_line(view: View) -> str:
+    """What the trainer does, for the time before the first step."""
+    return f"{_time(view.phase_since)} attempt {view.attempt} {view.phase}{': ' if view.detail else ''}{view.detail}"
+
+
+def _time(at: float) -> str:
+    return f"{datetime.fromtimestamp(at):%H:%M:%S}"

@@ -3,7 +3,7 @@
 import time
 from pathlib import Path
 
-from dapo_core.db import ENDED_STATES, EventType, MetadataWriter, RunState
+from dapo_core.db import ENDED_STATES, AttemptRow, EventType, MetadataWriter, RunState
 from dapo_core.run.entries import (
     AlertCleared,
     AlertRaised,
@@ -15,8 +15,7 @@ from dapo_core.run.entries import (
 )
 from dapo_core.run.guards import Alert
 from dapo_core.run.recorder import Recorder
-from dapo_trainer.local.ports import Ended
-from dapo_trainer.local.view_model import Note
+from dapo_trainer.local.run_view import Note
 from dapo_trainer.spool.sender import drain
 
 # How long a store that is down may hold up a run; the rest is delivered when the run is resumed.
@@ -33,8 +32,9 @@ class StoreRecord:
     def attempt_started(self, attempt: int, at: float) -> None:
         self._write(AttemptStarted(attempt, at))
 
-    def attempt_ended(self, ended: Ended, counted: bool | None) -> None:
-        self._write(AttemptEnded(ended.attempt, ended.ended_at, ended.reason, ended.message, ended.exit_code, counted))
+    def attempt_ended(self, ended: AttemptRow, counted: bool | None) -> None:
+        at, reason, message = ended.ended_at or time.time(), ended.reason or "", ended.message or ""
+        self._write(AttemptEnded(ended.attempt, at, reason, message, ended.exit_code, counted))
 
     def state(self, state: RunState, reason: str, message: str) -> None:
         now = time.time()

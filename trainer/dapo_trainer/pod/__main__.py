@@ -10,18 +10,17 @@ from dapo_core.jobspec import DAPOJobSpec, load_job
 from dapo_core.naming import ROLES, Role
 from dapo_core.run.last_words import LastWords, ending
 from dapo_core.run.reasons import ExitCode, Reason
-from dapo_trainer.pod import head, worker
-from dapo_trainer.pod.node import LOST_AFTER_SECONDS, NODE_IP, Node, device
-from dapo_trainer.pod.surroundings import READY_FILE, Surroundings
-from dapo_trainer.verl_adapter import environment
+from dapo_trainer.pod.node import LOST_AFTER_SECONDS, NODE_IP, READY_FILE, Node, PodEnvironment, device
+from dapo_trainer.pod.roles import become_driver, serve
+from dapo_trainer.verl_adapter import environment as engine_environment
 
 log = logging.getLogger("dapo_trainer.pod")
 
 
 def _set_environment(spec: DAPOJobSpec) -> None:
-    """What Ray's processes hand on to every actor they start."""
+    """Set what Ray's processes pass on to every actor they start."""
     os.environ["DAPO_DEVICE"] = device(spec)
-    os.environ.update(environment(device(spec)))
+    os.environ.update(engine_environment(device(spec)))
     os.environ["RAY_gcs_rpc_server_reconnect_timeout_s"] = str(LOST_AFTER_SECONDS)
     for folder in ("HOME", "TMPDIR"):
         if path := os.environ.get(folder):
@@ -29,16 +28,16 @@ def _set_environment(spec: DAPOJobSpec) -> None:
 
 
 def _run(role: Role) -> ExitCode:
-    around = Surroundings.of(os.environ)
-    spec = load_job(around.job_file).spec
+    environment = PodEnvironment.of(os.environ)
+    spec = load_job(environment.job_file).spec
     _set_environment(spec)
-    os.environ[NODE_IP] = around.ip
+    os.environ[NODE_IP] = environment.ip
     # For the engine, which Ray starts in this pod: it is the engine that makes a rollout pod ready.
-    os.environ[READY_FILE] = str(around.ready)
-    node = Node(role, spec.topology.layout.slots_per_pod(role), around.ip, around.shm_bytes)
+    os.environ[READY_FILE] = str(environment.ready)
+    node = Node(role, spec.topology.layout.slots_per_pod(role), environment.ip, environment.shm_bytes)
     if role == "head":
-        head.become_driver(node, around)
-    return worker.serve(node, around, spec)
+        become_driver(node, environment)
+    return serve(node, environment, spec)
 
 
 def _end(code: ExitCode, words: LastWords) -> NoReturn:

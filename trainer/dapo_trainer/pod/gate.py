@@ -1,9 +1,9 @@
 """The line between the driver and the other pods of its job.
 
-Ray alone does not say when a cluster may be joined, why it ended, or that one of its machines has to go. So the driver
-opens a gate once its own services are placed (on the head, whose disk a checkpoint is saved from); a pod passes it
-before it joins and stays connected. Over the line come `leaving` from a pod that has to go, and `done` from a driver
-that has finished. Each line is JSON; the first carries the job's Ray token.
+Ray alone does not say when a cluster may be joined, why it ended, or that one of its nodes is being terminated. So the
+driver opens a gate once its own services are placed (on the head, whose disk a checkpoint is saved from); a pod
+connects before it joins and stays connected. It sends `leaving` when it is being terminated; the driver sends `done`
+when it has finished. Each line is JSON; the first carries the job's Ray token.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from typing import Any, Final, Literal
 
 PORT: Final = 6380
 CONNECT_SECONDS: Final = 5.0
-# A peer whose machine has gone is noticed after idle + count x interval seconds.
+# A peer whose machine is gone is noticed after idle + count x interval seconds.
 KEEPALIVE: Final = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
 
 End = Literal["done", "lost"]
@@ -60,7 +60,7 @@ class _Visitor(socketserver.StreamRequestHandler):
 
 
 class Gate:
-    """The driver's end. `on_leaving(pod)` is called from a thread of its own, for each pod that has to go."""
+    """The driver's end. `on_leaving(pod)` is called in a thread of its own for each pod that is being terminated."""
 
     def __init__(self, host: str, on_leaving: Callable[[str], None], port: int = PORT) -> None:
         self._server = _Server((host, port), on_leaving)
@@ -68,20 +68,20 @@ class Gate:
         threading.Thread(target=self._server.serve_forever, name="gate", daemon=True).start()
 
     def close(self, *, done: bool) -> None:
-        """Tell the pods inside, if the job is `done`, and hang up."""
+        """Send `done` to the connected pods if the job is, and disconnect them."""
         for connection in list(self._server.inside):
             try:
                 if done:
                     connection.sendall(_line({"done": True}))
                 connection.shutdown(socket.SHUT_RDWR)
-            except OSError:  # it hung up first
+            except OSError:  # it disconnected first
                 continue
         self._server.shutdown()
         self._server.server_close()
 
 
 class Line:
-    """A pod's end. Raises OSError when nobody, or somebody else, is at the gate."""
+    """A pod's end. Raises OSError when the driver does not listen, or is another job's."""
 
     def __init__(self, host: str, port: int = PORT) -> None:
         self._socket = socket.create_connection((host, port), CONNECT_SECONDS)
@@ -100,15 +100,15 @@ class Line:
         self._listener.start()
 
     def leaving(self, pod: str) -> None:
-        """Ask the driver for a checkpoint and a clean stop: this pod has to go."""
+        """Ask the driver for a checkpoint and a clean stop: this pod is being terminated."""
         try:
             self._send({"leaving": pod})
-        except OSError:  # the driver is gone, as `end` tells
+        except OSError:  # the driver is gone, as `end` says
             return
 
     @property
     def end(self) -> End | None:
-        """How the driver hung up; None while it is there."""
+        """How the connection ended; None while it is open."""
         return self._end
 
     def _send(self, message: Mapping[str, Any]) -> None:
@@ -126,8 +126,8 @@ class Line:
         self._end = end
 
     def close(self) -> None:
-        """Hang up."""
-        with contextlib.suppress(OSError):  # the driver hung up first
+        """Disconnect."""
+        with contextlib.suppress(OSError):  # the driver disconnected first
             self._socket.shutdown(socket.SHUT_RDWR)
         self._listener.join()
 
@@ -141,7 +141,7 @@ def _line(message: Mapping[str, Any]) -> bytes:
 
 
 def _read(line: bytes) -> Mapping[str, Any]:
-    """The message of a line; an empty one for what is none."""
+    """The message of a line; empty for a line that is not a message."""
     try:
         message = json.loads(line)
     except ValueError:

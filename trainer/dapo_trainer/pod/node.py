@@ -1,8 +1,12 @@
-"""A pod as a node of its job's Ray cluster: its resources and how Ray is started there. Pure."""
+"""A pod as a node of its job's Ray cluster: its environment, its resources, and how Ray is started there."""
 
 import json
+import os
+import socket
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from dapo_core.jobspec import DAPOJobSpec
@@ -11,15 +15,54 @@ from dapo_trainer.verl_config.placement import NODE_RESOURCE, Device
 
 PORT: Final = 6379
 NODE_IP: Final = "DAPO_NODE_IP"  # in the environment of all of a pod's processes
-# A node whose head is gone ends itself after this long; Ray's own minute only delays the next attempt.
+READY_FILE: Final = "DAPO_READY_FILE"
+SHARED_MEMORY: Final = "/dev/shm"
+# A node whose head is gone ends itself after this long; Ray's default of a minute only delays the next attempt.
 LOST_AFTER_SECONDS: Final = 20
 # Half of /dev/shm for Ray's objects: weights on their way to an engine of the same pod take shared memory as well.
 OBJECT_STORE_SHARE: Final = 0.5
 MIN_OBJECT_STORE_BYTES: Final = 80 * 1024 * 1024
-# Logical: verl asks for three a rank and the data queue for more; Ray would refuse actors that wait on each other.
+# Logical: verl asks for three per rank and the data queue for more; with fewer, actors would wait for each other.
 LOGICAL_CPUS: Final = 32
 
 _RAY: Final = (sys.executable, "-m", "ray.scripts.scripts", "start", f"--num-cpus={LOGICAL_CPUS}")
+
+
+@dataclass(frozen=True)
+class PodEnvironment:
+    """The environment of a pod (docs/architecture.md). The readiness probe checks that the file `ready` exists."""
+
+    job_file: Path
+    head_address: str
+    ready: Path
+    pod: str
+    ip: str
+    shm_bytes: int
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> "PodEnvironment":
+        """As started. Raises KeyError for a variable that is missing, OSError without a name or shared memory."""
+        name = socket.gethostname()
+        facts = os.statvfs(SHARED_MEMORY)
+        return cls(
+            job_file=Path(environment["DAPO_JOB"]),
+            head_address=environment["DAPO_HEAD_ADDRESS"],
+            ready=Path(environment.get(READY_FILE, "/var/lib/dapo/ready")),
+            pod=name,
+            # A pod's own name is in its hosts file; Ray would look for a route to the internet instead.
+            ip=environment.get("DAPO_POD_IP") or socket.gethostbyname(name),
+            shm_bytes=facts.f_bavail * facts.f_frsize,
+        )
+
+    @property
+    def head_host(self) -> str:
+        """Name or address of the head pod."""
+        return self.head_address.rpartition(":")[0]
+
+    def report_ready(self) -> None:
+        """Create the file that the readiness probe looks for."""
+        self.ready.parent.mkdir(parents=True, exist_ok=True)
+        self.ready.touch()
 
 
 @dataclass(frozen=True)
@@ -33,12 +76,12 @@ class Node:
 
 
 def device(spec: DAPOJobSpec) -> Device:
-    """What the job computes on. The head has no GPU, so it can not look for itself."""
+    """The device the job computes on. The head has no GPU, so it cannot detect it."""
     return "cuda" if spec.topology.trainer.gpus_per_pod else "cpu"
 
 
 def ray_start(node: Node, head_address: str) -> list[str]:
-    """The command that makes this pod a node of the cluster at `head_address` (host:port)."""
+    """The command that makes this pod a node of the cluster at `head_address` (host:port). Pure."""
     place = ["--head", f"--port={PORT}", "--include-dashboard=false"]
     if node.role != "head":
         place = [f"--address={head_address}", f"--resources={_resources(node)}"]

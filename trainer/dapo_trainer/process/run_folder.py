@@ -1,21 +1,24 @@
-"""Where the files of local runs lie.
+"""Where the files of local runs are, and the lock that keeps each run to one process.
 
 {home}/dapo.db              metadata of all runs (SQLite)
 {home}/store/{run_id}/      checkpoints and samples, unless the job or DAPO_STORE_URL names another place
 {home}/{run_id}/job.json    the job as it runs
-{home}/{run_id}/database    where its metadata are, without the password
+{home}/{run_id}/database    its metadata store, without the password
 {home}/{run_id}/lock        held by the process that works on the run
 {home}/{run_id}/processes.json
 {home}/{run_id}/attempt-N/  spool/, heartbeat.json, trainer.log, termination-log
 """
 
+import fcntl
 import json
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dapo_core.errors import Problem, SpecError
+from dapo_core.errors import Problem, RunBusyError, SpecError
 from dapo_core.jobspec import DAPOJob, parse_job
 from dapo_core.run.home import Home
 
@@ -76,9 +79,9 @@ class RunFolder:
         return AttemptFolder(number, self.path / f"attempt-{number}")
 
     def attempts(self) -> list[AttemptFolder]:
-        """Attempts there have been, oldest first."""
-        found = (_ATTEMPT.match(entry.name) for entry in self.path.iterdir()) if self.path.is_dir() else iter(())
-        return [self.attempt(number) for number in sorted(int(match.group(1)) for match in found if match)]
+        """The run's attempts so far, oldest first."""
+        matches = (_ATTEMPT.match(entry.name) for entry in self.path.iterdir()) if self.path.is_dir() else iter(())
+        return [self.attempt(number) for number in sorted(int(match.group(1)) for match in matches if match)]
 
     def write_job(self, job: DAPOJob) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
@@ -86,11 +89,11 @@ class RunFolder:
         replace_text(self.job_file, text + "\n")
 
     def read_job(self) -> DAPOJob:
-        """The job as it was started. Raises SpecError when the file is gone or damaged."""
+        """The job as it was started. Raises SpecError when the file is missing or damaged."""
         try:
             return parse_job(json.loads(self.job_file.read_text()))
         except (OSError, ValueError) as error:
-            sentence = f"{self.job_file} can not be read ({error}), so this run can not be resumed."
+            sentence = f"{self.job_file} cannot be read ({error}), so this run cannot be resumed."
             raise SpecError([Problem(str(self.job_file), sentence)]) from error
 
 
@@ -110,7 +113,32 @@ def find_run(home: Home, name: str) -> RunFolder:
     if named:
         return named[-1]
     known = ", ".join(run.run_id for run in runs[-5:]) or "none yet"
-    raise SpecError([Problem("RUN", f"There is no run {name} in {home.path}; the newest there are: {known}.")])
+    raise SpecError([Problem("RUN", f"There is no run {name} in {home.path}; the newest runs: {known}.")])
+
+
+@contextmanager
+def hold(lock: Path, run_id: str) -> Iterator[None]:
+    """Hold a run's lock within the block. Raises RunBusyError, naming the holder, when another process has it.
+
+    It is the kernel's lock, which ends with its holder however that dies.
+    """
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    # Python opens files close-on-exec, so no child keeps the lock alive after this process.
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "of unknown id"
+            raise RunBusyError(
+                f"Process {holder} is working on the run {run_id}: wait for it to end, or stop it with "
+                f"`kill {holder}`, and try again."
+            ) from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def replace_text(path: Path, text: str) -> None:
@@ -121,7 +149,7 @@ def replace_text(path: Path, text: str) -> None:
 
 
 def shown_path(path: Path) -> str:
-    """`path` relative to the working folder where it lies in it: shorter, and still to be copied."""
+    """Relative to the working folder if it is inside: shorter, and still valid when copied."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 

@@ -1,5 +1,7 @@
-"""Asking a supervisor to stop: the first signal asks politely, a second one insists."""
+"""Asking processes to stop, and being asked: signals, and two promises of the Linux kernel about children."""
 
+import ctypes
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,6 +9,10 @@ from dataclasses import dataclass, field
 from types import FrameType
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+# Loaded once, before any fork: a child between fork and exec must not import or allocate much.
+_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass
@@ -18,7 +24,7 @@ class StopRequest:
     _seen: set[int] = field(default_factory=set)
 
     def receive(self, number: int) -> None:
-        # A closing terminal may send SIGHUP and SIGTERM together, which is one wish; Ctrl-C again is another.
+        # A closing terminal may send SIGHUP and SIGTERM together, which is one request; Ctrl-C again is another.
         self.insisted = self.insisted or (self.asked and (number == signal.SIGINT or number in self._seen))
         self.asked = True
         self._seen.add(number)
@@ -26,7 +32,7 @@ class StopRequest:
 
 @contextmanager
 def stop_requests() -> Iterator[StopRequest]:
-    """Collect SIGINT, SIGTERM and SIGHUP for the time of the block instead of dying by them."""
+    """Within the block, collect SIGINT, SIGTERM and SIGHUP instead of ending by them."""
     request = StopRequest()
 
     def handle(number: int, _frame: FrameType | None) -> None:
@@ -38,3 +44,16 @@ def stop_requests() -> Iterator[StopRequest]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def become_subreaper() -> None:
+    """Descendants whose parent ends become children of this process, not of init. Raises OSError."""
+    if _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER) failed")
+
+
+def signal_at_death_of(parent: int, number: signal.Signals) -> None:
+    """For a child between fork and exec: receive `number` when the thread that forked it ends."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), number)  # the parent ended before the request

@@ -8,7 +8,9 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from dapo_trainer.process.table import PROC, Process, send
+import psutil
+
+from dapo_trainer.process.processes import send
 
 ONE_DUMP_SECONDS = 15.0
 ALL_DUMPS_SECONDS = 60.0
@@ -16,8 +18,8 @@ ALL_DUMPS_SECONDS = 60.0
 ABORT_SECONDS = 1.0
 
 
-def dump_stacks(processes: Iterable[Process], log: Path) -> int:
-    """Append the stacks of `processes` to `log` and return how many were read.
+def dump_stacks(processes: Iterable[psutil.Process], log: Path) -> int:
+    """Append the stacks of `processes` to `log`. Returns how many were read.
 
     py-spy reads them from outside, so a process stuck in native code is shown too. Where the kernel forbids that,
     Python processes are sent SIGABRT, at which faulthandler writes their stacks to the same log: they end by it,
@@ -25,14 +27,14 @@ def dump_stacks(processes: Iterable[Process], log: Path) -> int:
     """
     deadline = time.monotonic() + ALL_DUMPS_SECONDS
     read = 0
-    unread: list[Process] = []
-    for row in sorted(processes, key=lambda row: row.pid):
-        stack = _py_spy(row.pid, min(ONE_DUMP_SECONDS, deadline - time.monotonic()))
-        _append(log, f"--- {row.name} (process {row.pid}, state {row.state}) ---\n{stack or _kernel_view(row.pid)}\n")
+    unread: list[psutil.Process] = []
+    for process in sorted(processes, key=lambda process: process.pid):
+        stack = _py_spy(process.pid, min(ONE_DUMP_SECONDS, deadline - time.monotonic()))
+        _append(log, f"--- {_title(process)} ---\n{stack or _kernel_view(process.pid)}\n")
         read += stack is not None
-        if stack is None and _runs_python(row.pid):
-            unread.append(row)
-    aborted = [row for row in unread if send(row.identity, signal.SIGABRT)]
+        if stack is None and _runs_python(process):
+            unread.append(process)
+    aborted = [process for process in unread if send(process, signal.SIGABRT)]
     if aborted:
         time.sleep(ABORT_SECONDS)
     return read + len(aborted)
@@ -56,19 +58,26 @@ def _program() -> str | None:
     return str(beside) if beside.exists() else shutil.which("py-spy")
 
 
-def _kernel_view(pid: int) -> str:
-    """Where in the kernel a process waits: all there is to see of one that is not Python's."""
+def _title(process: psutil.Process) -> str:
     try:
-        waits = (PROC / str(pid) / "wchan").read_text()
+        return f"{process.name()} (process {process.pid}, {process.status()})"
+    except psutil.Error:
+        return f"process {process.pid}"
+
+
+def _kernel_view(pid: int) -> str:
+    """Where in the kernel a process waits: all that can be seen of one that does not run Python."""
+    try:
+        waits = Path(f"/proc/{pid}/wchan").read_text()
         return f"no Python stack; waits in the kernel at: {waits if waits not in ('', '0') else 'nothing, it runs'}"
     except OSError:
         return "ended meanwhile"
 
 
-def _runs_python(pid: int) -> bool:
+def _runs_python(process: psutil.Process) -> bool:
     try:
-        return "python" in (PROC / str(pid) / "maps").read_text()
-    except OSError:
+        return "python" in Path(process.exe()).name
+    except psutil.Error:
         return False
 
 

@@ -1,5 +1,6 @@
-"""The trainer's first process: started with the environment every trainer gets, and asked to stop."""
+"""A trainer process and whoever supervises it: what it is started with, what it says meanwhile, and how it ended."""
 
+import json
 import os
 import signal
 import subprocess
@@ -7,32 +8,70 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+from typing import NoReturn
 
-from dapo_trainer.process.kernel import signal_at_death_of
-from dapo_trainer.process.run_folder import AttemptFolder, RunFolder
+from dapo_core.run.failure_policy import Failure
+from dapo_core.run.last_words import LastWords
+from dapo_core.run.reasons import ExitCode
+from dapo_trainer.process.run_folder import AttemptFolder, RunFolder, replace_text
+from dapo_trainer.process.signals import signal_at_death_of
 
 TRAINER: tuple[str, ...] = (sys.executable, "-m", "dapo_trainer.main")
+TAIL_BYTES = 16_384
+TAIL_LINES = 12
+
+_MESSAGES: dict[int, str] = {
+    ExitCode.DONE: "The trainer finished.",
+    ExitCode.KILLED: "The trainer was killed (exit code 137); if nobody did so, the machine ran out of memory.",
+    ExitCode.TERMINATED: "The trainer stopped on request.",
+}
 
 
 @dataclass(frozen=True)
-class Places:
+class StoreUrls:
     """URLs of the two stores of a run."""
 
-    metadata_url: str
-    store_url: str
+    metadata: str
+    objects: str
+
+
+@dataclass(frozen=True)
+class TrainerEnvironment:
+    """The environment variables of a trainer process, the same in a pod and below `dapo run` (docs/architecture.md)."""
+
+    job_file: Path
+    run_id: str
+    attempt: int
+    stores: StoreUrls
+    work: Path
+    # Address of the Ray cluster that the job's pods form; None on one machine, where the trainer starts its own.
+    ray_address: str | None = None
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> "TrainerEnvironment":
+        """As started. Raises KeyError for a variable that is missing."""
+        return cls(
+            job_file=Path(environment["DAPO_JOB"]),
+            run_id=environment["DAPO_RUN_ID"],
+            attempt=int(environment["DAPO_ATTEMPT"]),
+            stores=StoreUrls(environment["DAPO_METADATA_URL"], environment["DAPO_STORE_URL"]),
+            work=Path(environment["DAPO_WORK_DIR"]),
+            ray_address=environment.get("RAY_ADDRESS"),
+        )
 
 
 def trainer_environment(
-    run: RunFolder, attempt: AttemptFolder, places: Places, base: Mapping[str, str]
+    run: RunFolder, attempt: AttemptFolder, stores: StoreUrls, base: Mapping[str, str]
 ) -> dict[str, str]:
-    """What a trainer process reads, on top of `base`; the same names as in a pod."""
+    """What `TrainerEnvironment` reads, on top of `base`, for an attempt on this machine."""
     return {
         **base,
         "DAPO_JOB": str(run.job_file),
         "DAPO_RUN_ID": run.run_id,
         "DAPO_ATTEMPT": str(attempt.number),
-        "DAPO_METADATA_URL": places.metadata_url,
-        "DAPO_STORE_URL": places.store_url,
+        "DAPO_METADATA_URL": stores.metadata,
+        "DAPO_STORE_URL": stores.objects,
         "DAPO_WORK_DIR": str(attempt.path),
         "DAPO_TERMINATION_LOG": str(attempt.last_words),
         # The log is followed while it is written, and a crash in native code leaves Python's stacks in it.
@@ -68,6 +107,67 @@ class TrainerProcess:
         return code if code is None or code >= 0 else 128 - code
 
     def ask_to_stop(self) -> None:
-        """SIGTERM: checkpoint, then end with 143."""
+        """Send SIGTERM: the trainer saves a checkpoint, then ends with 143."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """What the trainer is doing, written at each change of phase.
+
+    `since` is Unix seconds; `step` is the one being worked on.
+    """
+
+    phase: str
+    step: int
+    total_steps: int
+    since: float
+    detail: str = ""
+
+    def write(self, path: Path) -> None:
+        """Replace the heartbeat in `path`. Raises OSError."""
+        beat = {"phase": self.phase, "step": self.step, "totalSteps": self.total_steps}
+        replace_text(path, json.dumps({**beat, "ts": self.since, "detail": self.detail}))
+
+    @classmethod
+    def read(cls, path: Path) -> "Heartbeat | None":
+        """The newest heartbeat in `path`; None before the first, and for one that is not valid."""
+        try:
+            beat = json.loads(path.read_bytes())
+            return cls(
+                phase=str(beat["phase"]),
+                step=int(beat["step"]),
+                total_steps=int(beat["totalSteps"]),
+                since=float(beat["ts"]),
+                detail=str(beat.get("detail") or ""),
+            )
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+
+def exit_now(code: int, words: LastWords) -> NoReturn:
+    """End this process with its last words; threads of Ray and vLLM outlive a failed run, and would keep it forever."""
+    words.leave()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def why(exit_code: int, words: LastWords | None) -> tuple[str, str]:
+    """Reason and sentence of a trainer's end: its own last words where it left any. Pure."""
+    if words is not None and exit_code != ExitCode.KILLED:
+        return words.reason, words.message
+    message = _MESSAGES.get(exit_code, f"The trainer ended with exit code {exit_code}.")
+    return Failure(exit_code).why, message
+
+
+def log_tail(log: Path) -> list[str]:
+    """The last lines of a log, for an end that the trainer could not explain itself; none if it cannot be read."""
+    try:
+        with log.open("rb") as opened:
+            opened.seek(max(0, log.stat().st_size - TAIL_BYTES))
+            text = opened.read().decode(errors="replace")
+    except OSError:
+        return []
+    return [line for line in text.splitlines() if line.strip()][-TAIL_LINES:]

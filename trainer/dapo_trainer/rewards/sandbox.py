@@ -15,7 +15,9 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-from dapo_trainer.process.kernel import signal_at_death_of
+import psutil
+
+from dapo_trainer.process.signals import signal_at_death_of
 from dapo_trainer.rewards.custom import check_signature, details_of
 
 PREDICTED_CHARACTERS = 300
@@ -52,9 +54,7 @@ def answer(function: Callable[..., Any], request: dict[str, str]) -> dict[str, A
 
 def _limit_memory(mebibytes: int) -> None:
     """Bound what a check may add to what the imports hold already; a library's reserved address space is free."""
-    with open("/proc/self/statm") as counts:
-        held = int(counts.read().split()[5]) * os.sysconf("SC_PAGE_SIZE")
-    limit = held + (mebibytes << 20)
+    limit = int(psutil.Process().memory_info().data) + (mebibytes << 20)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 

@@ -19,9 +19,9 @@ from verl.utils import hf_tokenizer
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from dapo_core.run.samples import Sample
-from dapo_trainer.evaluation import Evaluated
+from dapo_trainer.groups.dynamic_sampling import GroupOutcome
+from dapo_trainer.groups.evaluated import Evaluated
 from dapo_trainer.rewards.scorer import Scored, Scorer
-from dapo_trainer.sampling import GroupOutcome
 from dapo_trainer.verl_adapter.group_buffer import TRAIN, stored
 from dapo_trainer.verl_adapter.group_server import GroupClient, Response
 from dapo_trainer.verl_adapter.session import current

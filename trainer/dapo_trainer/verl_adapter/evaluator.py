@@ -8,7 +8,7 @@ from verl.utils import hf_tokenizer
 from verl.utils.dataset.rl_dataset import collate_fn
 from verl.workers.rollout.llm_server import LLMServerManager
 
-from dapo_trainer.evaluation import Evaluated
+from dapo_trainer.groups.evaluated import Evaluated
 from dapo_trainer.verl_adapter import group_server
 from dapo_trainer.verl_adapter.agent_loop import GroupAgentLoopManager
 from dapo_trainer.verl_adapter.engine_watch import EngineWatch

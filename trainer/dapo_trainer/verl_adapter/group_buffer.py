@@ -12,7 +12,7 @@ import transfer_queue as tq
 from transfer_queue import KVBatchMeta
 
 from dapo_core.errors import SamplingExhaustedError, StoppedError
-from dapo_trainer.sampling import Acceptance, GroupOutcome, Kind, Policy, Tally
+from dapo_trainer.groups.dynamic_sampling import Acceptance, GroupOutcome, Kind, Policy, Tally
 from dapo_trainer.verl_adapter.session import current
 
 TRAIN = "train"

@@ -7,7 +7,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterable
 
-from dapo_trainer.sampling import GroupOutcome
+from dapo_trainer.groups.dynamic_sampling import GroupOutcome
 
 
 class Ledger:

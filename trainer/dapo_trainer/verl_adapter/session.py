@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from dapo_core.db import EventType
 from dapo_core.run.samples import Sample
-from dapo_trainer.evaluation import Evaluated
+from dapo_trainer.groups.evaluated import Evaluated
 from dapo_trainer.verl_adapter.ledger import Ledger
 
 

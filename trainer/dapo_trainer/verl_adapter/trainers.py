@@ -22,8 +22,8 @@ from verl.workers.rollout.llm_server import LLMServerClient
 from dapo_core.errors import StoppedError
 from dapo_core.run import metrics
 from dapo_core.run.samples import Sample
-from dapo_trainer.evaluation import validation_metrics
-from dapo_trainer.sampling import Kind, Tally
+from dapo_trainer.groups.dynamic_sampling import Kind, Tally
+from dapo_trainer.groups.evaluated import validation_metrics
 from dapo_trainer.verl_adapter.agent_loop import VALIDATION
 from dapo_trainer.verl_adapter.group_buffer import TRAIN, GroupBuffer, NothingLeft
 from dapo_trainer.verl_adapter.group_router import ServerName

@@ -8,7 +8,7 @@ import numpy as np
 from tensordict import TensorDict
 from verl.utils import tensordict_utils as tu
 
-from dapo_trainer.evaluation import Evaluated
+from dapo_trainer.groups.evaluated import Evaluated
 from dapo_trainer.verl_adapter.agent_loop import VALIDATION
 from dapo_trainer.verl_adapter.group_buffer import WAKE_SECONDS
 from dapo_trainer.verl_adapter.session import current

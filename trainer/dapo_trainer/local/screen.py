@@ -8,8 +8,8 @@ from rich.text import Text
 from dapo_core.run.formatting import clock, duration, fit, plural
 from dapo_core.run.metrics import STAGES
 from dapo_core.run.sparkline import Glyphs
-from dapo_trainer.local.measures import bars, charts, figures
-from dapo_trainer.local.view_model import Mood, Note, View
+from dapo_trainer.local.run_view import Mood, Note, View
+from dapo_trainer.local.shown_metrics import bars, charts, figures
 
 MIN_WIDTH = 40
 DEFAULT_GLYPHS = Glyphs()

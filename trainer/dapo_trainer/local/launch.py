@@ -1,4 +1,4 @@
-"""One call of `dapo run` or `dapo resume`: everything put together around a supervisor."""
+"""One call of `dapo run` or `dapo resume`: a supervisor, and everything it needs."""
 
 import time
 from collections.abc import Sequence
@@ -14,22 +14,15 @@ from dapo_core.jobspec import DAPOJob
 from dapo_core.naming import checkpoints_prefix
 from dapo_core.objectstore import open_store, probe
 from dapo_core.run.home import Home
-from dapo_trainer.local.answers import answers
-from dapo_trainer.local.board import Board
-from dapo_trainer.local.display import UNREADABLE, Curves, discard_output, displayed, glyphs_of
-from dapo_trainer.local.endings import log_tail
-from dapo_trainer.local.feed import SpoolFeed
-from dapo_trainer.local.history import with_history
-from dapo_trainer.local.overview import first_view
+from dapo_trainer.local.display import UNREADABLE, Curves, Presenter, discard_output, displayed, glyphs_of
+from dapo_trainer.local.guard_watch import GuardWatch
 from dapo_trainer.local.record import StoreRecord
-from dapo_trainer.local.rules import JobGuard, JobPolicy
-from dapo_trainer.local.summary import Place, summary
+from dapo_trainer.local.run_view import View, first_view, with_history
+from dapo_trainer.local.summary import compared_responses, summary
 from dapo_trainer.local.supervisor import Outcome, Supervisor
-from dapo_trainer.local.view_model import View
-from dapo_trainer.process.lock import hold
-from dapo_trainer.process.run_folder import RunFolder, replace_text, shown_path
+from dapo_trainer.process.run_folder import RunFolder, hold, replace_text, shown_path
 from dapo_trainer.process.signals import StopRequest, stop_requests
-from dapo_trainer.process.trainer_process import TRAINER, Places
+from dapo_trainer.process.trainer_process import TRAINER, StoreUrls, log_tail
 
 
 @dataclass(frozen=True)
@@ -42,36 +35,36 @@ class Show:
 
     @property
     def is_plain(self) -> bool:
-        """Lines instead of the live view: asked for, or the output is no terminal that could show it."""
+        """Lines instead of the live view: requested, or the output is not a terminal that can show it."""
         return self.plain or not self.console.is_terminal or self.console.is_dumb_terminal
 
 
 def work_on(home: Home, run: RunFolder, job: DAPOJob, show: Show, command: Sequence[str] = TRAINER) -> int:
-    """Train until the run ends or is stopped, tell how it went, and return the exit code of `dapo run`.
+    """Train until the run ends or is stopped, and print how it went. Returns the exit code of `dapo run`.
 
-    Raises RunBusyError when another process works on the run, StoreError when a store can't be used.
+    Raises RunBusyError when another process works on the run, StoreError when a store cannot be used.
     """
-    places = Places(home.metadata_url, job.spec.checkpoints.uri or home.store_url)
-    probe(open_store(places.store_url), f"{run.run_id}/")
+    stores = StoreUrls(home.metadata_url, job.spec.checkpoints.uri or home.store_url)
+    probe(open_store(stores.objects), f"{run.run_id}/")
     with hold(run.lock, run.run_id), stop_requests() as stop:
-        _same_database(run, places.metadata_url)
+        _same_database(run, stores.metadata)
         run.write_job(job)
-        upgrade(places.metadata_url)
-        replace_text(run.database, shown_url(places.metadata_url) + "\n")
-        writer = open_writer(places.metadata_url)
+        upgrade(stores.metadata)
+        replace_text(run.database, shown_url(stores.metadata) + "\n")
+        writer = open_writer(stores.metadata)
         _announce(writer, run, job)
         began = time.time()
-        board, outcome = _supervise(run, job, places, StoreRecord(writer, run.run_id), began, stop, show, command)
-        _tell(show, run, places, board.view, outcome, time.time() - began)
+        presenter, outcome = _supervise(run, job, stores, StoreRecord(writer, run.run_id), began, stop, show, command)
+        _print_summary(show, run, stores, presenter.view, outcome, time.time() - began)
     return outcome.exit_code
 
 
 def _same_database(run: RunFolder, url: str) -> None:
-    """A run that goes on in another database would have half of its record in each."""
+    """A run that continued in another database would have half of its record in each."""
     if run.database.exists() and (known := run.database.read_text().strip()) != shown_url(url):
         sentence = (
-            f"{run.run_id} is recorded in {known}, not in {shown_url(url)}: set DAPO_METADATA_URL to where it is, or "
-            f"remove {run.database} to go on in another database."
+            f"{run.run_id} is recorded in {known}, not in {shown_url(url)}: set DAPO_METADATA_URL to that database, or "
+            f"remove {run.database} to continue in another one."
         )
         raise SpecError([Problem("RUN", sentence)])
 
@@ -92,44 +85,43 @@ def _announce(writer: MetadataWriter, run: RunFolder, job: DAPOJob) -> None:
 def _supervise(
     run: RunFolder,
     job: DAPOJob,
-    places: Places,
+    stores: StoreUrls,
     record: StoreRecord,
     began: float,
     stop: StopRequest,
     show: Show,
     command: Sequence[str],
-) -> tuple[Board, Outcome]:
-    reader = open_reader(places.metadata_url)
+) -> tuple[Presenter, Outcome]:
+    reader = open_reader(stores.metadata)
     view = with_history(first_view(run.run_id, job, began), reader)
-    guard = JobGuard(job.spec, record)
-    guard.remember(reader, run.run_id)
+    guards = GuardWatch(job.spec, record)
+    guards.remember(reader, run.run_id)
     with displayed(show.console, plain=show.is_plain, quiet=show.quiet) as display:
-        board = Board(view, display)
+        presenter = Presenter(view, display)
         supervisor = Supervisor(
             run=run,
             job=job,
-            places=places,
-            board=board,
+            stores=stores,
+            presenter=presenter,
             record=record,
-            policy=JobPolicy(job.spec, began),
-            guard=guard,
-            feed=lambda folder: SpoolFeed(folder.spool),
+            guards=guards,
+            started_at=began,
             stop=stop,
             command=command,
         )
-        return board, supervisor.work()
+        return presenter, supervisor.work()
 
 
-def _tell(show: Show, run: RunFolder, places: Places, view: View, outcome: Outcome, seconds: float) -> None:
+def _print_summary(show: Show, run: RunFolder, stores: StoreUrls, view: View, outcome: Outcome, seconds: float) -> None:
     newest = run.attempts()[-1]
-    # A trainer that left its own words needs no quotation of its log.
+    # A trainer that left last words explains itself; only without them is its log quoted.
     unexplained = outcome.mood == "failed" and not newest.last_words.exists()
     text = summary(
         view,
         outcome,
         seconds,
-        answers=answers(places.metadata_url, places.store_url, run.run_id),
-        places=_files(run, places),
+        responses=compared_responses(stores.metadata, stores.objects, run.run_id),
+        files=_files(run, stores),
         log_tail=log_tail(newest.log) if unexplained else [],
         curves=Curves(view, glyphs_of(show.console)) if view.step and not (show.is_plain or show.quiet) else None,
     )
@@ -140,16 +132,17 @@ def _tell(show: Show, run: RunFolder, places: Places, view: View, outcome: Outco
         discard_output()
 
 
-def _files(run: RunFolder, places: Places) -> list[Place]:
-    checkpoints = open_store(places.store_url).address(checkpoints_prefix(run.run_id).rstrip("/"))
+def _files(run: RunFolder, stores: StoreUrls) -> dict[str, str]:
+    """Files and folders that the run leaves, by name."""
+    checkpoints = open_store(stores.objects).address(checkpoints_prefix(run.run_id).rstrip("/"))
     if checkpoints.startswith("file://"):
         checkpoints = shown_path(Path(unquote(urlsplit(checkpoints).path)))
-    return [
-        Place("run", shown_path(run.path)),
-        Place("log", shown_path(run.attempts()[-1].log)),
-        Place("checkpoints", checkpoints),
-        Place("database", _database(places.metadata_url)),
-    ]
+    return {
+        "run": shown_path(run.path),
+        "log": shown_path(run.attempts()[-1].log),
+        "checkpoints": checkpoints,
+        "database": _database(stores.metadata),
+    }
 
 
 def _database(url: str) -> str:

@@ -1,4 +1,4 @@
-"""One call of `dapo evaluate`: resolved, checked, run, told and recorded."""
+"""One call of `dapo evaluate`: resolved, checked, run and recorded."""
 
 import shutil
 import time
@@ -11,20 +11,18 @@ from rich.console import Console
 
 from dapo_core.db import upgrade
 from dapo_core.db.evaluations import EvaluationRow, record
+from dapo_core.errors import DataError
 from dapo_core.jobspec import DAPOJob
 from dapo_core.naming import new_run_id
 from dapo_core.run.home import Home
-from dapo_trainer.evaluate.files import WorkFolder
-from dapo_trainer.evaluate.inputs import check
-from dapo_trainer.evaluate.inputs import files as files_of
-from dapo_trainer.evaluate.process import work
-from dapo_trainer.evaluate.request import Choices, job_of, sets_of
+from dapo_trainer.evaluate.request import Choices, data_files, job_of, sets_of
 from dapo_trainer.evaluate.statistics import Summary, by_subset, summarise
-from dapo_trainer.evaluate.subsets import subsets_of
 from dapo_trainer.evaluate.target import Target, resolve
-from dapo_trainer.evaluation import Evaluated
+from dapo_trainer.evaluate.worker_process import EvaluationFolder, run_worker
+from dapo_trainer.groups.evaluated import Evaluated
+from dapo_trainer.preflight import check_files, check_reward
 from dapo_trainer.process.run_folder import RunFolder
-from dapo_trainer.process.trainer_process import Places as Stores
+from dapo_trainer.process.trainer_process import StoreUrls
 
 Results = Mapping[str, tuple[Summary, Mapping[str, Summary]]]
 
@@ -38,10 +36,10 @@ class Evaluation:
     subset: str | None
 
     def run(self, text: str, data: Sequence[str], console: Console, responses: Path | None) -> "Outcome":
-        """Raises DapoError for everything that stands in the way. The outcome is not recorded yet."""
+        """Returns the outcome, which is not recorded yet. Raises DapoError for whatever prevents it."""
         target = resolve(text, self.home)
         folder = RunFolder(self.home.path / "evaluations" / new_run_id("evaluation"))
-        files = WorkFolder(folder.attempt(1).path)
+        files = EvaluationFolder.of(folder.attempt(1).path)
         job = job_of(target, sets_of(data, target.spec), self.choices, target.model or files.model.as_uri())
         subsets = self._check(job)
         if self.home.metadata is None:
@@ -49,7 +47,7 @@ class Evaluation:
         folder.write_job(job)
         files.write_request(target.checkpoint)
         try:
-            work(folder, Stores(self.home.metadata_url, self.home.store_url), console)
+            run_worker(folder, StoreUrls(self.home.metadata_url, self.home.store_url), console)
         finally:
             shutil.rmtree(files.model, ignore_errors=True)
             shutil.rmtree(files.path / "data", ignore_errors=True)
@@ -64,16 +62,18 @@ class Evaluation:
         record(self.home.metadata_url, outcome.rows)
 
     def _check(self, job: DAPOJob) -> Mapping[str, Sequence[str]]:
-        """All that can be refused before anything is fetched; the subset of each row by set, where subsets are told."""
-        check(job)
+        """Refuse what can be refused before anything is fetched. Returns each row's subset by set, if requested."""
+        check_reward(job.spec)
+        sets = data_files(job)
+        check_files(job.spec, sets)
         if self.subset is None:
             return {}
-        return {file.set_name: subsets_of(file.path, self.subset, file.set_name) for file in files_of(job)}
+        return {file.set_name: subsets_of(file.path, self.subset, file.set_name) for file in sets}
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came out, by set: as it is stored, and as figures."""
+    """The results by set: as they are stored, and as numbers."""
 
     rows: Sequence[EvaluationRow]
     results: Results
@@ -86,8 +86,8 @@ def _names(job: DAPOJob) -> list[str]:
 def _results(
     name: str, groups: Sequence[Evaluated], subsets: Sequence[str] | None
 ) -> tuple[Summary, Mapping[str, Summary]]:
-    mine = sorted((group for group in groups if group.set_name == name), key=lambda group: group.index)
-    return summarise(mine), by_subset(mine, subsets) if subsets is not None else {}
+    in_order = sorted((group for group in groups if group.set_name == name), key=lambda group: group.index)
+    return summarise(in_order), by_subset(in_order, subsets) if subsets is not None else {}
 
 
 def _rows(evaluation_id: str, target: Target, step: int | None, job: DAPOJob, results: Results) -> list[EvaluationRow]:
@@ -125,3 +125,24 @@ def stored(summary: Summary, subsets: Mapping[str, Summary]) -> dict[str, Any]:
 def _plain(summary: Summary) -> dict[str, Any]:
     fields = asdict(summary)
     return {**fields, "pass_at": {str(k): estimate for k, estimate in fields["pass_at"].items()}}
+
+
+def subsets_of(path: Path, column: str, set_name: str) -> list[str]:
+    """The subset of every row, in the file's order; `column` may be dotted (`extra_info.level`).
+
+    Raises DataError when the file has no such column, naming those that it has.
+    """
+    from pyarrow import json, parquet
+
+    table = json.read_json(path) if path.suffix in {".json", ".jsonl"} else parquet.read_table(path)
+    first, *fields = column.split(".")
+    if first not in table.column_names:
+        known = ", ".join(table.column_names)
+        raise DataError(f"--subset {column}: {path} of the set {set_name} has no such column; it has {known}.")
+    return [_value(value, fields) for value in table.column(first).to_pylist()]
+
+
+def _value(value: Any, fields: list[str]) -> str:
+    for field in fields:
+        value = value.get(field) if isinstance(value, dict) else None
+    return "(none)" if value is None else str(value)

@@ -1,4 +1,4 @@
-"""What the live view shows of the metrics: four charts, two bars and a line of figures. Pure."""
+"""What the live view shows of the metrics: four charts, two bars and a line of numbers. Pure."""
 
 from rich.text import Text
 
@@ -6,8 +6,8 @@ from dapo_core.run import metrics
 from dapo_core.run.formatting import duration, number, percent
 from dapo_core.run.metrics import STAGES, Headline, validation_means
 from dapo_core.run.sparkline import Glyphs, Point
-from dapo_trainer.local.charts import Chart, chart_lines, stacked_line
-from dapo_trainer.local.view_model import View
+from dapo_trainer.local.run_view import View
+from dapo_trainer.local.text_charts import Chart, chart_lines, stacked_line
 
 _GROUPS = (metrics.GROUPS_ALL_WRONG, metrics.GROUPS_MIXED, metrics.GROUPS_ALL_RIGHT)
 _GROUP_COLOURS = ("red", "green", "blue")
@@ -29,12 +29,12 @@ def bars(view: View, width: int, glyphs: Glyphs) -> list[Text]:
 
 
 def figures(view: View) -> list[str]:
-    """The other numbers of the last step, the most telling first; those it has."""
+    """The other numbers of the last step, those it has, in the order of interest."""
     last = view.last
     batches, pace = last(metrics.GENERATION_BATCHES), last(metrics.STEP_SECONDS)
     tokens, clipped = last(metrics.THROUGHPUT), last(metrics.CLIP_FRACTION_HIGH)
     gradient, rate = last(metrics.GRADIENT_NORM), last(metrics.LEARNING_RATE)
-    found = [
+    parts = [
         "" if batches is None else f"{number(batches)} generation {'batch' if batches == 1 else 'batches'}",
         "" if tokens is None else f"{number(tokens)} tokens/s",
         "" if pace is None else f"{duration(pace)} per step",
@@ -42,7 +42,7 @@ def figures(view: View) -> list[str]:
         "" if gradient is None else f"gradient {number(gradient, 2)}",
         "" if rate is None else f"lr {number(rate, 2)}",
     ]
-    return [figure for figure in found if figure]
+    return [part for part in parts if part]
 
 
 def _change(view: View, metric: str, as_percent: bool) -> str:

@@ -1,8 +1,6 @@
-"""A run's news on their way out: heartbeat file, spool, samples and checkpoints. Nothing here raises or blocks."""
+"""A run's report: heartbeat, metrics, events, samples and checkpoints. Nothing here raises or blocks."""
 
-import json
 import logging
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,14 +9,16 @@ from dapo_core.db import EventType
 from dapo_core.run.metrics import STORE_LAG
 from dapo_core.run.samples import Sample
 from dapo_trainer.checkpoints.uploads import CheckpointUploader
-from dapo_trainer.samples import SampleLog
+from dapo_trainer.groups.sample_log import SampleLog
+from dapo_trainer.process.trainer_process import Heartbeat
 from dapo_trainer.spool.spool import Spool
+from dapo_trainer.verl_adapter.session import Report
 
 log = logging.getLogger(__name__)
 
 
-class RunReport:
-    """Implements `verl_adapter.session.Report` on the stores of one attempt."""
+class RunReport(Report):
+    """The session's report, on the stores of one attempt."""
 
     def __init__(
         self,
@@ -35,11 +35,8 @@ class RunReport:
 
     def phase(self, phase: str, step: int, total_steps: int, detail: str = "") -> None:
         """What the trainer does from now on, for whoever watches the run."""
-        beat = {"phase": phase, "step": step, "totalSteps": total_steps, "ts": time.time(), "detail": detail}
-        temporary = self._heartbeat.with_suffix(".part")
         try:
-            temporary.write_text(json.dumps(beat))
-            os.replace(temporary, self._heartbeat)
+            Heartbeat(phase, step, total_steps, time.time(), detail).write(self._heartbeat)
         except OSError as error:
             log.warning("The heartbeat cannot be written: %s", error)
 

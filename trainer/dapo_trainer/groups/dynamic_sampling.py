@@ -1,4 +1,4 @@
-"""Dynamic sampling (paper section 3.2) as pure decisions: what teaches, how much to ask for, when to give up."""
+"""Dynamic sampling (paper section 3.2): which groups are kept, how many to request, when to give up. Pure."""
 
 import math
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ class Kind(StrEnum):
 class GroupOutcome:
     """One prompt's responses, generated and scored. Rewards include the length penalty; lengths in tokens.
 
-    `keys`, `tags`: where the responses lie in the trainer's queue, one a response that counts.
+    `keys`, `tags`: where the responses are in the trainer's queue, one for each response that counts.
     """
 
     uid: str
@@ -31,7 +31,7 @@ class GroupOutcome:
 
     @property
     def kind(self) -> Kind:
-        # One response left of a group has no others to compare with: verl would take its bare reward for an advantage.
+        # A single response has no others to compare with: verl would take its bare reward for an advantage.
         if not self.rewards or (self.failures and len(self.rewards) == 1):
             return Kind.LOST
         if self.correct == 0:
@@ -41,7 +41,7 @@ class GroupOutcome:
 
 @dataclass
 class Tally:
-    """What became of the groups generated for one step; `batch` in prompts.
+    """The groups generated for one step, by what became of them; `batch` in prompts.
 
     Every prompt is accounted for. What was carried into the step and what it generated is what it trained on, rejected,
     dropped as surplus, or carries on.

@@ -10,7 +10,7 @@ from dapo_trainer.rewards.verdict import Verdict
 
 @dataclass(frozen=True)
 class Evaluated:
-    """One validation prompt: its set and, a response, its verdict, length in tokens and whether it was cut off.
+    """One validation prompt: its set and, for each response, verdict, length in tokens and whether it was cut off.
 
     `index`: the prompt's row in its set.
     """
@@ -27,7 +27,7 @@ class Evaluated:
 
 
 def majority_is_right(verdicts: Sequence[Verdict]) -> bool:
-    """Whether the answer given most often is right; responses without an answer do not vote, the first wins a tie."""
+    """Whether the most frequent answer is right; responses without an answer do not vote, the first wins a tie."""
     votes = Counter(v.predicted for v in verdicts if v.predicted is not None)
     if not votes:
         return False

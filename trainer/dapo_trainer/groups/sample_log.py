@@ -1,4 +1,4 @@
-"""What the model said at a step, for people to read: Parquet in the object store, and a row that tells where.
+"""Samples of a step for people to read: Parquet in the object store, indexed by a row of the metadata store.
 
 pyarrow is imported when the first samples are written: a run that logs none does not wait for it.
 """
@@ -32,7 +32,7 @@ class SampleJournal(Protocol):
 
 
 def to_parquet(samples: Sequence[Sample]) -> bytes:
-    """One row a sample, a column a field of `Sample`, readable by any Parquet reader; texts are cut to the limit."""
+    """One row for each sample, one column for each field of `Sample`; texts are cut to `MAX_CHARACTERS`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -60,7 +60,7 @@ def read_samples(store: ObjectStore, key: str) -> list[Sample]:
 
 
 class SampleLog:
-    """Writes the samples of a step beside training. Nothing raises; samples that the store refuses are given up."""
+    """Writes the samples of a step in the background. Nothing raises; samples that the store refuses are dropped."""
 
     def __init__(self, store: ObjectStore, run_id: str, attempt: int, journal: SampleJournal) -> None:
         self._store = store
@@ -74,14 +74,14 @@ class SampleLog:
         self.failures = 0
 
     def write(self, step: int, samples: Sequence[Sample]) -> None:
-        """Take the samples of `step`, the first of them up to `MAX_ROWS` and `MAX_TOTAL`."""
+        """Queue the samples of `step`, the first of them up to `MAX_ROWS` and `MAX_TOTAL`."""
         try:
             self._queue.put_nowait((step, bounded(samples)))
         except Full:
-            self._fail(step, "the ones before are not written yet")
+            self._fail(step, "the samples of earlier steps are not written yet")
 
     def close(self, timeout_seconds: float = 10.0) -> None:
-        """Write what waits, for at most `timeout_seconds`, and end."""
+        """Write what is queued, for at most `timeout_seconds`, and end."""
         self._closing.set()
         self._thread.join(timeout_seconds)
 
@@ -95,7 +95,7 @@ class SampleLog:
                 continue
             try:
                 self._store_samples(step, samples)
-            except Exception as error:  # whatever it is, training goes on
+            except Exception as error:  # whatever it is, training continues
                 self._fail(step, str(error))
 
     def _store_samples(self, step: int, samples: Sequence[Sample]) -> None:
@@ -105,13 +105,13 @@ class SampleLog:
 
     def _fail(self, step: int, why: str) -> None:
         self.failures += 1
-        log.warning("The samples of step %d are not written: %s", step, why)
-        message = f"The samples of step {step} are not written: {why}"
+        message = f"The samples of step {step} were not written: {why}"
+        log.warning(message)
         self._journal.event("SamplesFailed", message, type="Warning", step=step)
 
 
 def bounded(samples: Sequence[Sample]) -> list[Sample]:
-    """The first samples, as many as are kept of a step; one at least."""
+    """The first samples, as many as are kept for a step; at least one."""
     kept: list[Sample] = []
     total = 0
     for sample in samples[:MAX_ROWS]:

@@ -1,17 +1,24 @@
-"""What is known of a run while it is watched: records go in, the state of the view comes out. Pure.
+"""What is known of a run while it is shown: records go in, the state of the view comes out.
 
 Times are Unix seconds. Curves hold, for each step, the value of the newest attempt.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Final, Literal
+from urllib.parse import unquote, urlsplit
 
+from dapo_core.db import MetadataReader
+from dapo_core.errors import StoreError
+from dapo_core.jobspec import DAPOJob
 from dapo_core.run.metrics import PHASES, STAGES, STEP_SECONDS
 from dapo_core.run.progress import Cadence, pace_of, seconds_left
 from dapo_core.run.sparkline import Point
-from dapo_trainer.process.heartbeat import Heartbeat
+from dapo_trainer.process.trainer_process import Heartbeat
+from dapo_trainer.spool.records import Record
+from dapo_trainer.spool.spool import SpoolReader
 
 EVENTS_KEPT: Final = 50
 CHANGE_STEPS: Final = 5
@@ -20,6 +27,16 @@ _STAGE_METRICS: Final = {stage: [phase.metric for phase in PHASES if phase.stage
 
 Mood = Literal["running", "waiting", "stopping", "done", "failed", "stopped"]
 Curves = Mapping[str, Mapping[int, float]]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One finished step as the trainer reported it, with NaN and infinities as such."""
+
+    attempt: int
+    step: int
+    at: float
+    values: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -94,8 +111,31 @@ class View:
         return seconds_left(pace_of(self.curves, self.step, self.step_from), self.step, self.total_steps, self.cadence)
 
 
+def first_view(run_id: str, job: DAPOJob, now: float) -> View:
+    """The view of a run that is about to start: model, mode, steps and limits, from the job. Pure."""
+    spec = job.spec
+    return View(
+        run_id=run_id,
+        model=model_name(spec.model.source),
+        mode=spec.topology.mode,
+        started_at=now,
+        total_steps=spec.schedule.steps,
+        cadence=Cadence.of(spec),
+        max_restarts=spec.run_policy.max_restarts,
+        max_response_tokens=spec.batch.max_response_tokens,
+        phase_since=now,
+    )
+
+
+def model_name(source: str) -> str:
+    """`owner/name` of a model of the hub, the last folder of any other. Pure."""
+    if source.startswith("hf://"):
+        return source.removeprefix("hf://")
+    return unquote(urlsplit(source).path).rstrip("/").rsplit("/", 1)[-1] or source
+
+
 def with_attempt(view: View, number: int, restarts: int, at: float) -> View:
-    """A new attempt starts; what was finished stays, but says nothing of the new attempt's pace."""
+    """A new attempt starts; what was finished stays, but not its pace."""
     view = with_mood(view, "running")
     return replace(view, attempt=number, restarts=restarts, phase="start", phase_since=at, detail="", step_at=None)
 
@@ -122,10 +162,64 @@ def with_step(view: View, attempt: int, step: int, at: float, values: Mapping[st
 
 
 def with_event(view: View, note: Note) -> View:
-    """One more event; the oldest are forgotten."""
+    """One more event; the oldest are dropped."""
     return replace(view, events=(*view.events, note)[-EVENTS_KEPT:])
 
 
 def with_mood(view: View, mood: Mood, notice: str = "") -> View:
-    """How the run stands, with a sentence for the last line."""
+    """The run's state, with a sentence for the last line."""
     return replace(view, mood=mood, notice=notice)
+
+
+def with_history(view: View, reader: MetadataReader, until_step: int | None = None) -> View:
+    """The view with the steps and events that the metadata store has of the run, so that it does not start empty.
+
+    Unchanged when the store cannot be read: nothing depends on what is shown.
+    """
+    try:
+        return _replayed(view, reader, until_step)
+    except StoreError:
+        return view
+
+
+def _replayed(view: View, reader: MetadataReader, until_step: int | None) -> View:
+    steps: dict[int, dict[str, float]] = {}
+    last: dict[int, tuple[int, float]] = {}
+    for metric in reader.metrics(view.run_id):
+        for point in reader.curve(view.run_id, metric):
+            steps.setdefault(point.step, {})[metric] = point.number
+            last[point.step] = max((point.attempt, point.ts), last.get(point.step, (0, 0.0)))
+    shown = [step for step in sorted(steps) if until_step is None or step <= until_step]
+    # One attempt for all: the reader has already chosen whose value of a step counts.
+    newest = max((last[step][0] for step in shown), default=0)
+    for step in shown:
+        view = with_step(view, newest, step, last[step][1], steps[step])
+    for event in reversed(reader.events(view.run_id, limit=20)):
+        view = with_event(view, Note(event.ts, event.reason, event.message, warning=event.type == "Warning"))
+    return replace(view, attempt=newest)
+
+
+class SpoolFeed:
+    """The steps and events of an attempt, read from its spool while the trainer writes it."""
+
+    def __init__(self, spool: Path) -> None:
+        self._spool = spool
+        self._reader: SpoolReader | None = None
+
+    def read(self) -> Sequence[Step | Note]:
+        """What was added since the last call; nothing while there is no spool."""
+        if self._reader is None:
+            if not self._spool.is_dir():
+                return []
+            self._reader = SpoolReader(self._spool)
+        return [shown for record in self._reader.read() if (shown := shown_record(record)) is not None]
+
+
+def shown_record(record: Record) -> Step | Note | None:
+    """A record as the view takes it; None for what is not shown (a checkpoint comes with an event). Pure."""
+    if record.kind == "step":
+        return Step(record.attempt, record.step or 0, record.ts, record.numbers)
+    if record.kind == "event":
+        body = record.body
+        return Note(record.ts, str(body["reason"]), str(body["message"]), warning=body.get("type") == "Warning")
+    return None

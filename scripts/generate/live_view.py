@@ -1,4 +1,4 @@
-"""The live view of a run as a picture: `python -m dapo_trainer.local.picture RUN docs/images/live-view.svg`."""
+"""Draw the live view of a run as a picture: `python scripts/generate/live_view.py RUN docs/images/live-view.svg`."""
 
 import re
 from dataclasses import replace
@@ -12,12 +12,10 @@ from rich.text import Text
 
 from dapo_core.db import open_reader
 from dapo_core.run.home import Home
-from dapo_trainer.local.history import with_history
-from dapo_trainer.local.overview import first_view
-from dapo_trainer.local.render import Screen, render
-from dapo_trainer.local.view_model import View, with_heartbeat
-from dapo_trainer.process.heartbeat import Heartbeat
+from dapo_trainer.local.run_view import View, first_view, with_heartbeat, with_history
+from dapo_trainer.local.screen import Screen, render
 from dapo_trainer.process.run_folder import find_run
+from dapo_trainer.process.trainer_process import Heartbeat
 
 # A picture in a page may load nothing from elsewhere; the reader's own monospaced font serves.
 _TEXT = re.compile(
@@ -36,18 +34,18 @@ def live_svg(view: View, now: float, width: int = 100, height: int = 30) -> str:
         return _TEXT.sub(_placed, _ELSEWHERE.sub("", console.export_svg(title="dapo run", unique_id="live")))
 
 
-def _placed(found: re.Match[str]) -> str:
-    """A piece of text, its words and its dots and marks each at their place: fonts differ in how wide these are."""
-    text = unescape(found["text"]).replace("\N{NO-BREAK SPACE}", " ")
-    left, step = float(found["x"]), float(found["length"]) / max(1, len(text))
+def _placed(match: re.Match[str]) -> str:
+    """A piece of text with each word and each symbol at its own place: fonts differ in how wide these are."""
+    text = unescape(match["text"]).replace("\N{NO-BREAK SPACE}", " ")
+    left, step = float(match["x"]), float(match["length"]) / max(1, len(text))
     return "".join(
-        f'{found["head"]} x="{left + part.start() * step:.1f}" y="{found["y"]}"{found["rest"]}>{escape(part[0])}</text>'
+        f'{match["head"]} x="{left + part.start() * step:.1f}" y="{match["y"]}"{match["rest"]}>{escape(part[0])}</text>'
         for part in _PART.finditer(text)
     )
 
 
 def export(
-    run: Annotated[str, typer.Argument(help="A run's id, or a job's name for its newest run.")],
+    run: Annotated[str, typer.Argument(help="Run ID, or job name (its latest run).")],
     target: Annotated[Path, typer.Argument(help="The SVG file to write.")],
     home: Annotated[Path | None, typer.Option(help="Folder of all runs. Default: DAPO_HOME, else ./runs.")] = None,
     step: Annotated[int | None, typer.Option(help="Show the run as it was after this step.")] = None,

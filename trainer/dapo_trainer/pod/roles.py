@@ -1,0 +1,115 @@
+"""What each role of pod does: the head becomes the driver; the others are Ray nodes until it is done or gone."""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from types import FrameType
+from typing import Final, NoReturn
+
+import psutil
+
+from dapo_core.errors import DistributedFaultError
+from dapo_core.jobspec import DAPOJobSpec
+from dapo_core.run.reasons import ExitCode
+from dapo_trainer.data.sources import model_folder
+from dapo_trainer.pod.gate import Line
+from dapo_trainer.pod.node import NODE_IP, PORT, Node, PodEnvironment, ray_start
+from dapo_trainer.process.processes import environment_of
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS: Final = 1.0
+JOIN_TRIES: Final = 10
+
+
+def become_driver(node: Node, environment: PodEnvironment) -> NoReturn:
+    """Start Ray's head node, then become the driver: its exit code and last words are the pod's.
+
+    Raises DistributedFaultError.
+    """
+    started = subprocess.run(ray_start(node, environment.head_address))
+    if started.returncode != 0:
+        raise DistributedFaultError(
+            f"Ray's head node did not start (exit code {started.returncode}): see the pod's log."
+        )
+    environment.report_ready()
+    os.environ["RAY_ADDRESS"] = f"{node.ip}:{PORT}"
+    sys.stdout.flush()
+    # The same process: the kubelet's SIGTERM reaches the driver, which saves a checkpoint.
+    os.execv(sys.executable, [sys.executable, "-m", "dapo_trainer.main"])
+
+
+def serve(node: Node, environment: PodEnvironment, spec: DAPOJobSpec) -> ExitCode:
+    """Be a node of the job's Ray cluster until the driver is done.
+
+    Returns the pod's exit code: 0 when the driver is done, 143 when the pod was terminated, 30 when the driver or this
+    pod's Ray was lost. Raises ModelError, StoreError and DistributedFaultError.
+    """
+    asked = _Asked()
+    # Every rank and engine reads the model from its own pod's disk, at the same path as the driver.
+    model_folder(spec.model.source, spec.model.revision)
+    line = _pass_gate(environment, asked)
+    if line is None:
+        return ExitCode.TERMINATED
+    _join(node, environment)
+    if node.role == "trainer":  # a rollout pod is ready when its engine is: GroupServer reports it
+        environment.report_ready()
+    reported = False
+    while line.end is None and _raylet_runs(node):
+        if asked.is_set() and not reported:
+            reported = True
+            line.leaving(environment.pod)
+        threading.Event().wait(LOOK_SECONDS)
+    if line.end == "done":
+        return ExitCode.DONE
+    return ExitCode.TERMINATED if asked.is_set() else ExitCode.DISTRIBUTED
+
+
+class _Asked(threading.Event):
+    """Set by SIGTERM."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        signal.signal(signal.SIGTERM, self._ask)
+
+    def _ask(self, _number: int, _frame: FrameType | None) -> None:
+        self.set()
+
+
+def _pass_gate(environment: PodEnvironment, asked: threading.Event) -> Line | None:
+    """The connection to the driver, which may take a while to listen; None when the pod is terminated first."""
+    last_error = ""
+    while True:
+        try:
+            return Line(environment.head_host)
+        except OSError as error:
+            if str(error) != last_error:
+                last_error = str(error)
+                log.info("Waiting for the driver at %s: %s", environment.head_host, error)
+        if asked.wait(LOOK_SECONDS):
+            return None
+
+
+def _join(node: Node, environment: PodEnvironment) -> None:
+    """Become a node of the head's cluster."""
+    for _ in range(JOIN_TRIES):
+        if subprocess.run(ray_start(node, environment.head_address)).returncode == 0:
+            return
+        log.warning("Ray did not accept this node. Retrying.")
+        threading.Event().wait(LOOK_SECONDS)
+    raise DistributedFaultError(
+        f"The Ray head at {environment.head_address} did not accept this node: see the pod's log."
+    )
+
+
+def _raylet_runs(node: Node) -> bool:
+    """Whether this node's own daemon runs; other nodes on the same machine differ in the environment."""
+    return any(
+        process.info["name"] == "raylet"
+        and process.info["status"] != psutil.STATUS_ZOMBIE
+        and environment_of(process).get(NODE_IP) == node.ip
+        for process in psutil.process_iter(["name", "status"])
+    )
