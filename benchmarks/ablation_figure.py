@@ -3,26 +3,24 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import mean, median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from ablation_results import Result
+from pictures import save
 
-if TYPE_CHECKING:
-    from ablation import Result
-
-COLOURS = ("#999999", "#e69f00", "#56b4e9", "#009e73", "#cc79a7", "#d55e00")  # told apart by colour-blind people
+COLORS = ("#999999", "#e69f00", "#56b4e9", "#009e73", "#cc79a7", "#d55e00")  # distinguishable with color blindness
 TENTHS = 10
 Points = Sequence[tuple[float, float]]
 
 
-def draw(found: Sequence["Result"], names: Sequence[str], goal: float, picture: Path) -> None:
-    """`names`: of the rows, from the first; the two lower panels are of rows 5 and 6, dynamic sampling's price."""
+def draw(found: Sequence[Result], names: Sequence[str], goal: float, picture: Path) -> None:
+    """`names`: of the rows, from the first; the two lower panels show rows 5 and 6: the cost of dynamic sampling."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    matplotlib.rcParams["svg.hashsalt"] = "dapo"  # the same figures make the same file
     figure, axes = plt.subplots(2, 2, figsize=(11, 7.5), constrained_layout=True)
     (accuracy, entropy), (tokens, seconds) = axes
     _lines(accuracy, found, lambda r: [(t, v) for _, t, v in r.accuracy])
@@ -32,9 +30,9 @@ def draw(found: Sequence["Result"], names: Sequence[str], goal: float, picture: 
     _lines(seconds, priced, lambda r: _by_tenths(r, r.seconds, median))
     for axis, title in (
         (accuracy, "Validation mean@8"),
-        (entropy, "Entropy, nats a token"),
-        (tokens, "Tokens generated for a token trained on, by tenths of the budget"),
-        (seconds, "Seconds a step (median), by tenths of the budget"),
+        (entropy, "Entropy, nats per token"),
+        (tokens, "Tokens generated per token trained on, by tenths of the budget"),
+        (seconds, "Seconds per step (median), by tenths of the budget"),
     ):
         axis.set_title(title, fontsize=10)
         axis.set_xlabel("thousand tokens generated", fontsize=9)
@@ -44,34 +42,33 @@ def draw(found: Sequence["Result"], names: Sequence[str], goal: float, picture: 
     tokens.set_ylim(bottom=0)
     seconds.set_ylim(bottom=0)
     shown = sorted({result.row for result in found})
-    handles = [plt.Line2D([], [], color=COLOURS[n - 1], linewidth=2, label=f"{n} {names[n - 1]}") for n in shown]
+    handles = [plt.Line2D([], [], color=COLORS[n - 1], linewidth=2, label=f"{n} {names[n - 1]}") for n in shown]
     accuracy.legend(handles=handles, fontsize=8, loc="lower right")
-    picture.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(picture, metadata={"Date": None} if picture.suffix == ".svg" else None)
+    save(figure, picture)
 
 
-def _lines(axis: Any, found: Sequence["Result"], points: Callable[["Result"], Points]) -> None:
+def _lines(axis: Any, found: Sequence[Result], points: Callable[[Result], Points]) -> None:
     """`points`: tokens generated until then, and a value."""
     for row in sorted({result.row for result in found}):
         curves = [points(result) for result in found if result.row == row]
         grid = np.linspace(max(curve[0][0] for curve in curves), min(curve[-1][0] for curve in curves), 60)
         for curve in curves:
-            axis.plot([t / 1000 for t, _ in curve], [v for _, v in curve], color=COLOURS[row - 1], lw=0.7, alpha=0.35)
+            axis.plot([t / 1000 for t, _ in curve], [v for _, v in curve], color=COLORS[row - 1], lw=0.7, alpha=0.35)
         together = np.mean([np.interp(grid, [t for t, _ in curve], [v for _, v in curve]) for curve in curves], axis=0)
-        axis.plot(grid / 1000, together, color=COLOURS[row - 1], lw=2)
+        axis.plot(grid / 1000, together, color=COLORS[row - 1], lw=2)
 
 
-def _spent(result: "Result") -> list[int]:
+def _spent(result: Result) -> list[int]:
     return [int(total) for total in np.cumsum(result.generated)]
 
 
-def _ratio(result: "Result") -> Points:
+def _ratio(result: Result) -> Points:
     generated = _by_tenths(result, result.generated, sum)
     trained = _by_tenths(result, result.trained, sum)
     return [(at, made / max(1, used)) for (at, made), (_, used) in zip(generated, trained, strict=True)]
 
 
-def _by_tenths(result: "Result", values: Sequence[float], together: Callable[[Sequence[float]], float]) -> Points:
+def _by_tenths(result: Result, values: Sequence[float], together: Callable[[Sequence[float]], float]) -> Points:
     """Of the steps of each tenth of the budget; where a step is longer than a tenth, there is none of it."""
     tenth = result.token_budget / TENTHS
     made: dict[int, list[tuple[int, float]]] = {}

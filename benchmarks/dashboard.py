@@ -30,7 +30,7 @@ from servers.chromium import browser  # noqa: E402
 from servers.dashboard import dashboard  # noqa: E402
 from servers.postgres import PostgresServer  # noqa: E402
 
-from dapo_dashboard.settings import REFRESH_SECONDS  # noqa: E402
+from dapo_dashboard.server_settings import REFRESH_SECONDS  # noqa: E402
 
 Figures = dict[str, float]
 PARTS = ["queries", "pages", "memory", "peers"]

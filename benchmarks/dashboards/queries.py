@@ -6,9 +6,10 @@ from statistics import median
 from typing import Any
 
 from dapo_core.db.pages import open_page_reader
+from dapo_core.run.metrics import HEADLINES
 from dapo_dashboard.charts import panels
-from dapo_dashboard.charts.curves import BUCKETS
-from dapo_dashboard.reads import run_rows
+from dapo_dashboard.charts.buckets import BUCKETS
+from dapo_dashboard.reads import run_list
 from dashboards import data
 
 REPEATS = 7
@@ -31,8 +32,8 @@ def measure(url: str) -> dict[str, float]:
     last = reader.latest(data.LONG)[names[0]].step
     figures = {
         f"all queries of a run's page, {len(names)} curves of {last:,} points, ms": page,
-        f"table of {len(ids):,} runs, ms": lambda: reader.run_table(run_rows.METRICS, limit=5_000),
-        f"sparklines of {len(ids):,} runs, ms": lambda: reader.sparklines(ids, run_rows.SPARKLINE, 32),
+        f"table of {len(ids):,} runs, ms": lambda: reader.run_table(HEADLINES, limit=5_000),
+        f"sparklines of {len(ids):,} runs, ms": lambda: reader.sparklines(ids, run_list.SPARKLINE, 32),
         "what is new of a run, ms": lambda: reader.since(data.LONG, names, last - 3),
         "a window of 1,000 steps within it, ms": lambda: reader.buckets(
             [data.LONG], names, buckets=BUCKETS, from_step=last // 2, to_step=last // 2 + 1_000

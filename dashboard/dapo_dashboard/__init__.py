@@ -1,1 +1,1 @@
-"""The dashboard over the metadata store. Not built yet; its reads are in `dapo_core.db.queries`."""
+"""The dashboard: Streamlit pages over the metadata store."""

@@ -1,14 +1,14 @@
-"""The dashboard's server script: who is looking, and which page."""
+"""The dashboard's Streamlit script: the login, the navigation, and the style of all pages."""
 
 from pathlib import Path
 
 import streamlit as st
 
-from dapo_dashboard import session
+from dapo_dashboard import context
 
 PAGES = Path(__file__).parent / "pages"
-# Streamlit leaves a wide margin about a page; charts need the room, on a phone most of all. What `frames` writes has no
-# look of its own.
+# Streamlit leaves wide margins around a page; charts need the room, most of all on a phone. The rest styles the HTML of
+# `escaping`.
 STYLE = """<style>
 .stMainBlockContainer { padding: 4rem clamp(0.7rem, 2.5vw, 3rem) 2rem; }
 .stMainBlockContainer > div > .stVerticalBlock { gap: 0.8rem; }
@@ -34,28 +34,28 @@ dl.dapo-figures dt, dl.dapo-figures dd { margin: 0; padding: 0; }
 }
 .dapo-title a:hover, .dapo-title a:focus-visible { opacity: 1; outline: 2px solid currentColor; outline-offset: 1px; }
 </style>"""
-# From here, not from a font server: the pages ask nobody but their own server for anything.
+# A local file: pages load nothing from other servers.
 ICON = Path(__file__).with_name("icon.svg")
 
 
 def main() -> None:
     st.set_page_config(page_title="DAPO", page_icon=str(ICON), layout="wide", initial_sidebar_state="collapsed")
     st.html(STYLE)
-    if session.login_is_set_up() and not st.user.is_logged_in:
+    if context.login_is_configured() and not st.user.is_logged_in:
         _ask_to_log_in()
         return
     page = st.navigation(
         [
-            st.Page(PAGES / "runs.py", title="Runs", icon=":material/table_rows:", url_path="runs", default=True),
-            st.Page(PAGES / "run.py", title="Run", icon=":material/show_chart:", url_path="run"),
-            st.Page(PAGES / "compare.py", title="Compare", icon=":material/compare_arrows:", url_path="compare"),
-            st.Page(PAGES / "alerts.py", title="Alerts", icon=":material/notifications:", url_path="alerts"),
-            st.Page(PAGES / "help.py", title="Help", icon=":material/help:", url_path="help"),
+            st.Page(PAGES / "page_runs.py", title="Runs", icon=":material/table_rows:", url_path="runs", default=True),
+            st.Page(PAGES / "page_run.py", title="Run", icon=":material/show_chart:", url_path="run"),
+            st.Page(PAGES / "page_compare.py", title="Compare", icon=":material/compare_arrows:", url_path="compare"),
+            st.Page(PAGES / "page_alerts.py", title="Alerts", icon=":material/notifications:", url_path="alerts"),
+            st.Page(PAGES / "page_help.py", title="Help", icon=":material/help:", url_path="help"),
         ],
         position="top",
     )
-    if session.settings().demo:
-        st.caption("Demo: runs that this project trained, shipped with it. `dapo run job.yaml` makes runs of your own.")
+    if context.settings().demo:
+        st.caption("Demo: these runs come with the platform. `dapo run job.yaml` starts your own.")
     page.run()
 
 

@@ -85,7 +85,7 @@ function create() {
     const element = chart && overPlot(chart, event) ? chart : null;
     if (!element && !link.last) return;
     link.last = element;
-    // The chart under the pointer is told like the others, at the step and not at the pixel.
+    // The chart under the pointer is moved like the others: to the step, not to the pixel.
     if (element) event.stopPropagation();
     cancelAnimationFrame(link.frame);
     const { clientX, clientY } = event;

@@ -1,8 +1,8 @@
-"""The HTML of each page, with word of the scripts that the page is going to need. Pure, but for reading Streamlit's
+"""The HTML of each page, with links to the scripts that the page is going to need. Pure, but for reading Streamlit's
 files.
 
-Streamlit's page loads the script of an element when the server has sent the element: the browser is idle while the
-server works, and then loads and compiles megabytes. Told beforehand, it does so meanwhile.
+Streamlit's page loads the script of an element only when the server has sent the element: the browser is idle while the
+server works, and then loads and compiles megabytes. With the links it does so meanwhile.
 """
 
 import json
@@ -21,35 +21,24 @@ SCRIPTS: Final[Mapping[str, Sequence[str]]] = {
     "alerts": _TABLE,
     "help": ("Html", "Selectbox", "EChartsChart"),
 }
-"""Of each page, by its path: names of Streamlit's scripts, as its manifest has them."""
+"""By the page's path: names of Streamlit's scripts, as in its manifest."""
 _ENTRY: Final = "index.html"
 _ICONS: Final = "static/media/MaterialSymbols-Rounded.*.woff2"
-_LETTERS: Final = "static/media/Source*VF-Upright.*.woff2"
-# Streamlit's page takes the last part of its own address for a folder of the server, asks there in vain, and waits.
+# Streamlit's page takes the last part of its URL for a folder of the server, sends a request there in vain, and waits.
 _SERVER: Final = '<script>window.__streamlit = {BACKEND_BASE_URL: new URL("./", location.href).href};</script>'
 Manifest = Mapping[str, Mapping[str, Any]]
 
 
 def pages(static: Path) -> dict[str, bytes]:
-    """The HTML of each page by its path, out of Streamlit's static files."""
+    """The HTML of each page by its path, made of Streamlit's static files."""
     plain = (static / _ENTRY).read_text(encoding="utf-8")
     manifest = _manifest(static)
     fonts = [str(path.relative_to(static)) for path in static.glob(_ICONS)]
     return {path: with_preloads(plain, scripts(manifest, names), fonts).encode() for path, names in SCRIPTS.items()}
 
 
-def files(static: Path) -> list[str]:
-    """All that the pages are going to ask for: scripts, styles and fonts."""
-    manifest = _manifest(static)
-    wanted = [name for names in SCRIPTS.values() for name in names]
-    keys = _closure(manifest, [_ENTRY, *_keys(manifest, wanted)])
-    styles = [style for key in keys for style in manifest[key].get("css", ())]
-    fonts = [str(path.relative_to(static)) for pattern in (_ICONS, _LETTERS) for path in static.glob(pattern)]
-    return [*(manifest[key]["file"] for key in keys), *styles, *fonts]
-
-
 def scripts(manifest: Manifest, names: Iterable[str]) -> list[str]:
-    """The files of these scripts and of all that they import, but for those that every page loads anyway."""
+    """The files of these scripts and of all that they import, except those that every page loads anyway."""
     wanted = _closure(manifest, _keys(manifest, names))
     loaded = set(_closure(manifest, [_ENTRY] if _ENTRY in manifest else []))
     return [manifest[key]["file"] for key in wanted if key not in loaded]
@@ -68,17 +57,17 @@ def _manifest(static: Path) -> Manifest:
 
 
 def _keys(manifest: Manifest, names: Iterable[str]) -> list[str]:
-    """Of those that this Streamlit has; a page without its preloads is slower and works."""
+    """The keys of those that this Streamlit has; a page without its preloads is slower, but works."""
     by_name = {entry["name"]: key for key, entry in manifest.items() if entry.get("name")}
     return [by_name[name] for name in names if name in by_name]
 
 
 def _closure(manifest: Manifest, keys: Iterable[str]) -> list[str]:
-    found: dict[str, None] = {}
+    closed: dict[str, None] = {}
     waiting = list(keys)
     while waiting:
         key = waiting.pop()
-        if key in manifest and key not in found:
-            found[key] = None
+        if key in manifest and key not in closed:
+            closed[key] = None
             waiting += manifest[key].get("imports", ())
-    return list(found)
+    return list(closed)

@@ -3,7 +3,7 @@
 import pytest
 
 from dapo_core.db import Bucket
-from dapo_dashboard.reads.comparison import Outcome, band, outcome
+from dapo_dashboard.reads.comparison import CurveOutcome, band, outcome
 
 
 def curve(*values: float | None) -> list[Bucket]:
@@ -23,15 +23,15 @@ def test_a_seed_that_ended_early_does_not_bend_the_mean() -> None:
 @pytest.mark.parametrize(
     ("values", "found"),
     [
-        pytest.param((1.0, 5.0, 3.0), Outcome(3.0, 5.0, 2), id="final and best"),
-        pytest.param((5.0, 5.0), Outcome(5.0, 5.0, 1), id="the first of equals"),
-        pytest.param((1.0, None), Outcome(1.0, 1.0, 1), id="not finite at the end"),
+        pytest.param((1.0, 5.0, 3.0), CurveOutcome(3.0, 5.0, 2), id="final and best"),
+        pytest.param((5.0, 5.0), CurveOutcome(5.0, 5.0, 1), id="the first of equals"),
+        pytest.param((1.0, None), CurveOutcome(1.0, 1.0, 1), id="not finite at the end"),
         pytest.param((None,), None, id="never finite"),
     ],
 )
-def test_outcomes(values: tuple[float | None, ...], found: Outcome | None) -> None:
+def test_outcomes(values: tuple[float | None, ...], found: CurveOutcome | None) -> None:
     assert outcome(curve(*values)) == found
 
 
 def test_the_lowest_can_be_the_best() -> None:
-    assert outcome(curve(3.0, 1.0, 2.0), lower_is_better=True) == Outcome(2.0, 1.0, 2)
+    assert outcome(curve(3.0, 1.0, 2.0), lower_is_better=True) == CurveOutcome(2.0, 1.0, 2)

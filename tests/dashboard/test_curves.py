@@ -5,8 +5,8 @@ import math
 import pytest
 
 from dapo_core.db import Bucket, CurvePoint
-from dapo_dashboard.charts import curves
-from dapo_dashboard.clock import Clock
+from dapo_dashboard.charts import buckets
+from dapo_dashboard.charts.view import StepClock
 from dapo_dashboard.reads.curve_feed import clock_of
 
 
@@ -19,9 +19,9 @@ def point(step: int, value: float | None, flag: str | None = None) -> CurvePoint
 
 
 def test_new_steps_are_appended_and_those_there_already_replaced() -> None:
-    grown = curves.appended([bucket(1, 1.0), bucket(2, 2.0)], [point(2, 5.0), point(3, 6.0)])
+    grown = buckets.appended([bucket(1, 1.0), bucket(2, 2.0)], [point(2, 5.0), point(3, 6.0)])
     assert [(each.step_to, each.mean) for each in grown] == [(1, 1.0), (2, 5.0), (3, 6.0)]
-    assert curves.appended([bucket(1, 1.0)], []) == [bucket(1, 1.0)]
+    assert buckets.appended([bucket(1, 1.0)], []) == [bucket(1, 1.0)]
 
 
 @pytest.mark.parametrize(
@@ -34,12 +34,12 @@ def test_new_steps_are_appended_and_those_there_already_replaced() -> None:
     ],
 )
 def test_smoothing(values: list[float | None], weight: float, expected: list[float | None]) -> None:
-    smooth = curves.smoothed(values, weight)
+    smooth = buckets.smoothed(values, weight)
     assert [None if v is None else pytest.approx(v) for v in expected] == smooth
 
 
 def test_the_interval_is_about_the_mean_and_only_where_there_is_an_error() -> None:
-    found = curves.with_error([bucket(0, 0.5), bucket(10, 0.6)], [bucket(10, 0.05)])
+    found = buckets.with_error([bucket(0, 0.5), bucket(10, 0.6)], [bucket(10, 0.05)])
     assert (found[0].min, found[0].max) == (0.5, 0.5)
     assert (found[1].min, found[1].max) == (pytest.approx(0.502), pytest.approx(0.698))
 
@@ -54,22 +54,17 @@ def test_the_interval_is_about_the_mean_and_only_where_there_is_an_error() -> No
 )
 def test_ranges_that_are_not_finite(flags: dict[int, str], ranges: list[tuple[int, int]]) -> None:
     curve = [bucket(step, None if step in flags else 1.0, flag=flags.get(step)) for step in range(10)]
-    assert curves.flagged_ranges([curve, curve]) == ranges
+    assert buckets.flagged_ranges([curve, curve]) == ranges
 
 
 def test_stacked_curves_stand_on_common_steps() -> None:
     every, tenth = [bucket(step, 1.0) for step in range(1, 21)], [bucket(10, 5.0), bucket(20, 5.0)]
-    first, second = curves.aligned([every, tenth])
+    first, second = buckets.aligned([every, tenth])
     assert [each.step_to for each in first] == [each.step_to for each in second]
     assert [each.mean for each in second if each.mean] == [5.0, 5.0]
 
 
-def test_final_is_the_last_finite_value() -> None:
-    assert curves.final([bucket(1, 2.0), bucket(2, None, flag="nan")]) == 2.0
-    assert curves.final([]) is None
-
-
-CLOCK = Clock([0, 10, 20], [100.0, 200.0, 400.0], [0.0, 1e6, 3e6])
+CLOCK = StepClock([0, 10, 20], [100.0, 200.0, 400.0], [0.0, 1e6, 3e6])
 
 
 @pytest.mark.parametrize(
@@ -91,5 +86,5 @@ def test_a_clock_never_runs_back_and_counts_the_tokens_of_each_step() -> None:
     clock = clock_of([(1, 10.0), (2, 30.0), (3, 20.0)], [bucket(1, 100.0), bucket(3, 50.0)])
     assert list(clock.times) == [10.0, 30.0, 30.0]
     assert list(clock.tokens) == [100.0, 100.0, 150.0]
-    assert Clock().place(1, "time") is None
+    assert StepClock().place(1, "time") is None
     assert not math.isnan(clock.place(2, "tokens") or math.nan)

@@ -9,7 +9,7 @@ from dapo_core.db import ENDED_STATES, upgrade
 from dapo_core.db.pages import open_page_reader
 from dapo_core.objectstore import open_store
 from dapo_core.run import metrics
-from dapo_dashboard import command, demo
+from dapo_dashboard import demo_runs, launch
 from dapo_dashboard.reads.stored_samples import read_samples
 
 MOST_BYTES = 1_000_000
@@ -17,14 +17,14 @@ MOST_BYTES = 1_000_000
 
 @pytest.fixture(scope="module")
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return demo.unpack(tmp_path_factory.mktemp("cache"))
+    return demo_runs.unpack(tmp_path_factory.mktemp("cache"))
 
 
 def test_the_demo_is_small_and_unpacked_once(tmp_path: Path) -> None:
-    assert (Path(demo.__file__).parent / demo.ARCHIVE).stat().st_size < MOST_BYTES
-    folder = demo.unpack(tmp_path)
+    assert demo_runs.ARCHIVE.stat().st_size < MOST_BYTES
+    folder = demo_runs.unpack(tmp_path)
     (folder / "kept").touch()
-    assert demo.unpack(tmp_path) == folder and (folder / "kept").exists()
+    assert demo_runs.unpack(tmp_path) == folder and (folder / "kept").exists()
 
 
 def test_the_demo_shows_what_happens_to_runs(unpacked: Path) -> None:
@@ -60,7 +60,7 @@ def test_what_is_shown(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "runs").mkdir()
     if kind != "nothing":
         upgrade(f"sqlite:///{tmp_path / 'runs' / 'dapo.db'}")
-    env = command.environment(None, "postgresql://h/d" if kind == "url" else None, kind == "demo")
+    env = launch.environment(None, "postgresql://h/d" if kind == "url" else None, kind == "demo")
     shown = {
         "home": f"sqlite:///{tmp_path / 'runs' / 'dapo.db'}",
         "url": "postgresql://h/d",

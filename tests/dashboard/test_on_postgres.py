@@ -71,8 +71,8 @@ def test_a_database_that_goes_away_and_comes_back(page: Page, served: SimpleName
     open_page(page, f"{served.address}/run?run=steady")
     wait_for_charts(page, 11)
     served.server.stop()
-    says(page, "The metadata store has not answered", "Shown is what was read", "5 / 100")
+    says(page, "The metadata store has not responded", "Showing data from", "5 / 100")
     assert page.locator(CHARTS).count() >= 11, "what was read last is still there"
     served.server.start()
-    expect(page.get_by_text("The metadata store has not answered")).to_have_count(0)
+    expect(page.get_by_text("The metadata store has not responded")).to_have_count(0)
     says(page, "5 / 100")

@@ -15,8 +15,8 @@ from dapo_core.cli import runs
 from dapo_core.db import open_reader
 from dapo_core.run import metrics
 from dapo_core.run.formatting import duration
-from dapo_dashboard.reads import runs_feed
-from dapo_dashboard.reads.source import Source
+from dapo_dashboard.reads import run_list
+from dapo_dashboard.reads.cached_reader import CachedReader
 from dapo_operator.metadata_store import MetadataStore
 from dapo_trainer.local.run_view import View, first_view, with_attempt, with_step
 from dapo_trainer.local.screen import Screen, render
@@ -80,8 +80,8 @@ def test_all_show_the_same_time_left(store: Store, run: str) -> None:
     app = typer.Typer()
     app.command()(runs.show)
     assert f"Time left  {left}" in CliRunner().invoke(app, [run, "--metadata", store.url]).output
-    source = Source(store.url)
-    assert runs_feed.read_seconds_left(source, runs_feed.read_rows(source).value) == {"r": LEFT}
+    reader = CachedReader(store.url)
+    assert run_list.read_seconds_left(reader, run_list.read_rows(reader).value) == {"r": LEFT}
     assert f"<dt>Time left</dt><dd>{left}</dd>" in texts(shown("run", run=run))
 
 

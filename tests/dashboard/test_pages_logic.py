@@ -52,7 +52,7 @@ def test_events_and_attempts(store: Store) -> None:
     [
         ("Curves", "Reward: before filtering"),
         ("Results", "Best is the highest value"),
-        ("Ablation", "The bar is the mean"),
+        ("Ablation", "A bar is the mean"),
         ("Differences", "These runs have the same job"),
     ],
 )
@@ -68,7 +68,15 @@ def test_alerts_of_all_runs_and_what_to_do(store: Store) -> None:
     test = shown("alerts")
     (table,) = (each.value for each in test.dataframe)
     assert list(table["Run"]) == ["a"] and "clipHigh" in table["Message"][0]
-    assert "Acknowledging is not set up" in texts(test)
+    assert "set DAPO_ACKNOWLEDGE_URL" in texts(test)
+
+
+def test_alerts_that_the_filters_hide_are_not_denied(store: Store) -> None:
+    store.run("a", steps=1)
+    store.alert("a", "EntropyCollapse", 1)
+    said = texts(shown("alerts", rule="NonFinite"))
+    assert "No alert matches the filters; 1 active alert is hidden." in said
+    assert "within its limits" not in said
 
 
 @pytest.mark.parametrize("page", ["run", "alerts"])
@@ -89,7 +97,7 @@ def test_filters_of_the_runs_come_from_the_url(store: Store) -> None:
 
 @pytest.mark.parametrize(
     ("page", "words"),
-    [("runs", "Click a run to open it"), ("compare", "Choose two runs or more"), ("alerts", "No alert")],
+    [("runs", "Click a run to open it"), ("compare", "Choose two or more runs"), ("alerts", "No active alerts")],
 )
 def test_a_store_of_one_run(store: Store, page: str, words: str) -> None:
     store.run("alone", steps=1)

@@ -1,13 +1,12 @@
 """Scripts that a page names in its HTML."""
 
-import gzip
 import json
 import re
 from pathlib import Path
 
 import streamlit
 
-from dapo_dashboard import assets, preload
+from dapo_dashboard import preload
 
 STATIC = Path(streamlit.__file__).parent / "static"
 MANIFEST = {
@@ -35,14 +34,3 @@ def test_a_page_is_streamlits_with_links_to_files_that_are_there() -> None:
         assert text.startswith(head) and text.endswith(f"</head>{tail}"), path
         links = re.findall(r'href="\./([^"]+)"', text[len(head) : -len(tail)])
         assert "BACKEND_BASE_URL" in text and len(links) > 20 and all((STATIC / link).is_file() for link in links), path
-
-
-def test_what_a_page_names_is_kept_and_sent_as_the_browser_takes_it() -> None:
-    kept = assets.read(STATIC, preload.files(STATIC))
-    for html in preload.pages(STATIC).values():
-        assert set(re.findall(r'(?:href|src)="\./(static/[^"]+)"', html.decode())) <= set(kept)
-    script = next(asset for name, asset in kept.items() if name.endswith(".js"))
-    assert script.body("") == gzip.decompress(script.body("gzip, br"))
-    assert "Content-Encoding" not in script.headers("") and script.headers("gzip")["Content-Encoding"] == "gzip"
-    font = next(asset for name, asset in kept.items() if name.endswith(".woff2"))
-    assert font.headers("gzip")["Content-Type"] == "font/woff2" and "Content-Encoding" not in font.headers("gzip")

@@ -15,7 +15,7 @@ from dapo_core.db import RunRow, SamplesRow
 from dapo_core.errors import StoreError
 from dapo_core.objectstore import open_store
 from dapo_dashboard.reads.stored_samples import read_samples, store_url
-from dapo_dashboard.settings import Settings
+from dapo_dashboard.server_settings import DashboardSettings
 
 __all__ = ["store"]
 MINIO = "s3://dapo/{namespace}?endpoint=http://minio:9000"
@@ -48,7 +48,7 @@ def test_samples_of_two_steps_stand_side_by_side(store: Store) -> None:
 def test_samples_that_are_gone_are_told(store: Store) -> None:
     store.run("r", steps=3)
     store.writer.write_samples(SamplesRow("r", 1, 1, "r/samples/gone.parquet", 1, 1, 1.0))
-    assert "The samples cannot be read" in texts(shown("run", run="r", view="Samples"))
+    assert "Cannot read the samples" in texts(shown("run", run="r", view="Samples"))
 
 
 def test_samples_of_a_cluster_lie_in_the_folder_of_their_namespace(
@@ -82,16 +82,16 @@ def _run(uri: str | None) -> RunRow:
     ],
 )
 def test_where_samples_lie(uri: str | None, server: str | None, place: str | None) -> None:
-    assert store_url(_run(uri), Settings("", store_url=server)) == place
+    assert store_url(_run(uri), DashboardSettings("", store_url=server)) == place
 
 
 @pytest.mark.parametrize("uri", ["s3://dapo/team-b", "s3://dapo/team-ab", "s3://dapo"])
 def test_a_job_can_not_show_what_another_namespace_keeps(uri: str) -> None:
-    with pytest.raises(StoreError, match="outside of the folder of namespace team-a"):
-        store_url(_run(uri), Settings("", store_url=MINIO))
+    with pytest.raises(StoreError, match="outside the folder of namespace team-a"):
+        store_url(_run(uri), DashboardSettings("", store_url=MINIO))
 
 
 @pytest.mark.parametrize("key", ["other/samples/x.parquet", "r/samples/../../x", "r/checkpoints/x"])
 def test_a_row_of_a_run_points_to_its_own_samples(key: str) -> None:
-    with pytest.raises(StoreError, match="not a valid key of samples of r"):
+    with pytest.raises(StoreError, match="not a valid key of samples of run r"):
         read_samples("file:///store", SamplesRow("r", 1, 1, key, 1, 1, 1.0))

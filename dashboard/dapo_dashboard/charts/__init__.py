@@ -1,0 +1,1 @@
+"""Charts as ECharts options: pure, without Streamlit."""

@@ -1,41 +1,49 @@
-"""ECharts options of curves over steps. Pure: no Streamlit, no store, no clock on the wall."""
+"""ECharts options of curves over steps. Pure: no Streamlit, no database, no current time."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dapo_dashboard.charts.curves import Curve
-from dapo_dashboard.charts.mark_layer import layer
-from dapo_dashboard.charts.marks import Mark
-from dapo_dashboard.charts.plot_area import BOTTOM, LEFT, RIGHT, RIGHT_AXIS, TOP
-from dapo_dashboard.charts.series import Line, Option, Placing, is_wide, series_of
-from dapo_dashboard.charts.view import View
-from dapo_dashboard.clock import Clock
+from dapo_dashboard.charts.buckets import Curve
+from dapo_dashboard.charts.marks import Mark, layer
+from dapo_dashboard.charts.series import (
+    BOTTOM,
+    LEFT,
+    RIGHT,
+    RIGHT_AXIS,
+    TOP,
+    Option,
+    Placing,
+    PlotLine,
+    is_wide,
+    series_of,
+)
+from dapo_dashboard.charts.view import ChartView, StepClock
 
 Columns = dict[str, list[float | None]]
 _UNITS: Final = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 @dataclass(frozen=True)
-class Chart:
-    """A panel of the page. `key` is its identity, `help_anchor` the part of the help page about it."""
+class CurveChart:
+    """A chart of curves over steps. `key` identifies it, `help_anchor` is its section of the help page."""
 
     key: str
     title: str
     unit: str
-    lines: Sequence[Line]
+    lines: Sequence[PlotLine]
     right_unit: str = ""
     help_anchor: str = ""
     from_zero: bool = False
 
 
-def grid_sides(chart: Chart) -> tuple[int, int]:
+def grid_sides(chart: CurveChart) -> tuple[int, int]:
     """Pixels left and right of the plot."""
     return LEFT, RIGHT_AXIS if any(line.right for line in chart.lines) else RIGHT
 
 
-def extent(charts: Sequence[Chart], view: View) -> tuple[float, float] | None:
-    """The steps that all charts show."""
+def extent(charts: Sequence[CurveChart], view: ChartView) -> tuple[float, float] | None:
+    """First and last of the steps that all charts show; None without any."""
     if view.window is not None:
         return view.window
     steps = [step for chart in charts for line in chart.lines if line.curve for step in _ends(line.curve)]
@@ -47,14 +55,14 @@ def _ends(curve: Curve) -> tuple[int, int]:
 
 
 def option(
-    chart: Chart,
-    view: View,
+    chart: CurveChart,
+    view: ChartView,
     *,
-    clock: Clock = Clock(),  # noqa: B008  frozen
+    clock: StepClock = StepClock(),  # noqa: B008  frozen
     marks: Sequence[Mark] = (),
     steps: tuple[float, float] | None = None,
 ) -> Option:
-    """The chart as ECharts draws it. `steps` is the range shown, the same on all charts of a page."""
+    """The chart as ECharts draws it. `steps` is the range to show, the same on all charts of a page."""
     drawn = [line for line in chart.lines if line.curve]
     scale, x_unit = _x_unit(view, clock, steps)
     place = Placing(view, clock, scale)
@@ -79,8 +87,9 @@ def option(
     }
 
 
-def columns(chart: Chart, view: View, clock: Clock = Clock()) -> Columns:  # noqa: B008  frozen
-    """The same as a table: a row a step, a column a curve, with least and most where a row stands for several steps."""
+def columns(chart: CurveChart, view: ChartView, clock: StepClock = StepClock()) -> Columns:  # noqa: B008  frozen
+    """The chart as a table: a row for each step, a column for each curve; also the minimum and maximum of curves whose
+    buckets hold several steps."""
     steps = sorted({cell.step_to for line in chart.lines for cell in line.curve})
     table: Columns = {"step": [float(step) for step in steps]}
     if view.axis != "step":
@@ -90,19 +99,19 @@ def columns(chart: Chart, view: View, clock: Clock = Clock()) -> Columns:  # noq
         rows = [cells.get(step) for step in steps]
         table[line.name] = [None if cell is None else cell.mean for cell in rows]
         if any(is_wide(cell.min, cell.max) for cell in line.curve):
-            table[f"{line.name}, least"] = [None if cell is None else cell.min for cell in rows]
-            table[f"{line.name}, most"] = [None if cell is None else cell.max for cell in rows]
+            table[f"{line.name}, min"] = [None if cell is None else cell.min for cell in rows]
+            table[f"{line.name}, max"] = [None if cell is None else cell.max for cell in rows]
     return table
 
 
-def _x_unit(view: View, clock: Clock, steps: tuple[float, float] | None) -> tuple[float, str]:
+def _x_unit(view: ChartView, clock: StepClock, steps: tuple[float, float] | None) -> tuple[float, str]:
     if view.axis != "tokens" or steps is None:
         return 1.0, ""
     most = clock.place(steps[1], "tokens") or 0.0
     return next(((size, f"{name} tokens") for size, name in _UNITS if most >= size), (1.0, "tokens"))
 
 
-def _legend(lines: Sequence[Line]) -> Option:
+def _legend(lines: Sequence[PlotLine]) -> Option:
     return {
         "type": "scroll",
         "top": 0,
@@ -116,11 +125,11 @@ def _legend(lines: Sequence[Line]) -> Option:
     }
 
 
-def _x_axis(view: View, place: Placing, steps: tuple[float, float] | None, unit: str) -> Option:
+def _x_axis(view: ChartView, place: Placing, steps: tuple[float, float] | None, unit: str) -> Option:
     axis: Option = {
         "type": "time" if view.axis == "time" else "value",
         "splitLine": {"show": False},
-        # The last label ends where the plot does: half of a long one would be cut off.
+        # Right-aligned: a long last label would be cut off in its middle.
         "axisLabel": {"fontSize": 11, "hideOverlap": True, "alignMaxLabel": "right"},
         "axisTick": {"show": True, "length": 3},
         "axisLine": {"onZero": False},
@@ -135,7 +144,7 @@ def _x_axis(view: View, place: Placing, steps: tuple[float, float] | None, unit:
     return axis
 
 
-def _y_axes(chart: Chart, view: View) -> list[Option]:
+def _y_axes(chart: CurveChart, view: ChartView) -> list[Option]:
     stacked = any(line.stack for line in chart.lines)
     left: Option = {
         "type": "log" if view.log and not stacked else "value",
@@ -153,8 +162,8 @@ def _y_axes(chart: Chart, view: View) -> list[Option]:
     return [left, right]
 
 
-def spoken(chart: Chart) -> str:
-    """What a screen reader says of a chart: its curves, where they began and where they are."""
+def spoken(chart: CurveChart) -> str:
+    """The text for screen readers: the curves with their first and last values."""
     ends = []
     for line in chart.lines:
         finite = [bucket for bucket in line.curve if bucket.mean is not None]

@@ -1,8 +1,8 @@
-"""Colours that people with any colour vision tell apart, on white and on near-black."""
+"""Colors that people with any color vision tell apart, on white and on near-black."""
 
 from typing import Final
 
-# Outcomes and marks have a colour of their own in both themes; all other curves take the theme's, in order
+# Outcomes and marks have a color of their own in both themes; all other curves take the theme's, in order
 # (.streamlit/config.toml).
 WRONG: Final = "#D9662B"
 MIXED: Final = "#2F8FCC"
@@ -29,6 +29,6 @@ RUNS: Final = (
 DASHES: Final = ("solid", "dashed", "dotted")
 
 
-def run_colour(index: int) -> tuple[str, str]:
-    """Colour and dash of the run of that number."""
+def run_color(index: int) -> tuple[str, str]:
+    """Color and dash of the run of that number."""
     return RUNS[index % len(RUNS)], DASHES[index // len(RUNS) % len(DASHES)]

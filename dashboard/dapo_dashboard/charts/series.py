@@ -1,27 +1,33 @@
-"""One curve as ECharts series: its line, the faint raw one, and the band from least to most. Pure."""
+"""One curve as ECharts series: its line, the faint raw line, and the band from minimum to maximum. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Any, Final
 
-from dapo_dashboard.charts.curves import Curve, smoothed
-from dapo_dashboard.charts.view import View
-from dapo_dashboard.clock import Clock
+from dapo_dashboard.charts.buckets import Curve, smoothed
+from dapo_dashboard.charts.view import ChartView, StepClock
 
 Option = dict[str, Any]
 Point = list[float | None]
 DOTS_UP_TO: Final = 40
+# The plot area within a chart, in pixels; link.js needs it too, to map the pointer between charts.
+HEIGHT: Final = 250
+LEFT: Final = 50
+RIGHT: Final = 14
+RIGHT_AXIS: Final = 50
+TOP: Final = 34
+BOTTOM: Final = 26
 
 
 @dataclass(frozen=True)
-class Line:
-    """One curve. `right`: its axis is the right one; `stack` fills it upon the ones before; `bars` draws bars."""
+class PlotLine:
+    """One curve. `right`: on the right axis; `stack`: filled, on top of the lines before it; `bars`: drawn as bars."""
 
     name: str
-    curve: Curve
+    curve: Curve = ()
     right: bool = False
-    colour: str | None = None
+    color: str | None = None
     dash: str = "solid"
     stack: bool = False
     bars: bool = False
@@ -29,10 +35,10 @@ class Line:
 
 @dataclass(frozen=True)
 class Placing:
-    """Steps to places on the x axis, in its unit."""
+    """Maps steps to positions on the x axis, in its unit."""
 
-    view: View
-    clock: Clock
+    view: ChartView
+    clock: StepClock
     scale: float
 
     def __call__(self, step: float) -> float | None:
@@ -40,8 +46,8 @@ class Placing:
         return None if place is None else place / self.scale
 
 
-def series_of(line: Line, index: int, view: View, place: Placing) -> list[Option]:
-    """The curve, number `index` of its chart; all its series bear its name, so that they share colour and legend."""
+def series_of(line: PlotLine, index: int, view: ChartView, place: Placing) -> list[Option]:
+    """The series of the curve with this index in its chart; all have its name, so that they share color and legend."""
     gap = _usual_distance(line.curve) * 2.5
     means = _loggable([cell.mean for cell in line.curve], view.log)
     base = _style(line, index)
@@ -59,17 +65,17 @@ def series_of(line: Line, index: int, view: View, place: Placing) -> list[Option
     if line.bars:
         return [base | {"type": "bar", "barMaxWidth": 10, "data": _points(line.curve, means, place, gap)}]
     parts = _band(line, index, view, place, gap)
-    # A metric of every tenth step has too few values to average.
+    # A metric recorded every tenth step has too few values to average.
     if view.smoothing <= 0 or _usual_distance(line.curve) > 1:
         return [base | {"data": _points(line.curve, means, place, gap)}, *parts]
     raw = {"lineStyle": {"width": 1, "opacity": 0.28, "type": line.dash}, "tooltip": {"show": False}, "silent": True}
     mean = _points(line.curve, smoothed(means, view.smoothing), place, gap)
     faint = base | raw | {"data": _points(line.curve, means, place, gap), "showSymbol": False}
-    # The legend takes its sign from the first series of a name.
+    # The legend takes its symbol from the first series of a name.
     return [base | {"data": mean, "showSymbol": False}, faint, *parts]
 
 
-def _style(line: Line, index: int) -> Option:
+def _style(line: PlotLine, index: int) -> Option:
     style: Option = {
         "type": "line",
         "name": line.name,
@@ -82,13 +88,13 @@ def _style(line: Line, index: int) -> Option:
         "emphasis": {"disabled": True},
         "z": 3,
     }
-    return style | ({"color": line.colour} if line.colour else {})
+    return style | ({"color": line.color} if line.color else {})
 
 
-def _band(line: Line, index: int, view: View, place: Placing, gap: float) -> list[Option]:
-    """From least to most, where a bucket holds several steps or a value has an interval: a line around it, filled.
+def _band(line: PlotLine, index: int, view: ChartView, place: Placing, gap: float) -> list[Option]:
+    """From minimum to maximum, where a bucket holds several steps or a value has an interval: a filled outline.
 
-    One series and no stack: each takes a browser as long as a curve does."""
+    One series, not two stacked ones: each costs the browser as much as a curve."""
     if not any(is_wide(cell.min, cell.max) for cell in line.curve):
         return []
     lows = _points(line.curve, _loggable([cell.min for cell in line.curve], view.log), place, gap)
@@ -106,7 +112,7 @@ def _band(line: Line, index: int, view: View, place: Placing, gap: float) -> lis
 
 
 def _around(lows: list[Point], highs: list[Point]) -> list[Point]:
-    """There along the highest and back along the lowest, for each stretch without a hole."""
+    """Forward along the maxima and back along the minima, for each stretch without a gap."""
     outline: list[Point] = []
     whole = [low[1] is not None and high[1] is not None for low, high in zip(lows, highs, strict=True)]
     for is_whole, stretch in groupby(range(len(whole)), key=whole.__getitem__):
@@ -119,7 +125,7 @@ def _around(lows: list[Point], highs: list[Point]) -> list[Point]:
 
 
 def _points(curve: Curve, values: Sequence[float | None], place: Placing, gap: float) -> list[Point]:
-    """[x, y] of each cell; a hole in the steps, and a value that is not finite, breaks the line."""
+    """[x, y] of each cell; missing steps and values that are not finite break the line."""
     points: list[Point] = []
     before: int | None = None
     for cell, value in zip(curve, values, strict=True):
@@ -131,13 +137,13 @@ def _points(curve: Curve, values: Sequence[float | None], place: Placing, gap: f
 
 
 def _usual_distance(curve: Curve) -> float:
-    """Steps between values: some metrics come every tenth step, and that is no gap."""
+    """The median number of steps between values: a metric recorded every tenth step has no gaps."""
     distances = sorted(after.step_from - before.step_to for before, after in pairwise(curve))
     return max(1.0, float(distances[len(distances) // 2])) if distances else 1.0
 
 
 def is_wide(low: float | None, high: float | None) -> bool:
-    """Whether there is something between the two."""
+    """Whether the interval is known and not empty."""
     return low is not None and high is not None and high > low
 
 
@@ -146,5 +152,5 @@ def _loggable(values: Sequence[float | None], log: bool) -> list[float | None]:
 
 
 def _rounded(value: float | None) -> float | None:
-    """Seven digits are more than a screen shows, and half the bytes."""
+    """To seven digits: more than a screen shows, and half the bytes."""
     return None if value is None else float(f"{value:.7g}")

@@ -1,1 +1,1 @@
-"""Parts of pages: thin, over the pure modules beside them."""
+"""The pages. `page_*.py` are scripts that Streamlit runs; the other modules are parts of them."""

@@ -1,0 +1,1 @@
+"""What pages read: queries of the metadata store and their caches, samples of the object store."""

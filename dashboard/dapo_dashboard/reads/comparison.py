@@ -1,4 +1,4 @@
-"""Several runs side by side: what differs in their jobs, bands over seeds, best values. Pure."""
+"""Comparing runs: the differences of their jobs, bands over seeds, best values. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,18 +6,18 @@ from statistics import fmean
 from typing import Any, Final
 
 from dapo_core.db import Bucket, RunRow
-from dapo_dashboard.charts.curves import Curve
+from dapo_dashboard.charts.buckets import Curve
 from dapo_dashboard.reads.redact import without_secrets
 
-MOST_RUNS: Final = 20
+MAX_COMPARED: Final = 20
 BY_RUN: Final = "each run"
 BY_JOB: Final = "job (bands over its runs)"
-# Of the job's metadata, what a run is called says nothing of what it does.
+# A job's name does not change what it does.
 _NAMES: Final = ("apiVersion", "kind", "metadata")
 
 
 @dataclass(frozen=True)
-class Group:
+class RunGroup:
     """Runs that are drawn as one curve."""
 
     name: str
@@ -25,24 +25,24 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """Of one run and one metric: the last value, the best and its step."""
+class CurveOutcome:
+    """Of one metric of a run: the last value, and the best with its step."""
 
     final: float
     best: float
     best_step: int
 
 
-def groups(runs: Sequence[RunRow], by: str) -> list[Group]:
-    """By run, by job, or by the value of a tag; in the order in which they were chosen."""
-    found: dict[str, list[str]] = {}
+def groups(runs: Sequence[RunRow], by: str) -> list[RunGroup]:
+    """The runs grouped by run, by job or by the value of a tag, in the order in which they were chosen."""
+    members: dict[str, list[str]] = {}
     for run in runs:
-        found.setdefault(_group_name(run, by), []).append(run.run_id)
-    return [Group(name, tuple(ids)) for name, ids in found.items()]
+        members.setdefault(_group_name(run, by), []).append(run.run_id)
+    return [RunGroup(name, tuple(ids)) for name, ids in members.items()]
 
 
 def groupings(runs: Sequence[RunRow]) -> list[str]:
-    """Ways to group these runs: by run, by job, by each tag that any of them has."""
+    """The ways to group these runs: by run, by job, and by each tag that any of them has."""
     return [BY_RUN, BY_JOB, *sorted({f"tag {name}" for run in runs for name in run.tags})]
 
 
@@ -57,17 +57,17 @@ def _group_name(run: RunRow, by: str) -> str:
 def flat(value: Any, path: str = "") -> dict[str, Any]:
     """`{"a": {"b": 1}}` as `{"a.b": 1}`; lists of plain values stay whole."""
     if isinstance(value, Mapping):
-        found: dict[str, Any] = {}
+        leaves: dict[str, Any] = {}
         for name, content in value.items():
-            found |= flat(content, f"{path}.{name}" if path else str(name))
-        return found
+            leaves |= flat(content, f"{path}.{name}" if path else str(name))
+        return leaves
     if isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
         return {key: kept for index, item in enumerate(value) for key, kept in flat(item, f"{path}[{index}]").items()}
     return {path: value}
 
 
 def differences(runs: Sequence[RunRow]) -> dict[str, list[str]]:
-    """Fields in which the jobs are not all alike, with each run's value as text, in the order of `runs`."""
+    """The fields in which the jobs differ, with each run's value as text, in the order of `runs`."""
     jobs = [flat({k: v for k, v in without_secrets(run.spec).items() if k not in _NAMES}) for run in runs]
     paths = list(dict.fromkeys(path for job in jobs for path in job))
     rows = {path.removeprefix("spec."): [_text(job, path) for job in jobs] for path in paths}
@@ -79,12 +79,12 @@ def _text(job: Mapping[str, Any], path: str) -> str:
 
 
 def band(curves: Sequence[Curve]) -> list[Bucket]:
-    """One curve out of several on common steps: their mean, and from the least to the most of them."""
+    """One curve out of several on their common steps: their mean, with their minimum and maximum."""
     at: dict[int, list[Bucket]] = {}
     for curve in curves:
         for bucket in curve:
             at.setdefault(bucket.step_to, []).append(bucket)
-    # A curve that ended, or has not come so far, would bend the mean where it stops.
+    # Only common steps: a shorter curve would bend the mean where it stops.
     return [_joined(buckets) for _, buckets in sorted(at.items()) if len(buckets) == len(curves)] if at else []
 
 
@@ -106,7 +106,7 @@ def _joined(buckets: Sequence[Bucket]) -> Bucket:
     )
 
 
-def outcome(curve: Curve, *, lower_is_better: bool = False) -> Outcome | None:
+def outcome(curve: Curve, *, lower_is_better: bool = False) -> CurveOutcome | None:
     """None for a curve without a finite value."""
     ends = [(bucket.step_to, bucket.last) for bucket in curve if bucket.last is not None]
     if not ends:
@@ -116,5 +116,5 @@ def outcome(curve: Curve, *, lower_is_better: bool = False) -> Outcome | None:
         for bucket in curve
         if (value := bucket.min if lower_is_better else bucket.max) is not None
     ]
-    best, step = min(extremes) if lower_is_better else max(extremes, key=lambda each: (each[0], -each[1]))
-    return Outcome(ends[-1][1], best, step)
+    best, step = min(extremes) if lower_is_better else max(extremes, key=lambda extreme: (extreme[0], -extreme[1]))
+    return CurveOutcome(ends[-1][1], best, step)

@@ -1,4 +1,4 @@
-"""A job without its secrets: what is shown to everybody who may see the run. Pure."""
+"""A job without its secrets, as everybody who may see the run sees it. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ _SECRET_WORDS: Final = frozenset(
     {"password", "passwd", "passphrase", "secret", "token", "credential", "credentials", "apikey", "auth", "cookie"}
 )
 _SECRET_PAIRS: Final = frozenset({("api", "key"), ("access", "key"), ("private", "key"), ("secret", "key")})
-# Well-known shapes of keys, wherever they stand.
+# Well-known formats of keys, in any field.
 _SECRET_VALUE: Final = re.compile(
     r"\b(hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|AKIA[0-9A-Z]{12,}|xox[abp]-[\w-]{10,})"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
@@ -20,7 +20,7 @@ _SECRET_VALUE: Final = re.compile(
 
 
 def without_secrets(value: Any) -> Any:
-    """The same structure with values of environment variables, and whatever looks like a secret, replaced."""
+    """The same structure, with the values of environment variables and whatever looks like a secret replaced."""
     if isinstance(value, Mapping):
         return {str(name): _field(str(name), content) for name, content in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
@@ -31,14 +31,14 @@ def without_secrets(value: Any) -> Any:
 def _field(name: str, content: Any) -> Any:
     if name in {"env", "env_vars", "envVars", "environment"}:
         return _environment(content)
-    # A number under `maxTokens` is a length, and a name under `secretName` is where a secret lies, not the secret.
+    # The number in `maxTokens` is a length, and `secretName` is the name of a Secret, not its content.
     if isinstance(content, str) and content and _is_secret(name):
         return HIDDEN
     return without_secrets(content)
 
 
 def _environment(content: Any) -> Any:
-    """Values of environment variables are never shown: nothing tells a password from a setting."""
+    """Values of environment variables are never shown: passwords cannot be distinguished from settings."""
     if isinstance(content, Mapping):
         return {str(name): HIDDEN for name in content}
     if isinstance(content, Sequence) and not isinstance(content, str):

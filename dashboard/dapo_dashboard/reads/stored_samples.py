@@ -1,4 +1,4 @@
-"""Samples of a step: Parquet in the object store, found by the rows that index them."""
+"""Samples of a step: Parquet files in the object store, found by the rows that index them."""
 
 import io
 from collections.abc import Mapping
@@ -11,27 +11,27 @@ from dapo_core.db import RunRow, SamplesRow
 from dapo_core.errors import StoreError
 from dapo_core.objectstore import open_store
 from dapo_core.run.samples import Sample
-from dapo_dashboard.settings import Settings
+from dapo_dashboard.server_settings import DashboardSettings
 
-# Stands in DAPO_STORE_URL for the namespace of a run, where each has a folder of its own.
+# In DAPO_STORE_URL: replaced by the namespace of the run, where each namespace has its own folder.
 NAMESPACE: Final = "{namespace}"
 
 
-def store_url(run: RunRow, settings: Settings) -> str | None:
-    """Where the run's objects lie: the place that its job names, else the dashboard's own, with the run's namespace
-    where that says `{namespace}`.
+def store_url(run: RunRow, settings: DashboardSettings) -> str | None:
+    """The URL of the run's objects: `checkpoints.uri` of its job, else the dashboard's own store with the run's
+    namespace in the place of `{namespace}`; None if neither is set.
 
-    Raises StoreError for a job that names another namespace's folder: who may see the run may not see those."""
+    Raises StoreError if the job names another namespace's folder: whoever may see the run may not see that."""
     spec: Mapping[str, Any] = run.spec.get("spec") or {}
     named = str((spec.get("checkpoints") or {}).get("uri") or "")
     own = settings.store_url and settings.store_url.replace(NAMESPACE, run.namespace)
     if named and own and own != settings.store_url and _is_elsewhere(urlsplit(named), urlsplit(own)):
-        raise StoreError(f"The job keeps them in {named}, which is outside of the folder of namespace {run.namespace}.")
+        raise StoreError(f"checkpoints.uri is {named}, which is outside the folder of namespace {run.namespace}.")
     return named or own
 
 
 def _is_elsewhere(named: SplitResult, own: SplitResult) -> bool:
-    """Whether the place is in the store of all namespaces, but not in this one's folder."""
+    """Whether the URL is in the shared bucket, but not in this namespace's folder."""
     folder = own.path.strip("/") + "/"
     return named.netloc == own.netloc and not (named.path.strip("/") + "/").startswith(folder)
 
@@ -39,7 +39,7 @@ def _is_elsewhere(named: SplitResult, own: SplitResult) -> bool:
 def read_samples(url: str, row: SamplesRow) -> list[Sample]:
     """The samples that the row points to. Raises StoreError."""
     if not row.key.startswith(f"{row.run_id}/samples/") or ".." in row.key:
-        raise StoreError(f"{row.key} is not a valid key of samples of {row.run_id}.")
+        raise StoreError(f"{row.key} is not a valid key of samples of run {row.run_id}.")
     samples: list[Sample] = _read(url, row.key, row.ts)
     return samples
 
@@ -53,9 +53,4 @@ def _read(url: str, key: str, ts: float) -> list[Sample]:
         rows = parquet.read_table(io.BytesIO(data)).to_pylist()
         return [Sample.of_row(row) for row in rows]
     except (ValueError, TypeError, OSError) as error:
-        raise StoreError(f"The samples {key} cannot be read: {error}.") from error
-
-
-def verdict(sample: Sample) -> str:
-    """A word and a sign."""
-    return ("✓ right" if sample.is_right else "✗ wrong") + (", truncated" if sample.truncated else "")
+        raise StoreError(f"Cannot read the samples {key}: {error}.") from error

@@ -1,0 +1,158 @@
+"""What benchmarks/ablation.py measures: the rows of the paper's Table 1, a result for each run, and their tables."""
+
+import json
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+GOAL = 0.8
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row: its name, the paper's result, and what it adds to the row before (fields of `algorithm`)."""
+
+    name: str
+    paper: int
+    adds: Sequence[str]
+
+
+ROWS = (
+    Row("naive GRPO", 30, ()),
+    Row("+ overlong filtering", 36, ("overlong.filter=true",)),
+    Row("+ clip-higher", 38, ("clipHigh=0.28",)),
+    Row("+ soft overlong punishment", 41, ("overlong.penalty={expectedTokens: 32, cacheTokens: 8}",)),
+    Row("+ token-level loss", 42, ("lossAggregation=TokenMean",)),
+    Row("+ dynamic sampling (DAPO)", 50, ("dynamicSampling.enabled=true",)),
+)
+
+
+@dataclass(frozen=True)
+class Result:
+    """One run. Curves are [step, tokens generated until then, value]; times are seconds of each step."""
+
+    row: int
+    seed: int
+    token_budget: int
+    steps: int
+    accuracy: list[tuple[int, int, float]]
+    generated: list[int]
+    trained: list[int]
+    seconds: list[float]
+    generation_seconds: list[float]
+    entropy: list[float]
+    length: list[float]
+    truncated: list[float]
+
+    @property
+    def tokens(self) -> int:
+        return sum(self.generated)
+
+    @property
+    def final(self) -> float:
+        """Accuracy at the budget, interpolated between the validations around it."""
+        (_, before, low), (_, after, high) = self.accuracy[-2:]
+        return low + (high - low) * (self.token_budget - before) / (after - before)
+
+    @property
+    def late(self) -> float:
+        """The mean of the validations in the last third of the budget: a single one is a sample of 512 responses."""
+        return statistics.mean(value for _, tokens, value in self.accuracy if tokens * 3 >= self.token_budget * 2)
+
+    def at(self, step: int) -> float:
+        """Accuracy at a step that was validated."""
+        return next(value for at, _, value in self.accuracy if at == step)
+
+    @property
+    def reached(self) -> tuple[int, int] | None:
+        """Step and tokens of the first validation that reaches GOAL; None if none does."""
+        return next(((step, tokens) for step, tokens, value in self.accuracy if value >= GOAL), None)
+
+
+def read(file: Path) -> Result:
+    content: dict[str, Any] = json.loads(file.read_text())
+    return Result(**{**content, "accuracy": [(int(s), int(t), float(v)) for s, t, v in content["accuracy"]]})
+
+
+def table(results: Sequence[Result], rows: Sequence[int]) -> Iterator[str]:
+    common = shared_step(results)
+    yield (
+        "| row | paper | seeds | accuracy | spread | to the row before, each seed | over the last third | "
+        f"at step {common} | steps | to 80 %: steps | tokens |"
+    )
+    yield "|---|---|---|---|---|---|---|---|---|---|---|"
+    for number in rows:
+        runs = [result for result in results if result.row == number]
+        if not runs:
+            continue
+        final, row = [result.final for result in runs], ROWS[number - 1]
+        spread = f"{statistics.stdev(final):.1%}" if len(final) > 1 else "-"
+        steps, tokens = _until_goal(runs)
+        yield (
+            f"| {number} {row.name} | {row.paper} | {len(runs)} | {statistics.mean(final):.1%} | {spread} | "
+            f"{_against_the_row_before(results, number)} | {statistics.mean(result.late for result in runs):.1%} | "
+            f"{statistics.mean(result.at(common) for result in runs):.1%} | "
+            f"{statistics.mean(result.steps for result in runs):.0f} | {steps} | {tokens} |"
+        )
+
+
+def shared_step(results: Sequence[Result]) -> int:
+    """The last step at which every run was validated."""
+    return max(set.intersection(*({step for step, _, _ in result.accuracy} for result in results)))
+
+
+def _until_goal(runs: Sequence[Result]) -> tuple[str, str]:
+    """Mean steps and mean tokens in thousands until GOAL, over the seeds that reached it."""
+    reached = [result.reached for result in runs if result.reached is not None]
+    if not reached:
+        return "not reached", "-"
+    missing = f" ({len(runs) - len(reached)} of {len(runs)} did not)" if len(reached) < len(runs) else ""
+    tokens = statistics.mean(tokens for _, tokens in reached) / 1000
+    return f"{statistics.mean(step for step, _ in reached):.0f}{missing}", f"{tokens:.0f} thousand"
+
+
+def _against_the_row_before(results: Sequence[Result], number: int) -> str:
+    """In points of accuracy for each seed: rows of one seed start from the same model and data."""
+    before = {result.seed: result.final for result in results if result.row == number - 1}
+    runs = sorted((r for r in results if r.row == number and r.seed in before), key=lambda result: result.seed)
+    return ", ".join(f"{100 * (result.final - before[result.seed]):+.1f}" for result in runs) or "-"
+
+
+def price(results: Sequence[Result]) -> Iterator[str]:
+    """The cost of dynamic sampling: rows 5 and 6, which differ in nothing else, by fifths of the token budget."""
+    yield "| of the budget | generated for a token trained on | seconds a step: with | without | of these generating |"
+    yield "|---|---|---|---|---|"
+    parts = [(f"{fifth * 20} to {fifth * 20 + 20} %", range(fifth, fifth + 1)) for fifth in range(5)]
+    for name, fifths in [*parts, ("all of it", range(5))]:
+        with_, without = (_steps([r for r in results if r.row == number], fifths) for number in (6, 5))
+        if not with_ or not without:
+            return
+        ratio = sum(g for g, _, _, _ in with_) / max(1, sum(t for _, t, _, _ in with_))
+        seconds, plain = (statistics.median(s for _, _, s, _ in steps) for steps in (with_, without))
+        shares = [statistics.median(g for _, _, _, g in steps) for steps in (with_, without)]
+        yield (f"| {name} | {ratio:.2f} | {seconds:.2f} | {plain:.2f} | {shares[0]:.2f} and {shares[1]:.2f} |")
+
+
+def _steps(results: Sequence[Result], fifths: range) -> list[tuple[int, int, float, float]]:
+    """Of the steps in some fifths of the budget: tokens generated and trained on, seconds in all and generating."""
+    steps = []
+    for result in results:
+        until = 0
+        columns = zip(result.generated, result.trained, result.seconds, result.generation_seconds, strict=True)
+        for generated, trained, seconds, generating in columns:
+            if until * 5 // result.token_budget in fifths:
+                steps.append((generated, trained, seconds, generating))
+            until += generated
+    return steps
+
+
+BEGIN, END = "<!-- results of benchmarks/ablation.py -->", "<!-- end of the results -->"
+
+
+def write(page: Path, text: str) -> None:
+    """Replace the results between the page's two marks."""
+    before, _, rest = page.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    page.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")

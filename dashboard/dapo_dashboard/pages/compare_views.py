@@ -1,0 +1,202 @@
+"""The parts of the comparison: curves of several runs in one chart for each metric, their results as tables and bars,
+and the differences of their jobs."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import pandas as pd
+import streamlit as st
+
+from dapo_core.db import RunRow
+from dapo_core.run import metrics
+from dapo_core.run.formatting import duration
+from dapo_dashboard import context
+from dapo_dashboard.charts import intervals, options, palette, panels
+from dapo_dashboard.charts.buckets import BUCKETS, Curve
+from dapo_dashboard.charts.options import CurveChart
+from dapo_dashboard.charts.series import PlotLine
+from dapo_dashboard.charts.view import StepClock
+from dapo_dashboard.escaping import shown
+from dapo_dashboard.pages.chart_grid import card, draw, link, toolbar
+from dapo_dashboard.reads import comparison
+from dapo_dashboard.reads.comparison import CurveOutcome, RunGroup
+
+USUAL: Final = (
+    metrics.REWARD_GENERATED,
+    metrics.ACCURACY_GENERATED,
+    metrics.LENGTH_MEAN,
+    metrics.ENTROPY,
+    metrics.MEAN_PROBABILITY,
+    metrics.GROUPS_MIXED,
+    metrics.GRADIENT_NORM,
+    metrics.STEP_SECONDS,
+)
+"""The metrics that are compared without being asked for."""
+RESULTS: Final = (
+    metrics.REWARD_GENERATED,
+    metrics.ACCURACY_GENERATED,
+    metrics.LENGTH_MEAN,
+    metrics.ENTROPY,
+    metrics.STEP_SECONDS,
+)
+Series = Mapping[tuple[str, str], Curve]
+
+
+def curves(runs: Sequence[RunRow], groups: Sequence[RunGroup]) -> None:
+    """A chart for each metric with a curve for each group: validation first, then the usual ones, then any other."""
+    names = _metric_names(runs)
+    usual = [*metrics.validation_means(names), *(name for name in USUAL if name in names)]
+    view, more = toolbar([name for name in names if name not in usual], axes=("step",))
+    wanted = [*usual, *more]
+    series = _read(runs, wanted, view.window)
+    charts = [chart for name in wanted if (chart := _chart(name, groups, series)).lines]
+    if not charts:
+        _no_steps()
+        return
+    steps = options.extent(charts, view)
+    draw([card(chart, view, StepClock(), (), steps) for chart in charts], 2)
+    link(charts, view, StepClock(), steps)
+
+
+def results(runs: Sequence[RunRow], groups: Sequence[RunGroup]) -> None:
+    """Final and best values, a row for each run."""
+    names = _outcome_metrics(runs)
+    series = _read(runs, names)
+    table: dict[str, list[object]] = {
+        "Run": [shown(run.run_id, 128) for run in runs],
+        "State": [run.state for run in runs],
+        "Duration": [_duration(run) for run in runs],
+    }
+    for name in names:
+        outcomes = [_outcome(series, run.run_id, name) for run in runs]
+        short = name.removeprefix("val-core/")
+        table[f"{short}, final"] = [one.final if one else None for one in outcomes]
+        table[f"{short}, best"] = [one.best if one else None for one in outcomes]
+        table[f"{short}, best at step"] = [one.best_step if one else None for one in outcomes]
+    st.dataframe(
+        pd.DataFrame(table),
+        hide_index=True,
+        placeholder="",
+        column_config={"Run": st.column_config.TextColumn(pinned=True)},
+        alt=f"Final and best values of {len(runs)} runs",
+    )
+    st.caption(
+        "Best is the highest value of any step (the lowest where lower is better); point at the table to download it "
+        "as CSV."
+    )
+
+
+def ablation(runs: Sequence[RunRow], groups: Sequence[RunGroup]) -> None:
+    """A bar for each group: the final or best value of one metric, with the spread over the group's runs."""
+    names = _outcome_metrics(runs)
+    if not names:
+        _no_steps()
+        return
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        name = st.selectbox("Metric", names, key="metric", bind="query-params", width=320)
+        which = st.segmented_control(
+            "Value", ["best", "final"], default="best", required=True, key="which", bind="query-params"
+        )
+    series = _read(runs, [name])
+    factor = 100 if metrics.in_percent(name) else 1
+    by_group = {group.name: _values(group, name, series, which or "best", factor) for group in groups}
+    bars = {group: values for group, values in by_group.items() if values}
+    st.echarts_chart(
+        intervals.ablation(bars, "%" if metrics.in_percent(name) else ""),
+        height=intervals.ablation_height(len(bars)),
+        key="ablation",
+        alt="; ".join(
+            f"{group}: {sum(values) / len(values):.4g} over {len(values)} runs" for group, values in bars.items()
+        ),
+    )
+    st.caption(
+        "A bar is the mean of a group's runs, a point is a run, the line goes from their minimum to the maximum."
+    )
+
+
+def differences(runs: Sequence[RunRow], groups: Sequence[RunGroup]) -> None:
+    """The fields in which the jobs differ."""
+    rows = comparison.differences(runs)
+    if not rows:
+        st.info("These runs have the same job.", icon=":material/equal:")
+        return
+    table = {"Field": list(rows)}
+    for index, run in enumerate(runs):
+        table[shown(run.run_id, 128)] = [shown(values[index], 300) for values in rows.values()]
+    st.dataframe(
+        pd.DataFrame(table),
+        hide_index=True,
+        column_config={"Field": st.column_config.TextColumn(pinned=True)},
+        alt=f"{len(rows)} fields in which the jobs differ",
+    )
+
+
+VIEWS: Final[Mapping[str, Callable[[Sequence[RunRow], Sequence[RunGroup]], None]]] = {
+    "Curves": curves,
+    "Results": results,
+    "Ablation": ablation,
+    "Differences": differences,
+}
+
+
+def _chart(name: str, groups: Sequence[RunGroup], series: Series) -> CurveChart:
+    lines = []
+    for index, group in enumerate(groups):
+        members = [curve for run_id in group.run_ids if (curve := series.get((run_id, name)))]
+        if not members:
+            continue
+        curve = panels.in_axis_unit(name, comparison.band(members))
+        color, dash = palette.run_color(index)
+        count = f" (n={len(members)})" if len(group.run_ids) > 1 else ""
+        lines.append(PlotLine(shown(group.name, 60) + count, curve, color=color, dash=dash))
+    panel = metrics.panel_of(name)
+    key = "compare-" + "".join(letter if letter.isalnum() else "-" for letter in name)
+    anchor = panel.anchor if panel else ""
+    return CurveChart(key, metrics.title_of(name), panels.axis_unit(name), lines, help_anchor=anchor)
+
+
+def _metric_names(runs: Sequence[RunRow]) -> list[str]:
+    """All metrics that any of the runs has."""
+    reader = context.reader()
+    names: set[str] = set()
+    for run in runs:
+        names |= set(reader.read(("names", run.run_id), _names_of(run.run_id)).value)
+    return sorted(names)
+
+
+def _names_of(run_id: str) -> context.Load[list[str]]:
+    return lambda db, _: db.metrics(run_id)
+
+
+def _read(runs: Sequence[RunRow], names: Sequence[str], window: tuple[int, int] | None = None) -> Series:
+    """The curves of all runs on common steps, in one query."""
+    ids, wanted = tuple(run.run_id for run in runs), tuple(names)
+    start, end = window or (None, None)
+    reading = context.reader().read(
+        ("compared", ids, wanted, window),
+        lambda db, _: db.buckets(ids, wanted, buckets=BUCKETS // 2, from_step=start, to_step=end),
+        max_age=1.5,
+    )
+    return reading.value
+
+
+def _outcome_metrics(runs: Sequence[RunRow]) -> list[str]:
+    names = _metric_names(runs)
+    return [*metrics.validation_means(names), *(name for name in RESULTS if name in names)]
+
+
+def _outcome(series: Series, run_id: str, name: str) -> CurveOutcome | None:
+    return comparison.outcome(series.get((run_id, name), []), lower_is_better=metrics.lower_is_better(name))
+
+
+def _values(group: RunGroup, name: str, series: Series, which: str, factor: float) -> list[float]:
+    outcomes = [_outcome(series, run_id, name) for run_id in group.run_ids]
+    return [factor * (one.best if which == "best" else one.final) for one in outcomes if one is not None]
+
+
+def _duration(run: RunRow) -> str:
+    return "" if run.started_at is None or run.ended_at is None else duration(run.ended_at - run.started_at)
+
+
+def _no_steps() -> None:
+    st.info("None of these runs has finished a step yet.", icon=":material/hourglass_top:")

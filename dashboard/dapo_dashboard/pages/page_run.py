@@ -1,0 +1,140 @@
+"""The page of one run: whether it is well, and if not, why."""
+
+import time
+
+import streamlit as st
+
+from dapo_core.db import ENDED_STATES, AlertRow, RunRow
+from dapo_core.db.pages import PageReader
+from dapo_core.run.formatting import ago, duration, number, percent
+from dapo_core.run.guards import help_topic
+from dapo_core.run.progress import LAST_METRICS, PACE_METRICS, progress_of
+from dapo_core.run.status import Progress
+from dapo_dashboard import context
+from dapo_dashboard.escaping import figures_html, markdown, shown
+from dapo_dashboard.pages import run_curves, run_details, run_evaluations, run_samples
+from dapo_dashboard.pages.widgets import no_runs
+from dapo_dashboard.reads.cached_reader import NothingReadError
+from dapo_dashboard.reads.run_list import STATE_COLORS, state_label
+
+VIEWS = {
+    "Curves": run_curves.show,
+    "Samples": run_samples.show,
+    "Checkpoints": run_details.checkpoints,
+    "Evaluations": run_evaluations.show,
+    "Timeline": run_details.timeline,
+    "Job": run_details.job,
+}
+
+
+def page() -> None:
+    """The whole page is one fragment, which reruns by itself until the run ends."""
+    name = st.query_params.get("run")
+    try:
+        run = context.visible_run(name) if name else None
+    except NothingReadError as error:
+        context.wait_for_store(error)
+        return
+    if run is None:
+        _pick(name)
+        return
+    lives = run.state not in ENDED_STATES
+    st.fragment(_live, run_every=context.settings().refresh_seconds if lives else None)(run.run_id)
+
+
+def _pick(name: str | None) -> None:
+    """Offer the runs that the viewer may see, newest first."""
+    if name:
+        st.warning(f"There is no run {markdown(name, 120)}, or you may not see it.", icon=":material/search_off:")
+    names = context.visible_run_ids(limit=500)
+    if not names:
+        no_runs()
+        return
+    st.selectbox("Run", names, index=None, placeholder="Choose a run", key="picked", on_change=_open_picked)
+
+
+def _open_picked() -> None:
+    st.query_params["run"] = st.session_state["picked"]
+
+
+def _live(run_id: str) -> None:
+    run = context.visible_run(run_id)
+    if run is None:
+        return
+    context.show_outage(context.read_run(run_id))
+    _status(run)
+    view = st.segmented_control(
+        "Part of the page",
+        list(VIEWS),
+        default="Curves",
+        required=True,
+        key="view",
+        bind="query-params",
+        label_visibility="collapsed",
+    )
+    try:
+        VIEWS[view or "Curves"](run)
+    except NothingReadError as error:
+        context.show_no_data(error)
+
+
+def _status(run: RunRow) -> None:
+    """The top of the page: state, step, time left, age of the last step, open alerts."""
+    reader = context.reader()
+    progress = reader.read(("progress", run.run_id), lambda db, _: _progress(db, run.run_id)).value
+    latest = reader.read(("latest", run.run_id), lambda db, _: db.latest(run.run_id)).value
+    attempts = reader.read(("attempts", run.run_id), lambda db, _: db.attempts(run.run_id)).value
+    alerts = reader.read(("alerts", run.run_id), lambda db, _: db.alerts([run.run_id], open_only=True)).value
+    _head(run)
+    _figures(run, progress, len(attempts), max((point.ts for point in latest.values()), default=None))
+    for alert in alerts:
+        _alert(alert)
+
+
+def _progress(db: PageReader, run_id: str) -> Progress:
+    return progress_of(db.progress([run_id], LAST_METRICS, PACE_METRICS)[run_id])
+
+
+def _head(run: RunRow) -> None:
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.subheader(markdown(run.run_id), anchor=False, width="content")
+        st.badge(state_label(run.state), color=STATE_COLORS.get(run.state, "gray"))
+        for name, value in sorted(run.tags.items()):
+            st.badge(markdown(f"{name}={value}", 60), color="gray")
+    about = [f"job {run.name}", f"namespace {run.namespace}", *([f"owner {run.owner}"] if run.owner else [])]
+    why = f" · {run.reason or ''}: {run.message}" if run.message else ""
+    st.caption(markdown(" · ".join(about) + why, 600))
+
+
+def _figures(run: RunRow, progress: Progress, attempts: int, updated: float | None) -> None:
+    now, step, ended = time.time(), progress.step, run.state in ENDED_STATES
+    left = None if ended else progress.eta
+    figures = {
+        "Step": f"{'-' if step is None else step} / {run.total_steps or '?'}",
+        "Time left": left or ("ended" if ended else "-"),
+        "Last step": ago(updated, now),
+        "Duration" if ended else "Running for": (
+            "-" if run.started_at is None else duration((run.ended_at or now) - run.started_at)
+        ),
+        "Reward": number(progress.reward),
+        "Accuracy": percent(progress.accuracy),
+        "Entropy": number(progress.entropy),
+        "Length": number(progress.response_length),
+        "Restarts": str(max(0, attempts - 1)),
+    }
+    st.html(figures_html(figures))
+    if run.total_steps and step is not None and not ended:
+        st.progress(min(1.0, step / run.total_steps))
+
+
+def _alert(alert: AlertRow) -> None:
+    since = "" if alert.first_step is None else f", since step {alert.first_step}"
+    seen = f" Acknowledged by {markdown(alert.acknowledged_by)}." if alert.acknowledged_by else ""
+    st.error(
+        f"**{markdown(alert.rule)}**{since}. {markdown(shown(alert.message, 500), 500)}"
+        f" [What this means](help?topic={help_topic(alert.rule)}){seen}",
+        icon=":material/warning:",
+    )
+
+
+page()

@@ -1,0 +1,78 @@
+"""The curves of a run: the paper's three first, then what explains them."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import streamlit as st
+
+from dapo_core.db import RunRow
+from dapo_dashboard import context
+from dapo_dashboard.charts import marks, options, panels
+from dapo_dashboard.charts.marks import Mark
+from dapo_dashboard.charts.panels import Plot
+from dapo_dashboard.charts.view import ChartView, StepClock
+from dapo_dashboard.pages.chart_grid import Card, card, draw, link, toolbar
+from dapo_dashboard.reads.cached_reader import NewestVersions
+from dapo_dashboard.reads.curve_feed import RunCurves, read_clock, read_curves
+
+Drawn = tuple[list[Card], tuple[float, float] | None]
+COLUMNS: Final = 3
+_NO_CLOCK: Final = StepClock()
+# Half a megabyte each.
+_DRAWN: Final[NewestVersions[Drawn]] = NewestVersions(64)
+LEGEND: Final = {
+    "restart": "▼ ┆ :orange[restart]",
+    "suspend": "▪ ┊ :violet[stopped]",
+    "alert": "◆ │ :red[alert]",
+    "checkpoint": "▲ :green[checkpoint]",
+}
+
+
+def show(run: RunRow) -> None:
+    """The toolbar, the charts of all panels, and those of any other metric that is asked for."""
+    names = context.reader().read(("names", run.run_id), lambda db, _: db.metrics(run.run_id)).value
+    view, more = toolbar(names)
+    drawn = [*panels.ALL, *(panels.free_plot(name) for name in more if name in names)]
+    reading = read_curves(context.reader(), run.run_id, panels.wanted(drawn, names), view.window)
+    clock = _NO_CLOCK if view.axis == "step" else read_clock(context.reader(), run.run_id)
+    marked = _marks(run)
+    cards, steps = _DRAWN.get(
+        (run.run_id, view, tuple(more)),
+        (reading.value.serial, tuple(marked), clock.serial),
+        lambda: _cards(drawn, reading.value, view, clock, marked),
+    )
+    if not cards:
+        st.info(
+            f"No step is finished yet: the run is {run.state}. Curves appear here after the first step.",
+            icon=":material/hourglass_top:",
+        )
+        return
+    _legend(marked)
+    draw(cards, COLUMNS)
+    link([each.chart for each in cards], view, clock, steps)
+
+
+def _cards(drawn: Sequence[Plot], read: RunCurves, view: ChartView, clock: StepClock, marked: Sequence[Mark]) -> Drawn:
+    charts = panels.build(drawn, read.curves)
+    steps = options.extent(charts, view)
+    return [card(chart, view, clock, marked, steps) for chart in charts], steps
+
+
+def _marks(run: RunRow) -> list[Mark]:
+    reader = context.reader()
+    attempts = reader.read(("attempts", run.run_id), lambda db, _: db.attempts(run.run_id)).value
+    saved = reader.read(("checkpoints", run.run_id), lambda db, _: db.checkpoints(run.run_id)).value
+    alerts = reader.read(("all alerts", run.run_id), lambda db, _: db.alerts([run.run_id])).value
+    raised = [Mark("alert", alert.first_step, alert.rule) for alert in alerts if alert.first_step is not None]
+    return [*marks.of_checkpoints(saved), *marks.of_attempts(attempts), *raised]
+
+
+def _legend(marked: Sequence[Mark]) -> None:
+    """What the marks on the curves mean, and their steps."""
+    parts = []
+    for kind, symbol in LEGEND.items():
+        steps = sorted({mark.step for mark in marked if mark.kind == kind})
+        if steps:
+            listed = ", ".join(map(str, steps[:4])) + (f" and {len(steps) - 4} more" if len(steps) > 4 else "")
+            parts.append(f"{symbol} at {listed}")
+    st.caption(" · ".join([*parts, "drag across a chart to zoom all of them, double-click to reset"]))

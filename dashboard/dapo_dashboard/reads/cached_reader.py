@@ -1,0 +1,156 @@
+"""Values shared by all viewers of a server: reads of the database, which return the last result and its age while the
+database is down, and what is made out of them."""
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+from dapo_core.db.pages import PageReader, open_page_reader
+from dapo_core.errors import StoreError
+
+T = TypeVar("T")
+MAX_ENTRIES: Final = 2_000
+# After a failed read, nothing is read for so long: a page of many reads waits for one timeout, not for each of them.
+PAUSE_SECONDS: Final = 2.0
+
+
+class KeyedSlots(Generic[T]):
+    """A slot with a lock for each key; only the slots that were used last are kept, so memory does not grow."""
+
+    def __init__(self, max_keys: int) -> None:
+        self._max_keys = max_keys
+        self._lock = threading.Lock()
+        self._slots: OrderedDict[Hashable, Slot[T]] = OrderedDict()
+
+    def slot(self, key: Hashable) -> "Slot[T]":
+        """The key's slot, new and empty if there is none."""
+        with self._lock:
+            slot = self._slots.setdefault(key, Slot())
+            self._slots.move_to_end(key)
+            while len(self._slots) > self._max_keys:
+                self._slots.popitem(last=False)
+            return slot
+
+    def drop(self, key: Hashable) -> None:
+        """Remove the key's slot, if there is one."""
+        with self._lock:
+            self._slots.pop(key, None)
+
+
+class Slot(Generic[T]):
+    """One value, to be read and written under `lock`."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.value: T | None = None
+
+
+class NewestVersions(Generic[T]):
+    """What was made last for each key: of a key, only the newest version is kept."""
+
+    def __init__(self, max_keys: int) -> None:
+        self._made: KeyedSlots[tuple[Hashable, T]] = KeyedSlots(max_keys)
+
+    def get(self, key: Hashable, version: Hashable, make: Callable[[], T]) -> T:
+        """The key's value of that version; made by the first caller, while the others wait."""
+        slot = self._made.slot(key)
+        with slot.lock:
+            if slot.value is None or slot.value[0] != version:
+                slot.value = (version, make())
+            return slot.value[1]
+
+
+@dataclass(frozen=True)
+class Reading(Generic[T]):
+    """A value and when it was read, in Unix seconds. `problem` says why it is not fresh."""
+
+    value: T
+    at: float
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class Outage:
+    """The database has failed every read since `since` (Unix seconds); `message` is the last error."""
+
+    since: float
+    message: str
+
+
+class NothingReadError(StoreError):
+    """The database cannot be read, and this value was never read before."""
+
+
+class CachedReader:
+    """One for each server. Each key is read by one viewer at a time; the others wait for the result and share it."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        opener: Callable[[str], PageReader] = open_page_reader,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._url = url
+        self._opener = opener
+        self._now = now
+        self._reader: PageReader | None = None
+        self._open_lock = threading.Lock()
+        self._readings: KeyedSlots[Reading[Any]] = KeyedSlots(MAX_ENTRIES)
+        self._outage: Outage | None = None
+        self._retry_at = 0.0
+
+    @property
+    def outage(self) -> Outage | None:
+        """None while the database can be read."""
+        return self._outage
+
+    def read(self, key: Hashable, load: Callable[[PageReader, T | None], T], max_age: float = 0.8) -> Reading[T]:
+        """The key's value, at most `max_age` seconds old; while the database is down, the last one.
+
+        `load` makes it out of the database and the last value. Raises NothingReadError if there is no last value."""
+        slot = self._readings.slot(key)
+        with slot.lock:
+            if slot.value is None or self._now() - slot.value.at > max_age or slot.value.problem:
+                slot.value = self._load(slot.value, load)
+            return slot.value
+
+    def forget(self, key: Hashable) -> None:
+        """Read the key again next time: its value was changed."""
+        self._readings.drop(key)
+
+    def is_up(self) -> bool:
+        """Whether the database can be read now; tries it, unless a read has just failed."""
+        try:
+            return self.read(("alive",), lambda db, _: db.runs(limit=1), max_age=0.2).problem is None
+        except NothingReadError:
+            return False
+
+    def _load(self, last: Reading[T] | None, load: Callable[[PageReader, T | None], T]) -> Reading[T]:
+        problem = self._outage.message if self._outage and self._now() < self._retry_at else None
+        if problem is None:
+            try:
+                value = load(self._open(), None if last is None else last.value)
+            except StoreError as error:
+                problem = str(error)
+                self._failed(problem)
+            else:
+                self._outage = None
+                return Reading(value, self._now())
+        if last is None:
+            raise NothingReadError(problem)
+        return Reading(last.value, last.at, problem)
+
+    def _open(self) -> PageReader:
+        with self._open_lock:
+            if self._reader is None:
+                self._reader = self._opener(self._url)
+            return self._reader
+
+    def _failed(self, problem: str) -> None:
+        now = self._now()
+        self._outage = Outage(self._outage.since if self._outage else now, problem)
+        self._retry_at = now + PAUSE_SECONDS
