@@ -1,4 +1,4 @@
-# Sourced by cluster.sh and images.sh: words to the user, Debian packages, waiting.
+# Sourced by cluster.sh and images.sh: messages, Debian packages, waiting.
 # shellcheck shell=bash disable=SC2034,SC2154
 
 say() { printf '%s: %s\n' "$(basename "$0" .sh)" "$*" >&2; }
@@ -13,7 +13,7 @@ debian() {
     [ ${#missing[@]} = 0 ] || "$ROOT/scripts/debian.sh" "${missing[@]}"
 }
 
-# wait_for SECONDS WHAT COMMAND...: poll the command until it succeeds, else end with a sentence.
+# wait_for SECONDS WHAT COMMAND...: poll the command until it succeeds; fail after that many seconds.
 wait_for() {
     local end=$((SECONDS + $1)) what=$2
     shift 2

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # images.sh [--load] [NAME...]: builds the platform's images; `make images`.
 #
-# NAME is operator, dashboard, trainer (for processors), trainer-gpu, postgres or minio; without one, all but trainer-gpu.
-# With docker where its daemon answers, else with buildah as root. --load hands them to the cluster of cluster.sh.
-#   DAPO_BASE    base image; by default python's slim one, or where no registry answers one made here with debootstrap
-#   DAPO_PREFIX  what image names start with, by default localhost/dapo-
-#   DAPO_TAG     by default the project's version
-# What this machine needs to reach its package indexes (pip's and uv's variables, a private certificate authority) is
-# mounted as secrets while packages are installed, and is in no layer and no history.
+# NAME is operator, dashboard, trainer (for CPUs), trainer-gpu, postgres or minio. Default: all but trainer-gpu.
+# Builds with docker if its daemon is running, otherwise with buildah as root. --load loads them into the cluster of
+# cluster.sh.
+#   DAPO_BASE    base image. Default: python's slim image, or one built with debootstrap if no registry can be reached
+#   DAPO_PREFIX  prefix of image names. Default: localhost/dapo-
+#   DAPO_TAG     tag. Default: the project's version
+# The settings for reaching package indexes (pip's and uv's variables, a private certificate authority) are mounted as
+# secrets while packages are installed, and are in no layer and no history.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 readonly ROOT=$PWD HOME_FOLDER=$PWD/.dapo/images
@@ -30,7 +31,7 @@ build_and_load() {
     build "$1"
     [ -z "$LOAD" ] || load "$1"
 }
-build_and_load "$1" # alone: it makes the stages that the others share
+build_and_load "$1" # first, since it builds the stages that the others share
 shift
 builds=() failed=
 for image in "$@"; do

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes .dapo/venv: Python, the locked packages of requirements/dev.txt and this project, editable. `make` calls it
-# before everything it does; once all is there it only compares a checksum. What it lacks it installs, and says so.
+# Creates .dapo/venv: Python, the locked packages of requirements/dev.txt and this project, editable. `make` runs it
+# before every other target; once the environment is complete it only compares a checksum. It installs what is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,7 +15,7 @@ checksum() { cat "$LOCK" pyproject.toml scripts/setup.sh | sha256sum | cut -d' '
 
 works() { "$VENV/bin/python" -c "import sys; sys.exit(not ($RANGE))" 2>/dev/null; }
 
-# The uv of the machine, else one of our own under .dapo/uv: nothing outside this folder is changed.
+# The machine's uv, or one installed under .dapo/uv: nothing outside this folder is changed.
 find_uv() {
     UV=$(command -v uv || true)
     if [ -n "$UV" ] && "$UV" --version >/dev/null 2>&1; then return; fi
@@ -23,12 +23,12 @@ find_uv() {
     if [ -x "$UV" ]; then return; fi
     command -v python3 >/dev/null || scripts/debian.sh python3
     python3 -m pip --version >/dev/null 2>&1 || scripts/debian.sh python3-pip
-    say "uv is not there: installing uv $UV_VERSION with pip into $HOME_FOLDER/uv"
+    say "uv not found: installing uv $UV_VERSION with pip into $HOME_FOLDER/uv"
     python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore \
         --target "$HOME_FOLDER/uv" "uv==$UV_VERSION"
 }
 
-# `python3` if it is one of the two, else any other of them that the machine or uv has.
+# `python3` if its version fits, otherwise any that fits and that the machine or uv has.
 find_python() {
     local candidate
     for candidate in python3 python3.12 python3.11; do
@@ -40,10 +40,10 @@ find_python() {
 make_venv() {
     works && return
     local python
-    python=$(find_python) || fail "Python 3.11 or 3.12 is needed and neither is there:" \
+    python=$(find_python) || fail "Python 3.11 or 3.12 is required and was not found:" \
         "\`apt-get install python3.11\` (Debian 12), \`apt-get install python3.12\` (Ubuntu 24.04) or" \
         "\`uv python install 3.12\`, then again"
-    say "making $VENV with $python"
+    say "creating $VENV with $python"
     "$UV" venv --quiet --clear --python "$python" "$VENV"
 }
 
@@ -55,10 +55,10 @@ libraries() {
 install() {
     say "installing $(grep -c '^[A-Za-z].*==' "$LOCK") packages of $LOCK; the first time downloads about 3 GB"
     local quiet=--quiet
-    [ ! -t 2 ] || quiet= # a person sees the downloads
-    # Bytecode now, or the first run of Ray, vLLM and verl waits minutes for it.
+    [ ! -t 2 ] || quiet= # a terminal shows the downloads
+    # Compile bytecode now: otherwise the first run of Ray, vLLM and verl waits minutes for it.
     UV_COMPILE_BYTECODE=1 "$UV" pip sync $quiet --python "$VENV/bin/python" --require-hashes "$LOCK"
-    # With the lock's setuptools: nothing is fetched that the lock does not name.
+    # With the setuptools of the lock file: nothing else is downloaded.
     "$UV" pip install --quiet --python "$VENV/bin/python" --no-deps --no-build-isolation --offline --editable .
 }
 

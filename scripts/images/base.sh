@@ -1,4 +1,4 @@
-# Sourced by images.sh: the image that the others start from.
+# Sourced by images.sh: the base image of the others.
 # shellcheck shell=bash disable=SC2034,SC2154
 
 readonly PUBLIC_BASE=python:3.11-slim-bookworm
@@ -11,13 +11,13 @@ find_base() {
     if timeout 60 "${BUILDER[@]}" pull -q "$TRANSPORT$PUBLIC_BASE" >/dev/null 2>&1; then
         BASE=$TRANSPORT$PUBLIC_BASE && return
     fi
-    [ "$KIND_OF_BUILDER" = buildah ] || fail "no registry answers: name a base image in DAPO_BASE"
-    say "no registry answers: making a base image with debootstrap"
+    [ "$KIND_OF_BUILDER" = buildah ] || fail "no registry can be reached: set DAPO_BASE to a base image"
+    say "no registry can be reached: building a base image with debootstrap"
     make_base
     BASE=$OWN_BASE
 }
 
-# Debian with its Python and nothing that only people at a terminal need.
+# Debian with its Python, without what only interactive users need.
 make_base() {
     debian debootstrap=debootstrap
     local folder=$HOME_FOLDER/base
@@ -27,7 +27,7 @@ make_base() {
         fail "debootstrap failed: $(tail -1 "$HOME_FOLDER/base.log")"
     rm -rf "$folder"/var/{cache/apt,log}/* "$folder"/var/lib/apt/lists/* "$folder"/usr/share/{doc,man,info,locale}/*
     mkdir -p "$folder/var/cache/apt/archives/partial" "$folder/var/lib/apt/lists/partial"
-    # Later installs leave the same things out.
+    # Later installs omit the same files.
     printf 'path-exclude=/usr/share/%s/*\n' doc man info locale >"$folder/etc/dpkg/dpkg.cfg.d/slim"
     local container
     container=$("${BUILDER[@]}" from scratch)

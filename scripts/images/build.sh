@@ -1,4 +1,4 @@
-# Sourced by images.sh: builders, secrets, and what each image is built from.
+# Sourced by images.sh: builders, secrets, and the build of each image.
 # shellcheck shell=bash disable=SC2034,SC2154
 
 PREFIX=${DAPO_PREFIX:-localhost/dapo-}
@@ -10,11 +10,11 @@ find_builder() {
         KIND_OF_BUILDER=docker TRANSPORT='' BUILDER=(docker) ID='{{.Id}}'
         return
     fi
-    [ "$(id -u)" = 0 ] || fail "no Docker daemon answers, and buildah needs root: start Docker, or use sudo"
+    [ "$(id -u)" = 0 ] || fail "Docker is not running, and buildah needs root: start Docker, or use sudo"
     debian buildah=buildah
-    # crun and user namespaces are for rootless builds; as root a chroot is all that a RUN line needs.
+    # crun and user namespaces are for rootless builds; as root a chroot is enough for RUN.
     export BUILDAH_ISOLATION=chroot
-    # Its caches too: nothing of a build is left when .dapo is removed.
+    # Its caches as well: removing .dapo removes everything.
     export TMPDIR=$HOME_FOLDER/tmp
     mkdir -p "$TMPDIR"
     KIND_OF_BUILDER=buildah TRANSPORT=docker:// ID='{{.FromImageID}}'
@@ -46,14 +46,14 @@ build() { # NAME
             mkdir -p "$context"
             [ "$name" != minio ] || cp "$(tests/kit/tools.sh minio)" "$context/minio"
             ;;
-        *) fail "$name is no image: say operator, dashboard, trainer, trainer-gpu, postgres or minio" ;;
+        *) fail "'$name' is not one of operator, dashboard, trainer, trainer-gpu, postgres, minio" ;;
     esac
     arguments+=(--build-arg "BASE=$BASE" --build-arg "VERSION=$VERSION" --file "$file" --tag "$PREFIX$name:$TAG"
         --secret "id=indexes,src=$HOME_FOLDER/secrets/indexes"
         --secret "id=authorities,src=$HOME_FOLDER/secrets/authorities")
     [ "$KIND_OF_BUILDER" = docker ] || arguments+=(--layers --format docker)
     "${BUILDER[@]}" build "${arguments[@]}" "$context" >"$HOME_FOLDER/$name.log" 2>&1 ||
-        fail "$name did not build: $(tail -5 "$HOME_FOLDER/$name.log")"
+        fail "could not build $name: $(tail -5 "$HOME_FOLDER/$name.log")"
     say "$PREFIX$name:$TAG in $((SECONDS - begun)) s, $(size_of "$PREFIX$name:$TAG") MB"
 }
 
@@ -66,7 +66,7 @@ size_of() {
     fi
 }
 
-load() { # NAME: as a stream, so that gigabytes are not written to a file in between; not again if it is there
+load() { # NAME: as a stream instead of an intermediate file of gigabytes; skipped if it is already loaded
     local reference=$PREFIX$1:$TAG id
     id=$("${BUILDER[@]}" inspect --type image --format "$ID" "$reference")
     ! tests/kit/cluster.sh has "$reference" "$id" || return 0

@@ -1,7 +1,7 @@
 #!/bin/sh
-# packages.sh REQUIREMENTS: inside an image, makes the virtual environment /opt/dapo of locked packages.
+# packages.sh REQUIREMENTS: inside an image, creates the virtual environment /opt/dapo from locked packages.
 #
-# uv itself stays in the builder's cache, which is no part of the image; two builds may want it at once.
+# uv itself stays in the builder's cache, outside the image; two builds may use it concurrently.
 set -eu
 version=0.13.8
 here=$(dirname "$0") tool=/var/cache/uv/tool-$version

@@ -1,9 +1,9 @@
 #!/bin/sh
-# trainer.sh gpu|cpu: inside the trainer's image, its system libraries and its packages.
+# trainer.sh gpu|cpu: inside the trainer's image, installs system libraries and packages.
 #
 # libnuma is vLLM's. Triton compiles its kernels' launchers while a job runs, so the GPU image keeps a C compiler.
-# The package index carries no torch without CUDA: for processors 3.4 GB of libraries that torch only loads are left out,
-# and in their place stand empty ones that answer to the names torch is linked with.
+# The package index has no torch without CUDA. For CPUs 3.4 GB of libraries that torch only loads are omitted and
+# replaced by empty ones with the names that torch is linked with.
 set -eu
 here=$(dirname "$0")
 debian() { apt-get install -y -qq --no-install-recommends "$@" >/dev/null; }
@@ -23,6 +23,6 @@ case $1 in
         apt-mark auto gcc libc6-dev binutils >/dev/null
         apt-get autoremove -y -qq --purge >/dev/null
         ;;
-    *) echo "ACCELERATOR is '$1': use gpu or cpu" >&2 && exit 1 ;;
+    *) echo "ACCELERATOR is '$1'; it must be one of gpu, cpu" >&2 && exit 1 ;;
 esac
 rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/log/*

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# cluster.sh up | down | load IMAGE ID | has IMAGE ID | kubeconfig: a Kubernetes cluster to try the platform on; `make cluster`.
+# cluster.sh up | down | load IMAGE ID | has IMAGE ID | kubeconfig: a Kubernetes cluster for trying the platform; `make cluster`.
 #
-# Three kinds, told by DAPO_CLUSTER or found out:
-#   existing   the cluster of $KUBECONFIG; only when asked, since the tests install and remove things in it
-#   kind       where Docker answers and kind is installed
+# Three kinds, set by DAPO_CLUSTER or detected:
+#   existing   the cluster of $KUBECONFIG; never detected, since the tests install and remove things in it
+#   kind       if Docker is running and kind is installed
 #   process    one node from plain processes on this machine, as root: kubelet, containerd and the rest (process.sh)
 # Everything is under .dapo/cluster; afterwards `source .dapo/cluster/env` sets KUBECONFIG and puts helm and kubectl on the
 # PATH, those of this machine or else the versions that the tests use.
@@ -53,7 +53,7 @@ case ${1:-} in
         rm -rf "$STATE" "$STATE.lock"
         ;;
     load)
-        say "loading ${2:?name the image whose archive standard input is}"
+        say "loading ${2:?expected the name of the image whose archive is on standard input}"
         "${KIND}_load" "$2"
         echo "$2 ${3:-}" >>"$STATE/loaded"
         ;;

@@ -111,7 +111,7 @@ healthzBindAddress: 127.0.0.1:10256
 T
 }
 
-# Bound to the node's address alone: the machine's own resolver, if it runs one, is left in peace.
+# Bound to the node's address only, so that it does not collide with the machine's own resolver.
 dns_configuration() {
     cat <<T
 .:53 {
@@ -128,7 +128,7 @@ dns_configuration() {
 T
 }
 
-# Local volumes take a pod's fsGroup, which hostPath ones do not: containers need no root to write to them.
+# Unlike hostPath, local volumes respect a pod's fsGroup: containers can write to them without root.
 storage_objects() {
     cat <<T
 apiVersion: storage.k8s.io/v1
@@ -145,7 +145,7 @@ apiVersion: v1
 kind: PersistentVolume
 metadata: {name: local-$number}
 spec:
-  capacity: {storage: 1Ti} # nothing enforces it
+  capacity: {storage: 1Ti} # not enforced
   accessModes: [ReadWriteOnce]
   storageClassName: local
   local: {path: $STATE/volumes/$number}

@@ -1,16 +1,16 @@
 # Sourced by cluster.sh: a single-node Kubernetes from processes, for Linux machines without Docker.
 # shellcheck shell=bash disable=SC2034,SC2154
 #
-# What is special about such machines, and what is done about it:
+# Restrictions of such machines, and how each is handled:
 #   no dummy device, and kubelet refuses a loopback address   a bridge without ports carries the node's address
 #   cgroup v1                                                kubelet's failCgroupV1 and cgroupDriver
 #   a sandbox that may not lower oom_score_adj               containerd's restrict_oom_score_adj
 #   conntrack's sysctls are read-only                        kube-proxy's conntrack.maxPerCore 0
-#   no registry                                              images are imported; the pause image is made here
-#   no storage provisioner                                   local volumes, made beforehand
-#   a bridge plug-in with no notion of NetworkPolicies       network_policies.py enforces them with nftables
+#   no registry                                              images are imported; the pause image is built here
+#   no storage provisioner                                   local volumes, created in advance
+#   a bridge plug-in without NetworkPolicies       network_policies.py enforces them with nftables
 
-readonly RUN=/run/dapo-cluster # sockets: a path under $STATE may be longer than a socket's path can be
+readonly RUN=/run/dapo-cluster # sockets: a path under $STATE may be too long for one
 readonly NODE_ADDRESS=10.123.0.1 NODE_BRIDGE=dapo-host POD_BRIDGE=dapo-pods NETWORK=dapo-cluster
 readonly PODS=10.244.0.0/16 SERVICES=10.96.0.0/16
 readonly PROCESSES="etcd kube-apiserver kube-controller-manager kube-scheduler containerd coredns kube-proxy \
@@ -25,8 +25,8 @@ kc() { "$KUBE/kubectl" --kubeconfig "$STATE/kubeconfig" "$@"; }
 images() { ctr --address $RUN/containerd.sock --namespace k8s.io "$@"; }
 
 process_up() {
-    [ "$(uname -s)" = Linux ] || fail "without Docker the cluster's processes need Linux; install Docker and kind"
-    [ "$(id -u)" = 0 ] || fail "without Docker the cluster's processes need root; install Docker and kind, or use sudo"
+    [ "$(uname -s)" = Linux ] || fail "without Docker the cluster needs Linux; install Docker and kind"
+    [ "$(id -u)" = 0 ] || fail "without Docker the cluster needs root; install Docker and kind, or use sudo"
     debian ip=iproute2 openssl=openssl containerd=containerd runc=runc iptables=iptables conntrack=conntrack \
         nft=nftables python3=python3 buildah=buildah busybox=busybox-static mount=mount
     [ -x /usr/lib/cni/bridge ] || debian no-such-command=containernetworking-plugins
@@ -42,7 +42,7 @@ process_up() {
     cluster_objects
 }
 
-# Folders that kubelet and CNI make at fixed places: those that are not there yet are ours to remove.
+# Folders that kubelet and CNI create at fixed paths; those that do not exist yet are removed afterwards.
 note_folders() {
     [ ! -f "$STATE/made" ] || return 0
     local folder
@@ -64,13 +64,13 @@ node_device() {
     ip link set $NODE_BRIDGE up
     [ -f "$STATE/ip_forward" ] || cat /proc/sys/net/ipv4/ip_forward >"$STATE/ip_forward"
     echo 1 >/proc/sys/net/ipv4/ip_forward
-    # Without it what pods of one bridge say to each other passes no rule.
-    [ -e $BRIDGED ] || modprobe br_netfilter || fail "this kernel lacks br_netfilter, which NetworkPolicies need"
+    # Otherwise traffic between pods of one bridge bypasses all rules.
+    [ -e $BRIDGED ] || modprobe br_netfilter || fail "the kernel module br_netfilter, which NetworkPolicies need, could not be loaded"
     [ -f "$STATE/bridged" ] || cat $BRIDGED >"$STATE/bridged"
     echo 1 >$BRIDGED
 }
 
-running() { # NAME: its process lives, and is the one that was started
+running() { # NAME: whether its process runs and is the one that was started
     local pid
     pid=$(cat "$STATE/pids/$1" 2>/dev/null) || return 1
     grep -qzxF "DAPO_CLUSTER_PROCESS=$STATE/$1" "/proc/$pid/environ" 2>/dev/null
@@ -119,7 +119,7 @@ start_node() {
     wait_for 120 "the node to be ready" kc wait --for=condition=Ready node/node1 --timeout=1s
 }
 
-# The container that holds a pod's namespaces has nothing to do but to be there.
+# The pause container only holds a pod's namespaces.
 make_pause() {
     local store=(--root "$STATE/pause/root" --runroot "$STATE/pause/run" --storage-driver vfs) container
     container=$(buildah "${store[@]}" from scratch)

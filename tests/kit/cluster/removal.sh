@@ -1,9 +1,9 @@
-# Sourced by process.sh: `down` takes away all that the cluster put on the machine, also after a half-way `up`.
+# Sourced by process.sh: `down` removes everything that the cluster put on the machine, also after an interrupted `up`.
 # shellcheck shell=bash disable=SC2034,SC2154
 
 process_down() {
     [ "$(id -u)" = 0 ] || fail "the cluster runs as root: use sudo"
-    stop kubelet # first, or it starts again what is ended below
+    stop kubelet # first, or it restarts what is stopped below
     end_containers
     local name
     for name in $(tac -s ' ' <<<"$PROCESSES "); do stop "$name"; done
@@ -16,7 +16,7 @@ process_down() {
     [ ! -f "$STATE/made" ] || xargs -r rm -rf <"$STATE/made"
 }
 
-stop() { # NAME: ask, then insist
+stop() { # NAME: SIGTERM, then SIGKILL
     running "$1" || return 0
     local pid end=$((SECONDS + 10))
     pid=$(cat "$STATE/pids/$1")
@@ -34,7 +34,7 @@ end_containers() {
     for task in $(images tasks ls -q); do images tasks delete --force "$task" >/dev/null 2>&1 || true; done
 }
 
-# A shim outlives containerd on purpose; each names our socket on its command line.
+# A shim outlives containerd by design; each has our socket on its command line.
 end_shims() {
     local folder
     for folder in /proc/[0-9]*; do
@@ -62,7 +62,7 @@ remove_network() {
     local table
     for table in iptables ip6tables; do
         command -v $table-save >/dev/null || continue
-        # Every chain of kube-proxy, kubelet and the CNI plug-ins bears one of these prefixes.
+        # Every chain of kube-proxy, kubelet and the CNI plug-ins has one of these prefixes.
         $table-save | grep -vE '(KUBE|CNI)-' | $table-restore 2>/dev/null || true
     done
     nft delete table inet dapo_policies 2>/dev/null || true
