@@ -1,13 +1,14 @@
-"""docs/reference.md: every field of a DAPOJob with type, default and meaning, made from the models."""
+"""docs/reference.md: every field of a DAPOJob with type, default and meaning, generated from the models."""
 
 from collections.abc import Iterator
 from typing import Any, Final
 
-from dapo_core.jobspec.cel import RULES
 from dapo_core.jobspec.guards import GUARD_DEFAULTS
-from dapo_core.jobspec.job import FROZEN_GROUPS, DAPOJob, DAPOJobSpec
+from dapo_core.jobspec.job import DAPOJob, DAPOJobSpec
+from dapo_core.jobspec.leaves import leaves
 from dapo_core.jobspec.openapi import Schema, default_text, resolved
-from dapo_core.jobspec.presets import PRESETS, leaves
+from dapo_core.jobspec.presets import PRESETS
+from dapo_core.jobspec.rules import FROZEN_GROUPS, RULES
 from dapo_core.naming import API_VERSION
 from dapo_core.run.guards import HEALTH_RULES
 from dapo_core.run.status import DAPOJobStatus
@@ -29,7 +30,7 @@ spec:
     train: [{{source: train.parquet}}]
 ```
 
-A field whose default column is empty is off or absent when left out; *required* fields have to be given.
+A field whose default column is empty is absent unless set; *required* fields must be set.
 """
 
 
@@ -93,13 +94,10 @@ def _type(field: Schema, definitions: Schema) -> str:
     if field.get("x-kubernetes-int-or-string"):
         return "quantity"
     if field.get("type") == "array":
-        return f"list of {_plain(_type(resolved(field.get('items', {}), definitions), definitions))}"
-    names = {"integer": "whole number", "number": "number", "boolean": "true or false", "string": "text"}
+        kind, comma, bounds = _type(resolved(field.get("items", {}), definitions), definitions).partition(",")
+        return f"list of {kind if '`' in kind else f'{kind}s'}{comma}{bounds}"
+    names = {"integer": "integer", "number": "number", "boolean": "boolean", "string": "string"}
     return names.get(field.get("type", ""), "mapping") + _bounds(field)
-
-
-def _plain(text: str) -> str:
-    return {"mapping": "mappings", "text": "text"}.get(text, text)
 
 
 def _bounds(field: Schema) -> str:
@@ -113,9 +111,9 @@ def _bounds(field: Schema) -> str:
 
 def _presets() -> str:
     rows = []
-    for path in leaves(PRESETS["dapo"], "spec"):
+    for path, _ in leaves(PRESETS["dapo"], "spec"):
         dapo, grpo = _value("dapo", path), _value("grpo", path)
-        rows.append(f"| `{path}` | {dapo} | {grpo if grpo != dapo else 'the same'} |")
+        rows.append(f"| `{path}` | {dapo} | {grpo if grpo != dapo else 'same'} |")
     return "\n".join(["## Presets\n", "| field | `dapo` | `grpo` |", "|---|---|---|", *rows]) + "\n"
 
 
@@ -141,16 +139,16 @@ def _guards() -> str:
 
 
 def _rules() -> str:
-    lines = [f"- {rule.message}" for rules in RULES.values() for rule in rules if "oldSelf" not in rule.rule]
+    lines = [f"- {rule.cel.message}" for rule in RULES if rule.cel is not None]
     frozen = ", ".join(f"`{DAPOJobSpec.model_fields[name].alias}`" for name in ("managed_by", *FROZEN_GROUPS))
     return "\n".join(
         [
             "## Rules between fields\n",
-            "Refused by the API server at `kubectl apply` and by `dapo plan`, with these sentences:\n",
+            "The API server refuses these at `kubectl apply`, and `dapo plan` and `dapo run` report them:\n",
             *lines,
             "",
-            f"While a job exists, {frozen} can't be changed; everything else can, and takes effect at the next attempt "
-            "(`suspend`, `guards`, `runPolicy` and `checkpoints` at once).\n",
+            f"While a job exists, {frozen} cannot be changed; everything else can, and takes effect at the next "
+            "attempt (`suspend`, `guards`, `runPolicy` and `checkpoints` at once).\n",
         ]
     )
 

@@ -12,7 +12,7 @@ from dapo_core.jobspec import find_problems, load_job, parse_job
 from dapo_core.jobspec.presets import merged
 
 TRAIN = [{"source": "s3://bucket/train.parquet"}]
-READABLE = "write hf://, s3://, file:/// or pvc://."
+READABLE = "use hf://, s3://, file:/// or pvc://."
 
 
 def messages(spec: dict[str, Any], **top: Any) -> list[str]:
@@ -39,28 +39,28 @@ def case(name: str, sentence: str, **spec: Any) -> Any:
             data={"train": [{"source": "s3://b/k", "src": 1}]},
         ),
         case(
-            "text for a number", 'batch.prompts is "many" (text) but must be a whole number.', batch={"prompts": "many"}
+            "text for a number", 'batch.prompts is "many" (a string) but must be an integer.', batch={"prompts": "many"}
         ),
         case(
             "quoted number",
-            'batch.prompts is "32" (text) but must be a whole number: write it without quotes.',
+            'batch.prompts is "32" (a string) but must be an integer: write it without quotes.',
             batch={"prompts": "32"},
         ),
-        case("fraction", "batch.prompts is 1.5 (a number) but must be a whole number.", batch={"prompts": 1.5}),
-        case("null", "batch.prompts is null (nothing) but must be a whole number.", batch={"prompts": None}),
-        case("truth for a number", "batch.topP is true (true or false) but must be a number.", batch={"topP": True}),
+        case("fraction", "batch.prompts is 1.5 (a number) but must be an integer.", batch={"prompts": 1.5}),
+        case("null", "batch.prompts is null but must be an integer.", batch={"prompts": None}),
+        case("truth for a number", "batch.topP is true (a boolean) but must be a number.", batch={"topP": True}),
         case(
             "number for text",
-            "model.revision is 12 (a whole number) but must be text: put it in quotes.",
+            "model.revision is 12 (an integer) but must be a string: put it in quotes.",
             model={"revision": 12},
         ),
-        case("number for truth", "suspend is 1 (a whole number) but must be true or false.", suspend=1),
+        case("number for truth", "suspend is 1 (an integer) but must be true or false.", suspend=1),
         case("no mapping", "stores is [] (a list) but must be a mapping of fields.", stores=[]),
-        case("no list", 'data.train is "x" (text) but must be a list.', data={"train": "x"}),
+        case("no list", 'data.train is "x" (a string) but must be a list.', data={"train": "x"}),
         case("empty list", "data.train is []: it must not be empty.", data={"train": []}),
         case(
             "path where a mapping belongs",
-            'data.train[0] is "a/b" (text) but must be a mapping of fields, such as `source: a/b`.',
+            'data.train[0] is "a/b" (a string) but must be a mapping of fields, such as `source: a/b`.',
             data={"train": ["a/b"]},
         ),
         case(
@@ -75,22 +75,22 @@ def case(name: str, sentence: str, **spec: Any) -> Any:
         ),
         case(
             "plain path",
-            'model.source is "models/a": a plain path is understood only by `dapo run` and `dapo plan`; ' + READABLE,
+            'model.source is "models/a": plain paths work only with `dapo run` and `dapo plan`; ' + READABLE,
             model={"source": "models/a"},
         ),
         case(
             "unknown scheme",
-            f'model.source is "gs://b/k": the scheme gs: is not known; {READABLE}',
+            f'model.source is "gs://b/k": the scheme gs: is not supported; {READABLE}',
             model={"source": "gs://b/k"},
         ),
         case(
             "checkpoints on the hub",
-            'checkpoints.uri is "hf://a/b": a model hub is no place for checkpoints; write s3://, file:/// or pvc://.',
+            'checkpoints.uri is "hf://a/b": checkpoints cannot be written to a model hub; use s3://, file:/// or pvc://.',
             checkpoints={"uri": "hf://a/b"},
         ),
         case(
             "quantity",
-            'topology.head.resources.memory is "lots": write a Kubernetes quantity such as 4, "500m" or "16Gi".',
+            'topology.head.resources.memory is "lots": use a Kubernetes quantity such as 4, "500m" or "16Gi".',
             topology={"head": {"resources": {"memory": "lots"}}},
         ),
         case(
@@ -105,51 +105,51 @@ def case(name: str, sentence: str, **spec: Any) -> Any:
         ),
         case(
             "penalty past the limit",
-            "algorithm.overlong.penalty.expectedTokens is 90 and with cacheTokens 20 makes 110, but "
-            "spec.batch.maxResponseTokens is 100: lower them to at most that together.",
+            "algorithm.overlong.penalty.expectedTokens is 90 and cacheTokens is 20, 110 in all, but "
+            "spec.batch.maxResponseTokens is 100: lower them so that their sum is at most that.",
             algorithm={"overlong": {"penalty": {"expectedTokens": 90, "cacheTokens": 20}}},
             batch={"maxResponseTokens": 100},
         ),
         case(
             "a group of one",
             "batch.responsesPerPrompt is 1 but spec.algorithm.dynamicSampling.enabled is true, and a group of one is "
-            "always all right or all wrong: set it to 2 or more, or enabled to false.",
+            "always all correct or all incorrect: set it to 2 or more, or enabled to false.",
             batch={"responsesPerPrompt": 1},
         ),
         case(
             "torn groups",
             "batch.miniBatchResponses is 12 but spec.batch.responsesPerPrompt is 8: set it to a multiple of that, "
-            "so that no group is torn apart.",
+            "so that no group is split between updates.",
             batch={"prompts": 3, "responsesPerPrompt": 8, "miniBatchResponses": 12},
         ),
         case(
             "uneven updates",
             "batch.miniBatchResponses is 16, which does not divide the 24 responses of a step (spec.batch.prompts 3 x "
-            "responsesPerPrompt 8): set it to 24 or a number that divides it.",
+            "responsesPerPrompt 8): set it to 24 or a divisor of that.",
             batch={"prompts": 3, "responsesPerPrompt": 8, "miniBatchResponses": 16},
         ),
         case(
             "uneven ranks",
-            "batch.miniBatchResponses is 512 but spec.topology.trainer makes 3 FSDP ranks: set it to a multiple of 3, "
-            "so that each rank gets as many responses.",
+            "batch.miniBatchResponses is 512 but spec.topology.trainer has 3 FSDP ranks: set it to a multiple of 3, "
+            "so that each rank gets the same number of responses.",
             batch={"miniBatchResponses": 512},
             topology={"trainer": {"replicas": 3}},
         ),
         case(
             "engines do not fit",
-            "topology.rollout.tensorParallel is 3, over which 2 rollout pods of 4 GPUs can't be divided: set it to a "
-            "number that divides 4, or to whole pods that divide all 8.",
+            "topology.rollout.tensorParallel is 3, which does not fit 2 rollout pods of 4 GPUs: set it to a divisor of "
+            "4, or to a multiple of 4 that divides all 8.",
             topology={"mode": "Separated", "rollout": {"replicas": 2, "gpusPerPod": 4, "tensorParallel": 3}},
         ),
         case(
             "engines without GPUs",
-            "topology.rollout.tensorParallel is 2 but spec.topology.trainer.gpusPerPod is 0: set it to 1, since pods "
-            "without GPUs hold one engine each.",
+            "topology.rollout.tensorParallel is 2 but spec.topology.trainer.gpusPerPod is 0: set it to 1, because a "
+            "pod without GPUs holds one engine.",
             topology={"trainer": {"gpusPerPod": 0, "replicas": 2}, "rollout": {"tensorParallel": 2}},
         ),
         case(
             "custom reward without module",
-            "reward.module is missing but spec.reward.type is custom: name it as package.module:function.",
+            "reward.module is missing but spec.reward.type is custom: set it to package.module:function.",
             reward={"type": "custom"},
         ),
         case(
@@ -165,32 +165,32 @@ def case(name: str, sentence: str, **spec: Any) -> Any:
         ),
         case(
             "names twice",
-            'data.validation[1].name is "aime", which spec.data.validation[0] is already called: give each set its own '
-            "name.",
+            'data.validation[1].name is "aime", which is also the name of spec.data.validation[0]: give each set its '
+            "own name.",
             data={"validation": VALIDATION * 2},
         ),
         case(
             "greedy samples",
-            "data.validation[0].temperature is 0, which makes all 32 samples alike: set samplesPerPrompt to 1 or a "
+            "data.validation[0].temperature is 0, which makes all 32 samples identical: set samplesPerPrompt to 1 or a "
             "temperature above 0.",
             data={"validation": [{**VALIDATION[0], "temperature": 0}]},
         ),
         case(
             "best of nothing",
-            "checkpoints.keepBest is 1 but spec.data.validation is empty, so no checkpoint can be called best: add a "
-            "validation set or set it to 0.",
+            "checkpoints.keepBest is 1 but spec.data.validation is empty, so there is no metric by which to compare "
+            "checkpoints: add a validation set or set it to 0.",
             checkpoints={"keepBest": 1},
         ),
         case(
             "metric of no set",
-            'checkpoints.bestMetric is "val-core/x/acc/mean@8" but the validation sets are aime: name one of them.',
+            'checkpoints.bestMetric is "val-core/x/acc/mean@8" but the validation sets are aime: use one of them.',
             checkpoints={"bestMetric": "val-core/x/acc/mean@8"},
             data={"validation": VALIDATION},
         ),
         case(
             "metric of too many samples",
             'checkpoints.bestMetric is "val-core/aime/acc/mean@64" but "aime" has samplesPerPrompt 32: '
-            "write @32 or less.",
+            "use @32 or less.",
             checkpoints={"bestMetric": "val-core/aime/acc/mean@64"},
             data={"validation": VALIDATION},
         ),
@@ -207,7 +207,7 @@ def case(name: str, sentence: str, **spec: Any) -> Any:
         ),
         case(
             "kueue without queue",
-            "runPolicy.gang.queue is missing but spec.runPolicy.gang.scheduler is kueue: name a LocalQueue.",
+            "runPolicy.gang.queue is missing but spec.runPolicy.gang.scheduler is kueue: set it to a LocalQueue.",
             runPolicy={"gang": {"scheduler": "kueue"}},
         ),
         case(
@@ -218,7 +218,7 @@ def case(name: str, sentence: str, **spec: Any) -> Any:
         ),
         case(
             "guards twice",
-            "guards[1].rule is NonFinite, which spec.guards[0] has already: keep one of the two.",
+            "guards[1].rule is NonFinite, as in spec.guards[0]: keep one of the two.",
             guards=[{"rule": "NonFinite"}, {"rule": "NonFinite"}],
         ),
     ],
@@ -234,7 +234,7 @@ def test_one_sentence_each(spec: dict[str, Any], sentence: str) -> None:
         pytest.param({"sepc": {}}, "sepc is not a field of a DAPOJob: did you mean spec?", id="unknown top field"),
         pytest.param(
             {"metadata": {"name": "Foo"}},
-            'metadata.name is "Foo": use lower-case letters, digits and dashes, a letter first.',
+            'metadata.name is "Foo": use lower-case letters, digits and dashes, starting with a letter.',
             id="capitals in the name",
         ),
         pytest.param(
@@ -276,13 +276,13 @@ def test_what_is_missing_is_named_with_its_meaning() -> None:
     ("content", "sentence"),
     [
         pytest.param(b"a: [1\nb: 2", "is not valid YAML at line 2, column 2: expected ',' or ']'", id="broken"),
-        pytest.param(b"a: 1\na: 2", "at line 2, column 1: the key a is written twice.", id="key twice"),
-        pytest.param(b"- 1", "holds no DAPOJob", id="a list"),
-        pytest.param(b"", "holds no DAPOJob", id="empty"),
+        pytest.param(b"a: 1\na: 2", "at line 2, column 1: duplicate key a.", id="key twice"),
+        pytest.param(b"- 1", "is not a DAPOJob", id="a list"),
+        pytest.param(b"", "is not a DAPOJob", id="empty"),
         pytest.param(b"\xff\xfe", "is not UTF-8 text", id="not UTF-8"),
-        pytest.param(b"a: \x07", "can not be read", id="control characters"),
+        pytest.param(b"a: \x07", "cannot be read", id="control characters"),
         pytest.param(b"a: 1\n---\nb: 2", "is not valid YAML", id="two documents"),
-        pytest.param(b"[" * 5000, "nested too deep", id="nested too deep"),
+        pytest.param(b"[" * 5000, "nested too deeply", id="nested too deeply"),
         pytest.param(b"? [a]\n: 1", "is not valid YAML", id="a list as key"),
     ],
 )
@@ -295,7 +295,7 @@ def test_unreadable_files(tmp_path: Path, content: bytes, sentence: str) -> None
 
 
 def test_no_file(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=r"none.yaml can not be read: No such file or directory\."):
+    with pytest.raises(SpecError, match=r"none.yaml cannot be read: No such file or directory\."):
         load_job(tmp_path / "none.yaml")
 
 
@@ -304,8 +304,8 @@ def test_dates_and_odd_keys_are_told_not_raised(tmp_path: Path) -> None:
     path.write_text(yaml.safe_dump(MINIMAL) + "  1: x\n  suspend: 2024-01-01\n")
     with pytest.raises(SpecError) as caught:
         load_job(path)
-    assert 'spec.suspend is "2024-01-01" (text) but must be true or false.' in str(caught.value)
-    assert "spec[1] is a key that is not text: put it in quotes or remove it." in str(caught.value)
+    assert 'spec.suspend is "2024-01-01" (a string) but must be true or false.' in str(caught.value)
+    assert "spec[1] is a key that is not a string: put it in quotes or remove it." in str(caught.value)
 
 
 def test_parse_raises_with_all_sentences() -> None:

@@ -1,5 +1,6 @@
 """What a job file says, what presets and defaults add, and that a job survives being written out."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,9 @@ import pytest
 import yaml
 from builders import MINIMAL, VALIDATION, dumped, job
 
-from dapo_core.jobspec import PRESETS, field_sources, load_job, parse_job
+from dapo_core.jobspec import PRESETS, DAPOJobSpec, field_sources, find_problems, load_job, parse_job
+from dapo_core.jobspec import job as job_module
+from dapo_core.jobspec import parse as parse_module
 from dapo_core.jobspec.presets import merged, mini_batch_prompts
 
 
@@ -210,3 +213,32 @@ def test_numbers_as_people_write_them(tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     path.write_text(yaml.safe_dump(MINIMAL) + "  optimizer: {learningRate: 1e-6}\n")
     assert load_job(path).spec.optimizer.learning_rate == 1e-6
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often a job's defaults are filled in, its rules are checked and its groups are validated one by one."""
+    counts: Counter[str] = Counter()
+
+    def counted(name: str, function: Any) -> Any:
+        def call(*arguments: Any) -> Any:
+            counts[name] += 1
+            return function(*arguments)
+
+        return call
+
+    for module in (job_module, parse_module):
+        for name in ("fill", "check", "TypeAdapter"):
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, counted(name, getattr(module, name)))
+    return counts
+
+
+def test_a_valid_job_is_validated_once(calls: Counter[str]) -> None:
+    parse_job(MINIMAL)
+    assert calls == {"fill": 1, "check": 1}
+
+
+def test_an_invalid_job_is_diagnosed_group_by_group(calls: Counter[str]) -> None:
+    assert len(find_problems(merged(MINIMAL, {"spec": {"schedule": {"steps": 1, "epochs": 1}}}))) == 1
+    assert calls == {"fill": 2, "check": 2, "TypeAdapter": len(DAPOJobSpec.model_fields)}

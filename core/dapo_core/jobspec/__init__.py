@@ -1,4 +1,4 @@
-"""The DAPOJob: one set of models from which the CRD, the reference, `dapo plan` and `dapo run` all read."""
+"""The DAPOJob: one set of models for the CRD, the reference, the operator, `dapo plan` and `dapo run`."""
 
 from dapo_core.jobspec.algorithm import Algorithm, DynamicSampling, ImportanceCorrection, Overlong, OverlongPenalty
 from dapo_core.jobspec.guards import GUARD_DEFAULTS, Guard

@@ -1,12 +1,12 @@
-"""The CustomResourceDefinition of DAPOJob, made from the models, so that it can not say anything else."""
+"""The CustomResourceDefinition of DAPOJob, generated from the models."""
 
 from typing import Any, Final
 
 import yaml
 
-from dapo_core.jobspec.cel import ROOT_RULES, RULES
 from dapo_core.jobspec.job import DAPOJobSpec
 from dapo_core.jobspec.openapi import Schema, structural
+from dapo_core.jobspec.rules import CEL_RULES
 from dapo_core.naming import GROUP, KIND, PLURAL, SHORT_NAME, SINGULAR, VERSION
 from dapo_core.run.status import DAPOJobStatus
 
@@ -54,7 +54,7 @@ def crd_yaml() -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """SafeDumper without anchors: the API server's YAML knows them, people do not."""
+    """SafeDumper without anchors, which are hard to read."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -86,23 +86,22 @@ def _root() -> Schema:
         "properties": {
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
-            # Kubernetes' own limit, here so that the cost of the rule on the name can be estimated.
+            # Kubernetes' own limit, repeated so that the API server can estimate the cost of the rule on the name.
             "metadata": {"type": "object", "properties": {"name": {"type": "string", "maxLength": 253}}},
             "spec": structural(DAPOJobSpec, "spec"),
             "status": structural(DAPOJobStatus, "status"),
         },
     }
     _default_replicas(root)
-    root["x-kubernetes-validations"] = [rule.entry() for rule in ROOT_RULES]
-    for path, rules in RULES.items():
-        _schema_at(root, path)["x-kubernetes-validations"] = [rule.entry() for rule in rules]
+    for rule in CEL_RULES:
+        _schema_at(root, rule.path).setdefault("x-kubernetes-validations", []).append(rule.entry())
     return root
 
 
 def _default_replicas(root: Schema) -> None:
-    """The only defaults in the CRD: without the number, the scale subresource would answer with an error.
+    """The only defaults in the CRD: without the number, requests to the scale subresource fail.
 
-    All others are filled in when a job is read, so that a newer platform's defaults reach jobs that name no value.
+    All others are filled in when a job is read, so that a newer platform's defaults apply to jobs that set no value.
     """
     _schema_at(root, "spec.topology")["default"] = {}
     _schema_at(root, "spec.topology.rollout")["default"] = {}
@@ -111,7 +110,7 @@ def _default_replicas(root: Schema) -> None:
 
 def _schema_at(root: Schema, path: str) -> Schema:
     here = root
-    for part in path.split("."):
+    for part in filter(None, path.split(".")):
         here = here["properties"][part.removesuffix("[]")]
         here = here["items"] if part.endswith("[]") else here
     return here

@@ -1,4 +1,4 @@
-"""Guards: which health rules of a run are watched, and what happens when one holds."""
+"""Guards: rules that watch a run for the ways in which reinforcement learning fails."""
 
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -21,8 +21,8 @@ GuardAction = Literal["Warn", "Suspend", "Fail"]
 
 @dataclass(frozen=True)
 class GuardDefaults:
-    """Default threshold of a rule, in `unit`, and for how many steps in a row it must hold. What the rule means and
-    what to do about it: `dapo_core.run.guards`."""
+    """Defaults of a rule: its threshold, in `unit`, and for how many consecutive steps it must hold. Meaning and remedy
+    of the rule: `dapo_core.run.guards`."""
 
     threshold: float
     for_steps: int
@@ -50,16 +50,16 @@ def _thresholds() -> str:
 
 
 class Guard(SpecModel):
-    """One health rule and what to do when it holds."""
+    """One guard: a rule and what to do when it holds."""
 
-    rule: GuardRule = Field(description="What is watched.")
+    rule: GuardRule = Field(description="What the guard watches.")
     action: GuardAction = filled(
-        "`Warn` sets the Degraded condition and an Event, `Suspend` also checkpoints and frees the pods, `Fail` ends "
-        "the job. Default: NonFinite fails and the others warn."
+        "`Warn` sets the Degraded condition and an Event, `Suspend` also saves a checkpoint and deletes the pods, "
+        "`Fail` ends the job. Default: NonFinite fails and the others warn."
     )
-    threshold: float = filled(f"Where the rule begins to hold. Default, by rule: {_thresholds()}.", ge=0, le=1e9)
+    threshold: float = filled(f"Value from which the rule holds. Default, by rule: {_thresholds()}.", ge=0, le=1e9)
     for_steps: int = filled(
-        "Steps in a row for which it must hold, so that one odd batch raises no alarm. Default, by rule: "
+        "Consecutive steps for which the rule must hold, so that one unusual batch raises no alert. Default, by rule: "
         + ", ".join(f"{rule} {d.for_steps}" for rule, d in GUARD_DEFAULTS.items())
         + ".",
         ge=1,
@@ -68,5 +68,5 @@ class Guard(SpecModel):
 
 
 def default_guards() -> list[dict[str, object]]:
-    """Guards of a file that names none, as YAML: every rule warns, and non-finite numbers end the job."""
+    """The guards of a file without any, as YAML: every rule warns, and NonFinite fails the job."""
     return [{"rule": rule, "action": d.action} for rule, d in GUARD_DEFAULTS.items()]

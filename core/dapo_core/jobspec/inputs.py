@@ -1,26 +1,27 @@
-"""What goes in: model, data and reward."""
+"""The inputs of a job: model, data and reward."""
 
 from typing import Annotated, Literal
 
 from pydantic import Field
 
+from dapo_core.jobspec import patterns
 from dapo_core.jobspec.base import Items, ShortName, SpecModel, Uri
 
 
 class Lora(SpecModel):
-    """Low-rank adapters instead of training every weight."""
+    """Low-rank adapters, trained in place of the weights."""
 
     rank: int = Field(
-        default=32, ge=1, le=1024, description="Rank of the adapters. Higher learns more and costs more memory."
+        default=32, ge=1, le=1024, description="Rank of the adapters. A higher rank learns more and needs more memory."
     )
     alpha: int = Field(
-        default=32, ge=1, le=4096, description="Scale of the adapters; alpha / rank multiplies their output."
+        default=32, ge=1, le=4096, description="Scale of the adapters: their output is multiplied by alpha / rank."
     )
     target_modules: Items[Annotated[str, Field(min_length=1, max_length=253)]] = Field(
         default=("all-linear",),
         min_length=1,
         max_length=64,
-        description="Names of the layers that get an adapter. `all-linear` is every linear layer but the output head.",
+        description="Layers that get an adapter. `all-linear` means every linear layer except the output head.",
     )
 
 
@@ -28,28 +29,28 @@ class Model(SpecModel):
     """The policy that is trained."""
 
     source: Uri = Field(
-        description="Where the model in Hugging Face format lies: hf://owner/name, s3://bucket/folder, "
-        "file:///folder or pvc://claim/folder; `dapo run` also takes a path relative to the job file."
+        description="URI of a model in Hugging Face format: hf://owner/name, s3://bucket/folder, file:///folder or "
+        "pvc://claim/folder; `dapo run` also takes a path relative to the job file."
     )
     revision: str | None = Field(
         default=None,
         min_length=1,
         max_length=253,
-        description="Commit, tag or branch of an hf:// source. Left out, the main branch of that day is used, so name "
-        "a commit where a run must be repeatable.",
+        description="Commit, tag or branch of an hf:// source. If not set, the newest commit of the main branch; set "
+        "a commit where a run must be reproducible.",
     )
     dtype: Literal["bfloat16", "float16", "float32"] = Field(
         default="bfloat16",
-        description="Number format of weights in the forward pass and in vLLM; the optimizer keeps float32. "
-        "bfloat16 needs no loss scaling; processors without bfloat16 units are faster with float32.",
+        description="Data type of the weights in the forward pass and in vLLM; the optimizer keeps float32. "
+        "bfloat16 needs no loss scaling; CPUs without bfloat16 units are faster with float32.",
     )
     gradient_checkpointing: bool = Field(
         default=True,
-        description="Recompute activations in the backward pass: about a third more compute for far less memory, "
+        description="Recompute activations in the backward pass: about a third more compute for much less memory, "
         "which long responses need.",
     )
     lora: Lora | None = Field(
-        default=None, description="Train low-rank adapters only. Left out, all weights are trained, as in the paper."
+        default=None, description="Train low-rank adapters only. If not set, all weights are trained, as in the paper."
     )
 
 
@@ -58,7 +59,7 @@ class TrainData(SpecModel):
 
     source: Uri = Field(
         description="A Parquet or JSONL file in verl's chat schema (columns prompt, reward_model, data_source): "
-        "hf://, s3://, file:///, pvc://; `dapo run` also takes a path relative to the job file."
+        "hf://, s3://, file:/// or pvc://; `dapo run` also takes a path relative to the job file."
     )
 
 
@@ -68,70 +69,76 @@ class ValidationData(SpecModel):
     name: ShortName = Field(
         description="Name of the set in metrics (`val-core/{name}/acc/mean@32`); unique within the job."
     )
-    source: Uri = Field(description="A file in the same schema and places as training data; one row per problem.")
+    source: Uri = Field(description="A file with the schema and at a URI as for training data; one row per problem.")
     samples_per_prompt: int = Field(
         default=32,
         ge=1,
         le=1024,
-        description="Responses sampled per problem, the k of mean@k. The paper repeats AIME 32 times because 30 "
-        "problems answered once are too noisy to compare.",
+        description="Responses sampled per problem, the k of mean@k. The paper samples AIME 32 times, because one "
+        "response to each of 30 problems is too noisy to compare.",
     )
     temperature: float = Field(
-        default=1.0, ge=0, le=10, description="Sampling temperature of validation; 0 is greedy. 1.0 is the paper's."
+        default=1.0,
+        ge=0,
+        le=10,
+        description="Sampling temperature of validation; 0 means greedy. 1.0 is from the paper.",
     )
     top_p: float = Field(
-        default=0.7, gt=0, le=1, description="Share of probability mass sampled from. 0.7 is the paper's."
+        default=0.7,
+        gt=0,
+        le=1,
+        description="Probability mass that is sampled from (nucleus sampling). 0.7 is from the paper.",
     )
 
 
 class Data(SpecModel):
-    """Prompts to train and validate on."""
+    """Prompts for training and validation."""
 
     train: Items[TrainData] = Field(
         min_length=1, max_length=64, description="Training files, read as one set and shuffled by `seed`."
     )
     validation: Items[ValidationData] = Field(
-        default=(), max_length=16, description="Validation sets; none means that nothing is validated."
+        default=(), max_length=16, description="Validation sets; an empty list means no validation."
     )
     max_prompt_tokens: int = Field(
         default=2048,
         ge=1,
         le=1_048_576,
-        description="Longest prompt in tokens; data with a longer one is refused before training starts. "
-        "2,048 is the published script's and holds every prompt of DAPO-Math-17k.",
+        description="Maximum prompt length in tokens; data with a longer prompt is rejected before training starts. "
+        "2,048 is from the published script and fits every prompt of DAPO-Math-17k.",
     )
     seed: int = Field(
         default=0,
         ge=0,
         le=2_147_483_647,
-        description="Seed of data order, sampling and initialisation. The same seed gives the same data order; "
-        "GPU arithmetic still varies.",
+        description="Seed of data order, sampling and initialization. The same seed gives the same data order; "
+        "results on GPUs still vary.",
     )
 
 
 class Reward(SpecModel):
-    """How a response is judged: +1 when right and -1 when wrong, as in the paper."""
+    """How a response is scored: +1 when correct and -1 when incorrect, as in the paper."""
 
     type: Literal["math", "exact", "custom"] = Field(
         default="math",
-        description="`math` checks the last stated answer by rule, `exact` compares text, `custom` calls `module`. "
-        "A rule can't be flattered as a reward model can.",
+        description="`math` compares the last stated result by rule, `exact` compares text, `custom` calls `module`. "
+        "Unlike a reward model, a rule cannot be exploited.",
     )
     module: str | None = Field(
         default=None,
         max_length=253,
-        pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$",
+        pattern=patterns.REWARD_MODULE.regex,
         description="`package.module:function` of a custom reward, importable in the trainer's image.",
     )
     timeout_seconds: float = Field(
         default=10.0,
         gt=0,
         le=3600,
-        description="Seconds after which the check of one response is killed. A rule takes milliseconds; "
-        "ten seconds only ever stops a hang.",
+        description="Seconds after which scoring one response is killed. A rule takes milliseconds, so ten seconds "
+        "only stops one that hangs.",
     )
     on_timeout: Literal["Exclude", "Wrong"] = Field(
         default="Exclude",
-        description="What a response counts as whose check hung or crashed. `Exclude` leaves it out of its group's "
-        "statistics and of the loss, because a made-up -1 biases the advantages; `Wrong` counts -1.",
+        description="How to treat a response whose scoring hung or crashed. `Exclude` leaves it out of its group's "
+        "statistics and of the loss, because an invented -1 biases the advantages; `Wrong` scores it -1.",
     )

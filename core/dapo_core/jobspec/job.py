@@ -7,91 +7,96 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 from pydantic.alias_generators import to_camel
 
+from dapo_core.jobspec import patterns
 from dapo_core.jobspec.algorithm import Algorithm
 from dapo_core.jobspec.base import FreeObject, Items, SpecModel, filled
 from dapo_core.jobspec.guards import GUARD_DEFAULTS, Guard
 from dapo_core.jobspec.inputs import Data, Model, Reward
 from dapo_core.jobspec.operations import Checkpoints, RunPolicy, Stores
 from dapo_core.jobspec.presets import fill
-from dapo_core.jobspec.rules import check
+from dapo_core.jobspec.rules import FROZEN_GROUPS, check
 from dapo_core.jobspec.topology import Topology
 from dapo_core.jobspec.training import Batch, Optimizer, Schedule
-from dapo_core.naming import MAX_JOB_NAME, MAX_LABEL, NAME_PATTERN
-
-# What was learned under other values of these groups is another run; the rest may change between attempts.
-FROZEN_GROUPS = ("model", "data", "reward", "algorithm", "optimizer", "batch", "verl_overrides")
+from dapo_core.naming import MAX_JOB_NAME, MAX_LABEL
 
 
 class DAPOJobSpec(SpecModel):
-    """What to train and how. Every group but model and data may be left out."""
+    """What to train and how. Every group except model and data is optional."""
 
     suspend: bool = Field(
         default=False,
-        description="true: write a checkpoint, then free every pod; false: go on from that checkpoint.",
+        description="true: save a checkpoint and delete all pods; false: resume from that checkpoint.",
     )
     managed_by: str | None = Field(
         default=None,
         min_length=1,
         max_length=253,
-        description="Another controller (such as Kueue) that decides when the job may start; immutable. Left out, "
+        description="Another controller (such as Kueue) that decides when the job may start; immutable. If not set, "
         "the operator does.",
     )
-    model: Model = Field(description="The policy that is trained.")
-    data: Data = Field(description="Prompts to train and validate on.")
-    reward: Reward = Field(default=Reward(), description="How a response is judged.")
-    algorithm: Algorithm = filled("The objective: DAPO's four techniques, each with its own switch.")
+    model: Model = Field(description="The policy to train.")
+    data: Data = Field(description="Prompts for training and validation.")
+    reward: Reward = Field(default=Reward(), description="How a response is scored.")
+    algorithm: Algorithm = filled("The objective: DAPO's four techniques, each with a switch of its own.")
     optimizer: Optimizer = filled("AdamW.")
-    batch: Batch = filled("What one step generates and trains on.")
-    schedule: Schedule = Field(default=Schedule(), description="How long to train, and what happens when.")
-    topology: Topology = Field(default=Topology(), description="Pods of the job by role.")
-    checkpoints: Checkpoints = Field(default=Checkpoints(), description="Where checkpoints go and which are kept.")
+    batch: Batch = filled("What one step samples and trains on.")
+    schedule: Schedule = Field(
+        default=Schedule(), description="How long to train, and how often to validate, checkpoint and log."
+    )
+    topology: Topology = Field(default=Topology(), description="The pods of the job, by role.")
+    checkpoints: Checkpoints = Field(
+        default=Checkpoints(), description="Where checkpoints are stored and which are kept."
+    )
     run_policy: RunPolicy = Field(default=RunPolicy(), description="Restarts, deadlines and scheduling.")
     guards: Items[Guard] = Field(
         default=(),
         max_length=len(GUARD_DEFAULTS),
-        description="Health rules and what to do when they hold. Left out, every rule warns and NonFinite fails the "
-        "job; an empty list watches nothing.",
+        description="Rules that watch the run, and what to do when they hold. If not set, every rule warns and "
+        "NonFinite fails the job; an empty list watches nothing.",
     )
-    stores: Stores = Field(default=Stores(), description="Where the curves and objects of a job on Kubernetes go.")
+    stores: Stores = Field(
+        default=Stores(), description="Where the curves and objects of a job on Kubernetes are stored."
+    )
     verl_overrides: FreeObject = Field(
         default={},
-        description="Any key of verl's own configuration, nested or dotted, over what the other fields make of it: "
-        "an escape hatch, checked when the configuration is composed.",
+        description="Any key of verl's own configuration, nested or dotted. It overrides what the other fields set, "
+        "and is checked when the configuration is composed.",
     )
 
     @model_validator(mode="before")
     @classmethod
-    def _fill_in(cls, data: Any) -> Any:
+    def _fill_defaults(cls, data: Any) -> Any:
         return fill(data) if isinstance(data, dict) else data
 
     @model_validator(mode="after")
-    def _hold_rules(self) -> "DAPOJobSpec":
+    def _check_rules(self) -> "DAPOJobSpec":
         problems = check({name: getattr(self, name) for name in type(self).model_fields})
         if problems:
             raise ValueError(" ".join(problem.message for problem in problems))
         return self
 
     def digest(self) -> str:
-        """sha256 of what must not change between attempts, so that a checkpoint of another job is told apart."""
+        """sha256 of what must not change between attempts, by which a checkpoint of another job is recognized."""
         frozen = self.model_dump(mode="json", by_alias=True, include=set(FROZEN_GROUPS))
         return hashlib.sha256(json.dumps(frozen, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-JobName = Annotated[str, StringConstraints(min_length=1, max_length=MAX_JOB_NAME, pattern=NAME_PATTERN)]
+JobName = Annotated[str, StringConstraints(min_length=1, max_length=MAX_JOB_NAME, pattern=patterns.JOB_NAME.regex)]
 
 
 class Metadata(BaseModel):
-    """The part of Kubernetes' object metadata that this platform reads; the rest is Kubernetes' own and let through."""
+    """The part of Kubernetes' object metadata that this platform reads; other fields are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True, alias_generator=to_camel)
 
     name: JobName = Field(
-        description=f"Name of the job, at most {MAX_JOB_NAME} characters so that its pods' names fit Kubernetes' limit."
+        description=f"Name of the job, at most {MAX_JOB_NAME} characters, so that its pods' names fit Kubernetes'"
+        " limit."
     )
-    namespace: Annotated[str, StringConstraints(max_length=MAX_LABEL, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")] = (
-        Field(default="default", description="Namespace of the job on Kubernetes.")
+    namespace: Annotated[str, StringConstraints(max_length=MAX_LABEL, pattern=patterns.NAMESPACE.regex)] = Field(
+        default="default", description="Namespace of the job on Kubernetes."
     )
-    labels: dict[str, str] = Field(default={}, description="Labels; `dapo.io/` is the platform's own prefix.")
+    labels: dict[str, str] = Field(default={}, description="Labels; the prefix `dapo.io/` is reserved.")
     annotations: dict[str, str] = Field(default={}, description="Annotations.")
 
 

@@ -1,22 +1,22 @@
-"""Pydantic's JSON schema as the structural schema that Kubernetes takes: nothing referred to, nothing either-or."""
+"""Pydantic's JSON schema as the structural schema that Kubernetes accepts: without references and unions."""
 
 from collections.abc import Mapping
 from typing import Any, Final
 
 from pydantic import BaseModel
 
+from dapo_core.jobspec.patterns import REMEDIES
 from dapo_core.jobspec.presets import PRESETS
-from dapo_core.jobspec.remedies import REMEDIES
 
 Schema = dict[str, Any]
 
-# What Kubernetes has no use for, or refuses.
+# Keywords that Kubernetes ignores or rejects.
 _DROPPED: Final = frozenset({"title", "default", "x-filled", "$defs", "additionalProperties", "const"})
 _MISSING: Final = object()
 
 
 def structural(model: type[BaseModel], root: str) -> Schema:
-    """The structural schema of a model; `root` is its dotted path, by which presets' values are found."""
+    """The structural schema of a model; `root` is its dotted path, by which presets' values are looked up."""
     document = model.model_json_schema(by_alias=True)
     return _converted(document, document.get("$defs", {}), root, described=False)
 
@@ -46,12 +46,12 @@ def _object(node: Schema, definitions: Mapping[str, Schema], path: str) -> Schem
 
 
 def is_filled(child: Schema) -> bool:
-    """Whether a field is filled in when the job is read, and so need not be in the file."""
+    """Whether a field is filled in when the job is read, so that the file may omit it."""
     return bool(child.get("x-filled"))
 
 
 def resolved(node: Schema, definitions: Mapping[str, Schema]) -> Schema:
-    """The node with its reference put in place, and `T | None` as a nullable T."""
+    """The node with its reference resolved, and `T | None` as a nullable T."""
     if "$ref" in node:
         target = definitions[node["$ref"].rsplit("/", 1)[-1]]
         return resolved({**target, **{key: value for key, value in node.items() if key != "$ref"}}, definitions)
@@ -64,7 +64,7 @@ def resolved(node: Schema, definitions: Mapping[str, Schema]) -> Schema:
 
 
 def _convert_bounds(schema: Schema) -> None:
-    """OpenAPI 3.0 says with a boolean what JSON schema says with a number of its own."""
+    """OpenAPI 3.0 has a boolean where JSON schema has a number of its own."""
     for exclusive, inclusive in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
         if exclusive in schema:
             schema[inclusive] = schema[exclusive]
@@ -74,10 +74,11 @@ def _convert_bounds(schema: Schema) -> None:
 
 
 def _convert_pattern(schema: Schema, path: str) -> None:
-    """Where there are words for it, a pattern becomes a CEL rule: the API server answers with them, not a regex."""
-    if path in REMEDIES and "pattern" in schema:
-        rule = f"self.matches(r'{schema.pop('pattern')}')"
-        schema["x-kubernetes-validations"] = [{"rule": rule, "message": f"{path}: {REMEDIES[path]}"}]
+    """A pattern that has a remedy becomes a CEL rule, so that the API server answers with that and not with a regex."""
+    if (pattern := schema.get("pattern")) in REMEDIES:
+        del schema["pattern"]
+        message = f"{path}: {REMEDIES[pattern]}"
+        schema["x-kubernetes-validations"] = [{"rule": f"self.matches(r'{pattern}')", "message": message}]
 
 
 def _description(node: Schema, path: str) -> str:
@@ -87,7 +88,7 @@ def _description(node: Schema, path: str) -> str:
 
 
 def default_text(node: Schema, path: str) -> str | None:
-    """A field's default for people: the presets' values, or the plain one; None where there is nothing to say."""
+    """A field's default as text: the presets' values, or the plain one; None where there is none."""
     if is_filled(node):
         dapo, grpo = (_preset_value(preset, path) for preset in ("dapo", "grpo"))
         if isinstance(dapo, dict) or dapo is _MISSING:

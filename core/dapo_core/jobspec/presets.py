@@ -1,6 +1,6 @@
-"""What the file leaves out: the presets' values, and numbers that follow from others. Pure, on the YAML's own names."""
+"""Defaults that are not constants: the presets' values, and numbers that follow from other fields. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any, Final
 
@@ -10,7 +10,7 @@ from dapo_core.jobspec.training import DEFAULT_STEPS
 
 Tree = dict[str, Any]
 
-# A fifth of the limit is soft penalty zone: 4,096 of the paper's 20,480 tokens.
+# The soft penalty covers a fifth of the limit: 4,096 of the paper's 20,480 tokens.
 CACHE_SHARE: Final = 5
 UPDATES_PER_STEP: Final = 16
 
@@ -51,7 +51,7 @@ _GRPO_DIFFERENCES: Final[Tree] = {
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> Tree:
-    """`base` with the values of `over` in it, mapping by mapping; neither is changed."""
+    """`base` with the values of `over` in it, merged mapping by mapping; neither is changed."""
     result = deepcopy(dict(base))
     for key, value in over.items():
         below = result.get(key)
@@ -66,13 +66,13 @@ DEFAULT_PRESET: Final = "dapo"
 
 
 def chosen_preset(spec: Mapping[str, Any]) -> str:
-    """The preset a spec names; dapo when it names none or one that does not exist (which validation reports)."""
+    """The preset that a spec names; dapo if it names none, or one that does not exist (which validation reports)."""
     named = _at(spec, "algorithm", "preset")
     return named if isinstance(named, str) and named in PRESETS else DEFAULT_PRESET
 
 
 def fill(spec: Mapping[str, Any]) -> Tree:
-    """The spec with everything filled in that has no plain default. Wrong types are left for validation to report."""
+    """The spec with all defaults that are not constants. Wrong types are left for validation to report."""
     filled = merged(PRESETS[chosen_preset(spec)], spec)
     _fill_penalty(spec, filled)
     _fill_mini_batch(spec, filled)
@@ -107,7 +107,7 @@ def _fill_mini_batch(spec: Mapping[str, Any], filled: Tree) -> None:
 
 
 def mini_batch_prompts(prompts: int, group: int, ranks: int) -> int:
-    """Fewest whole groups per update that make at most 16 equal updates a step and spread evenly over the ranks."""
+    """The fewest whole groups per update that make at most 16 equal updates a step and fit the ranks evenly."""
     candidates = [d for d in _divisors(prompts) if d * UPDATES_PER_STEP >= prompts]
     return next((d for d in candidates if d * group % ranks == 0), candidates[0])
 
@@ -157,17 +157,5 @@ def _at(tree: Any, *path: str) -> Any:
 
 
 def _count(value: object, least: int = 1) -> int | None:
-    """`value` where it is a number one can reckon with: a whole one from `least` to a billion."""
+    """`value` if it is an integer from `least` to a billion, else None."""
     return value if isinstance(value, int) and not isinstance(value, bool) and least <= value <= 10**9 else None
-
-
-def leaves(tree: Any, path: str) -> Iterator[str]:
-    """Dotted paths of all values of a YAML tree: `spec.data.train[0].source`."""
-    if isinstance(tree, Mapping) and tree:
-        for key, value in tree.items():
-            yield from leaves(value, f"{path}.{key}")
-    elif isinstance(tree, list | tuple) and tree:
-        for index, value in enumerate(tree):
-            yield from leaves(value, f"{path}[{index}]")
-    else:
-        yield path

@@ -1,4 +1,4 @@
-"""Pydantic's findings as sentences: field, value, remedy."""
+"""Pydantic's errors as sentences: field, value, remedy."""
 
 import difflib
 import re
@@ -9,21 +9,21 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from dapo_core.errors import Problem
-from dapo_core.jobspec.remedies import REMEDIES
+from dapo_core.jobspec.patterns import REMEDIES
 
 _EXPECTED = {
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
+    "int_type": "an integer",
+    "int_from_float": "an integer",
     "float_type": "a number",
     "bool_type": "true or false",
-    "string_type": "text",
+    "string_type": "a string",
     "list_type": "a list",
     "tuple_type": "a list",
     "dict_type": "a mapping",
     "model_type": "a mapping of fields",
     "model_attributes_type": "a mapping of fields",
     "finite_number": "a finite number",
-    "int_parsing_size": "a whole number of ordinary size",
+    "int_parsing_size": "an integer of at most 4,300 digits",
 }
 _BOUNDS = {
     "greater_than_equal": ("ge", "at least"),
@@ -34,12 +34,12 @@ _BOUNDS = {
 
 
 def sentences(error: ValidationError, model: type[BaseModel], root: str = "") -> list[Problem]:
-    """All findings of one validation. `root` is the path of what was validated, `model` its type."""
+    """All errors of one validation. `model` is the type of what was validated and `root` its path."""
     return [_problem(details, model, root) for details in error.errors(include_url=False) if not _echo(details)]
 
 
 def _echo(details: ErrorDetails) -> bool:
-    """Whether a list is called too short only because its entries, told one by one, were refused."""
+    """Whether a list is too short only because its entries, which are reported one by one, are invalid."""
     return details["type"] == "too_short" and bool(details["input"])
 
 
@@ -53,10 +53,10 @@ def path_of(location: Sequence[int | str], root: str = "") -> str:
 
 def _problem(details: ErrorDetails, model: type[BaseModel], root: str) -> Problem:
     field = path_of(details["loc"], root)
-    return Problem(field, f"{field} {_sentence(details, field, model, root)}")
+    return Problem(field, f"{field} {_sentence(details, model, root)}")
 
 
-def _sentence(details: ErrorDetails, field: str, model: type[BaseModel], root: str) -> str:
+def _sentence(details: ErrorDetails, model: type[BaseModel], root: str) -> str:
     kind, value, context = details["type"], details["input"], details.get("ctx", {})
     if kind == "missing":
         return f"is missing: {_description(model, details['loc'])}"
@@ -65,27 +65,27 @@ def _sentence(details: ErrorDetails, field: str, model: type[BaseModel], root: s
     if kind == "literal_error":
         return _not_one_of(value, str(context["expected"]))
     if kind == "invalid_key":
-        return "is a key that is not text: put it in quotes or remove it."
+        return "is a key that is not a string: put it in quotes or remove it."
     if kind in _BOUNDS:
         key, words = _BOUNDS[kind]
         return f"is {shown(value)} but must be {words} {context[key]}."
     if kind in _EXPECTED:
-        return f"is {shown(value)} ({kind_of(value)}) but must be {_EXPECTED[kind]}{_hint(kind, value)}."
+        return f"is {shown(value)}{_kind(value)} but must be {_EXPECTED[kind]}{_hint(kind, value)}."
     if kind == "value_error":
         return f"is {shown(value)}: {context['error']}."
-    return f"is {shown(value)}: {_limits(kind, context, field)}."
+    return f"is {shown(value)}: {_limits(kind, context)}."
 
 
-def _limits(kind: str, context: Mapping[str, Any], field: str) -> str:
+def _limits(kind: str, context: Mapping[str, Any]) -> str:
     match kind:
         case "string_too_long" | "too_long":
             return f"keep it to at most {context['max_length']} {'characters' if 'string' in kind else 'entries'}"
         case "string_too_short" | "too_short":
             return "it must not be empty" if context["min_length"] == 1 else f"at least {context['min_length']} entries"
         case "string_pattern_mismatch":
-            return REMEDIES.get(re.sub(r"\[\d+\]", "[]", field), f"it must match {context['pattern']}")
+            return REMEDIES.get(context["pattern"], f"it must match {context['pattern']}")
         case _:
-            return f"it can not be used here ({kind.replace('_', ' ')})"
+            return f"it cannot be used here ({kind.replace('_', ' ')})"
 
 
 def _not_one_of(value: object, expected: str) -> str:
@@ -106,16 +106,16 @@ def _unknown(location: Sequence[int | str], model: type[BaseModel], root: str) -
 
 
 def nearest(name: str, known: Sequence[str]) -> str | None:
-    """The known name most like `name`, whatever its case, or None when none is near."""
+    """The known name most similar to `name`, whatever its case, or None when none is similar."""
     by_lower = {other.lower().replace("_", ""): other for other in known}
-    found = difflib.get_close_matches(name.lower().replace("_", "").replace("-", ""), by_lower, n=1, cutoff=0.6)
-    return by_lower[found[0]] if found else None
+    matches = difflib.get_close_matches(name.lower().replace("_", "").replace("-", ""), by_lower, n=1, cutoff=0.6)
+    return by_lower[matches[0]] if matches else None
 
 
 def field_names(model: type[BaseModel], location: Sequence[int | str]) -> list[str]:
-    """The YAML names of the fields of the model that lies at `location` under `model`."""
-    here = _model_at(model, location)
-    return [] if here is None else [field.alias or name for name, field in here.model_fields.items()]
+    """The YAML names of the fields of the model at `location` under `model`."""
+    owner = _model_at(model, location)
+    return [] if owner is None else [field.alias or name for name, field in owner.model_fields.items()]
 
 
 def _model_at(model: type[BaseModel], location: Sequence[int | str]) -> type[BaseModel] | None:
@@ -133,13 +133,13 @@ def model_in(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     arguments = getattr(annotation, "__args__", ())
-    return next((found for argument in arguments if (found := model_in(argument))), None)
+    return next((model for argument in arguments if (model := model_in(argument))), None)
 
 
 def _description(model: type[BaseModel], location: Sequence[int | str]) -> str:
     parent = _model_at(model, location[:-1])
     fields = parent.model_fields.items() if parent else ()
-    text = next((f.description for n, f in fields if (f.alias or n) == location[-1]), None) or "it must be given."
+    text = next((f.description for n, f in fields if (f.alias or n) == location[-1]), None) or "it is required."
     # A sentence ends at a full stop followed by a space; `file:///a.b` has none.
     return text.split(". ")[0].rstrip(".") + "."
 
@@ -156,7 +156,7 @@ def _hint(kind: str, value: object) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as the user wrote it, cut short."""
+    """A value as the user wrote it, shortened to 80 characters."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -172,9 +172,13 @@ def _plain(value: object) -> str:
         return f"<{type(error).__name__}>"
 
 
-def kind_of(value: object) -> str:
-    """What a YAML value is, in a user's words."""
-    words = {bool: "true or false", int: "a whole number", float: "a number", str: "text", type(None): "nothing"}
+def _kind(value: object) -> str:
+    """What a YAML value is, in parentheses; nothing for null, which says so itself."""
+    if value is None:
+        return ""
     if isinstance(value, Mapping):
-        return "a mapping"
-    return "a list" if isinstance(value, list | tuple) else words.get(type(value), type(value).__name__)
+        return " (a mapping)"
+    if isinstance(value, list | tuple):
+        return " (a list)"
+    names: dict[type, str] = {bool: "a boolean", int: "an integer", float: "a number", str: "a string"}
+    return f" ({names.get(type(value), type(value).__name__)})"

@@ -1,4 +1,4 @@
-"""Which pods a job has, and how FSDP ranks and vLLM replicas lie on them."""
+"""The pods of a job: how many of each role, and what each requests."""
 
 from typing import Literal
 
@@ -9,89 +9,91 @@ from dapo_core.jobspec.layout import Layout
 
 
 class Resources(SpecModel):
-    """What each pod of a role asks for, besides its GPUs."""
+    """What each pod of a role requests, besides its GPUs."""
 
-    cpu: Quantity = Field(default="8", description='Processor cores, requested: 4 or "500m".')
-    memory: Quantity = Field(default="64Gi", description='Main memory, requested and the limit: "64Gi".')
+    cpu: Quantity = Field(default="8", description='CPU request: 4 or "500m".')
+    memory: Quantity = Field(default="64Gi", description='Memory request and limit: "64Gi".')
     shm: Quantity = Field(
         default="16Gi",
-        description="Size of /dev/shm, part of memory. Ray's object store and NCCL lie there; the 64 MiB that a "
-        "container has by default end in a bus error.",
+        description="Size of /dev/shm, which counts towards memory. Ray's object store and NCCL use it; the 64 MiB "
+        "that a container has by default end in a bus error.",
     )
 
 
 class HeadResources(Resources):
-    """What the head pod asks for: it holds the batch in memory, so long responses need more."""
+    """What the head pod requests. It holds the batch in memory, so long responses need more."""
 
-    cpu: Quantity = Field(default="4", description='Processor cores, requested: 4 or "500m".')
-    memory: Quantity = Field(default="16Gi", description='Main memory, requested and the limit: "16Gi".')
-    shm: Quantity = Field(default="4Gi", description="Size of /dev/shm, part of memory, for Ray's object store.")
+    cpu: Quantity = Field(default="4", description='CPU request: 4 or "500m".')
+    memory: Quantity = Field(default="16Gi", description='Memory request and limit: "16Gi".')
+    shm: Quantity = Field(
+        default="4Gi", description="Size of /dev/shm, which counts towards memory, for Ray's object store."
+    )
 
 
 class Head(SpecModel):
-    """The pod with Ray's head and the driver. It holds no GPU."""
+    """The pod with Ray's head and the driver. It has no GPU."""
 
     resources: HeadResources = Field(default=HeadResources(), description="Resources of the head pod.")
     pod_template: FreeObject = Field(
-        default={}, description="A PodTemplateSpec merged over what the operator builds: image, node selector, ..."
+        default={}, description="A PodTemplateSpec that is merged over the operator's: image, node selector, ..."
     )
 
 
 class Trainer(SpecModel):
-    """The pods with FSDP workers: replicas x gpusPerPod ranks."""
+    """The pods with the FSDP workers: replicas x gpusPerPod ranks."""
 
-    replicas: int = Field(default=1, ge=1, le=1000, description="Trainer pods.")
+    replicas: int = Field(default=1, ge=1, le=1000, description="Number of trainer pods.")
     gpus_per_pod: int = Field(
         default=1,
         ge=0,
         le=64,
-        description="GPUs of each pod, one FSDP rank each. 0 is a pod on processors with one rank.",
+        description="GPUs of each pod, with one FSDP rank per GPU. 0 means a pod on CPUs with one rank.",
     )
     resources: Resources = Field(default=Resources(), description="Resources of each trainer pod.")
-    pod_template: FreeObject = Field(default={}, description="A PodTemplateSpec merged over what the operator builds.")
+    pod_template: FreeObject = Field(default={}, description="A PodTemplateSpec that is merged over the operator's.")
 
 
 class Rollout(SpecModel):
-    """The pods with vLLM: replicas x gpusPerPod / tensorParallel engines. In Colocated mode there are none."""
+    """The pods with vLLM: replicas x gpusPerPod / tensorParallel engines. Colocated mode has none."""
 
     replicas: int = Field(
         default=1,
         ge=1,
         le=1000,
-        description="Rollout pods; `kubectl scale` changes this number. Not used in Colocated mode.",
+        description="Number of rollout pods, which `kubectl scale` changes. Not used in Colocated mode.",
     )
     gpus_per_pod: int = Field(
         default=1,
         ge=0,
         le=64,
-        description="GPUs of each pod. 0 is a pod on processors with one engine. Not used in Colocated mode.",
+        description="GPUs of each pod. 0 means a pod on CPUs with one engine. Not used in Colocated mode.",
     )
     tensor_parallel: int = Field(
         default=1,
         ge=1,
         le=64,
-        description="GPUs over which one vLLM engine spreads the model. 1 is fastest when the model fits one GPU.",
+        description="GPUs over which one vLLM engine shards the model. 1 is fastest if the model fits on one GPU.",
     )
     resources: Resources = Field(default=Resources(), description="Resources of each rollout pod.")
-    pod_template: FreeObject = Field(default={}, description="A PodTemplateSpec merged over what the operator builds.")
+    pod_template: FreeObject = Field(default={}, description="A PodTemplateSpec that is merged over the operator's.")
 
 
 class Topology(SpecModel):
-    """Pods of the job by role."""
+    """The pods of the job, by role."""
 
     mode: Literal["Separated", "Colocated"] = Field(
         default="Colocated",
-        description="`Colocated` runs vLLM on the trainer's pods, taking turns, and is strictly on-policy; `Separated` "
-        "gives rollouts their own pods, so that both work at once and each can be sized for itself.",
+        description="`Colocated` runs vLLM on the trainer's pods, in turns with training, and is strictly on-policy; "
+        "`Separated` gives rollouts their own pods, so that both run at once and each can be sized by itself.",
     )
     gpu_resource: str = Field(
         default="nvidia.com/gpu",
         min_length=1,
         max_length=253,
-        description="Name of the GPU resource of the nodes' device plug-in.",
+        description="Resource name of GPUs, as the nodes' device plugin defines it.",
     )
     head: Head = Field(default=Head(), description="The pod with Ray's head and the driver.")
-    trainer: Trainer = Field(default=Trainer(), description="The pods with FSDP workers.")
+    trainer: Trainer = Field(default=Trainer(), description="The pods with the FSDP workers.")
     rollout: Rollout = Field(default=Rollout(), description="The pods with vLLM (Separated mode).")
 
     @property

@@ -1,4 +1,4 @@
-"""Reading a job file: YAML as Kubernetes' own tools read it, strictly, or JSON."""
+"""Reads a job file: YAML as Kubernetes' own tools read it, but strictly, or JSON."""
 
 import json
 import re
@@ -11,13 +11,13 @@ from dapo_core.errors import Problem, SpecError
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader that knows `1e-6` for a number, leaves dates as text, and refuses a key written twice."""
+    """SafeLoader that reads `1e-6` as a number and dates as strings, and rejects duplicate keys."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.value in seen and key.tag != "tag:yaml.org,2002:merge":
-                raise yaml.MarkedYAMLError(problem=f"the key {key.value} is written twice", problem_mark=key.start_mark)
+                raise yaml.MarkedYAMLError(problem=f"duplicate key {key.value}", problem_mark=key.start_mark)
             seen.add(getattr(key, "value", "") if isinstance(key, yaml.ScalarNode) else "")
         return super().construct_mapping(node, deep)
 
@@ -34,11 +34,11 @@ _Loader.add_implicit_resolver(
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
-    """The one document of a YAML or JSON file. Raises SpecError where it can't be read or is no mapping."""
+    """The document of a YAML or JSON file. Raises SpecError if it cannot be read or is not a mapping."""
     document = _read(path)
     if not isinstance(document, dict):
         raise _error(
-            path, "holds no DAPOJob: its top level must be a mapping with apiVersion, kind, metadata and spec."
+            path, "is not a DAPOJob: its top level must be a mapping with apiVersion, kind, metadata and spec."
         )
     return document
 
@@ -48,7 +48,7 @@ def _read(path: Path) -> Any:
         text = path.read_text(encoding="utf-8")
         return json.loads(text) if path.suffix == ".json" else yaml.load(text, Loader=_Loader)
     except OSError as error:
-        raise _error(path, f"can not be read: {error.strerror or error}.") from error
+        raise _error(path, f"cannot be read: {error.strerror or error}.") from error
     except UnicodeDecodeError as error:
         raise _error(path, f"is not UTF-8 text (byte {error.start}): save it as UTF-8.") from error
     except yaml.MarkedYAMLError as error:
@@ -56,9 +56,9 @@ def _read(path: Path) -> Any:
             path, f"is not valid YAML{_where(error.problem_mark)}: {error.problem or error.context}."
         ) from error
     except RecursionError as error:
-        raise _error(path, "is nested too deep to be read.") from error
+        raise _error(path, "is nested too deeply.") from error
     except (yaml.YAMLError, ValueError) as error:
-        raise _error(path, f"can not be read: {str(error).splitlines()[0]}.") from error
+        raise _error(path, f"cannot be read: {str(error).splitlines()[0]}.") from error
 
 
 def _where(mark: yaml.Mark | None) -> str:

@@ -6,6 +6,7 @@ from statistics import fmean
 from typing import Any, Final
 
 from dapo_core.db import Bucket, RunRow
+from dapo_core.jobspec.leaves import leaves
 from dapo_dashboard.charts.buckets import Curve
 from dapo_dashboard.reads.redact import without_secrets
 
@@ -54,24 +55,17 @@ def _group_name(run: RunRow, by: str) -> str:
     return str(run.tags.get(by.removeprefix("tag "), "no tag"))
 
 
-def flat(value: Any, path: str = "") -> dict[str, Any]:
-    """`{"a": {"b": 1}}` as `{"a.b": 1}`; lists of plain values stay whole."""
-    if isinstance(value, Mapping):
-        leaves: dict[str, Any] = {}
-        for name, content in value.items():
-            leaves |= flat(content, f"{path}.{name}" if path else str(name))
-        return leaves
-    if isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
-        return {key: kept for index, item in enumerate(value) for key, kept in flat(item, f"{path}[{index}]").items()}
-    return {path: value}
-
-
 def differences(runs: Sequence[RunRow]) -> dict[str, list[str]]:
     """The fields in which the jobs differ, with each run's value as text, in the order of `runs`."""
-    jobs = [flat({k: v for k, v in without_secrets(run.spec).items() if k not in _NAMES}) for run in runs]
+    jobs = [_fields(run.spec) for run in runs]
     paths = list(dict.fromkeys(path for job in jobs for path in job))
     rows = {path.removeprefix("spec."): [_text(job, path) for job in jobs] for path in paths}
     return {path: values for path, values in rows.items() if len(set(values)) > 1}
+
+
+def _fields(job: Mapping[str, Any]) -> dict[str, Any]:
+    named = {key: value for key, value in without_secrets(job).items() if key not in _NAMES}
+    return {path: value for path, value in leaves(named) if value != {}}
 
 
 def _text(job: Mapping[str, Any], path: str) -> str:

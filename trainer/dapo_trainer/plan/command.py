@@ -1,6 +1,6 @@
 """The subcommand: reads the job file, composes, prints."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dapo_core.jobspec import DAPOJob, field_sources, parse_job, read_mapping
+from dapo_core.jobspec.leaves import leaves
 from dapo_core.jobspec.parse import absolute_paths
 from dapo_trainer.data.sources import local_path
 from dapo_trainer.plan.accelerators import ACCELERATORS, DEFAULT
@@ -57,16 +58,6 @@ def _step_table(job: DAPOJob) -> Table:
     return table
 
 
-def _leaves(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in tree.items():
-        if isinstance(value, Mapping) and value:
-            found |= _leaves(value, f"{prefix}{name}.")
-        else:
-            found[f"{prefix}{name}"] = value
-    return found
-
-
 def _wide(*columns: str, title: str) -> Table:
     """A table whose cells are folded, never cut: a name of which a part is missing is of no use."""
     table = Table(title=title, title_justify="left")
@@ -76,24 +67,12 @@ def _wide(*columns: str, title: str) -> Table:
     return table
 
 
-def _items(tree: Any, path: str) -> dict[str, Any]:
-    """Every value of a YAML tree by its dotted path, list members by index, as `field_sources` names them."""
-    below: dict[str, Any] = {}
-    if isinstance(tree, Mapping):
-        below = {f"{path}.{name}": value for name, value in tree.items()}
-    elif isinstance(tree, list):
-        below = {f"{path}[{index}]": value for index, value in enumerate(tree)}
-    if not below:
-        return {path: tree}
-    return {leaf: value for place, inside in below.items() for leaf, value in _items(inside, place).items()}
-
-
 def _sources_table(raw: dict[str, Any], job: DAPOJob) -> Table:
     """Every field of the job that has a value, and who gave it."""
     sources = field_sources(raw)
-    values = _items(job.spec.model_dump(by_alias=True, mode="json", exclude_none=True), "spec")
+    values = leaves(job.spec.model_dump(by_alias=True, mode="json", exclude_none=True), "spec")
     table = _wide("field", "value", title="The job")
-    for field, value in values.items():
+    for field, value in values:
         origin = sources.get(field, "default")
         table.add_row(field.removeprefix("spec."), str(value), origin, style=None if origin == "file" else "dim")
     return table
@@ -103,7 +82,7 @@ def _verl_table(job: DAPOJob, placement: Placement) -> Table:
     """The verl keys that differ from verl's own defaults, and who set them."""
     paths = _paths(job)
     config = compose(job.spec, placement, paths)
-    mine, theirs = overrides(job.spec, placement, paths), _leaves(job.spec.verl_overrides)
+    mine, theirs = overrides(job.spec, placement, paths), dict(leaves(job.spec.verl_overrides, into_lists=False))
     table = _wide("verl key", "value", title="verl's configuration, where it is not its default")
     for key in sorted({*mine, *theirs}):
         value = OmegaConf.select(config, key)

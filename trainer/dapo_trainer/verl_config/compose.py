@@ -1,7 +1,7 @@
 """DAPOJob -> the whole configuration that verl runs with."""
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from dapo_core.errors import Problem, SpecError
 from dapo_core.jobspec import DAPOJobSpec
+from dapo_core.jobspec.leaves import leaves
 from dapo_trainer.verl_config.overrides import overrides
 from dapo_trainer.verl_config.placement import Paths, Placement
 
@@ -33,19 +34,9 @@ def _defaults() -> DictConfig:
         return hydra_compose("ppo_trainer")
 
 
-def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted keys of a nested mapping; keys may be dotted already."""
-    for key, value in tree.items():
-        if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
 def _known_keys(config: DictConfig) -> list[str]:
     plain = OmegaConf.to_container(config, resolve=False)
-    assert isinstance(plain, dict)
-    return [key for key, _ in _leaves({str(k): v for k, v in plain.items()})]
+    return [key for key, _ in leaves(plain, into_lists=False)]
 
 
 def _exists(config: DictConfig, key: str) -> bool:
@@ -59,7 +50,7 @@ def _exists(config: DictConfig, key: str) -> bool:
 def _check_user_overrides(given: Mapping[str, Any]) -> None:
     known = _known_keys(_defaults())
     problems = []
-    for key, _ in _leaves(given):
+    for key, _ in leaves(given, into_lists=False):
         field = f"spec.verlOverrides.{key}"
         if key.startswith("dapo."):
             problems.append(Problem(field, f"{field} is the platform's own group: set the job's field instead."))
@@ -79,6 +70,6 @@ def compose(spec: DAPOJobSpec, placement: Placement, paths: Paths) -> DictConfig
     _check_user_overrides(spec.verl_overrides)
     config = _defaults().copy()
     OmegaConf.set_struct(config, False)
-    for key, value in [*overrides(spec, placement, paths).items(), *_leaves(spec.verl_overrides)]:
+    for key, value in [*overrides(spec, placement, paths).items(), *leaves(spec.verl_overrides, into_lists=False)]:
         OmegaConf.update(config, key, value, merge=False, force_add=True)
     return config

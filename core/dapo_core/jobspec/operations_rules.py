@@ -1,0 +1,170 @@
+"""Rules between the fields that say how a job runs: topology, checkpoints, runPolicy and guards."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from dapo_core.errors import Problem
+from dapo_core.jobspec.guards import Guard
+from dapo_core.jobspec.inputs import Data
+from dapo_core.jobspec.operations import Checkpoints, RunPolicy
+from dapo_core.jobspec.rule_table import CelRule, RuleTable, or_default, problem
+from dapo_core.jobspec.topology import Topology
+
+RULES: Final = RuleTable()
+
+_PARALLEL: Final = "self.rollout.tensorParallel"
+
+
+def _fits(pods: str, gpus: str) -> str:
+    whole = f"({gpus} % {_PARALLEL} == 0 || {_PARALLEL} % {gpus} == 0) && {pods} * {gpus} % {_PARALLEL} == 0"
+    return f"({gpus} == 0 ? {_PARALLEL} == 1 : {whole})"
+
+
+_ROLLOUT_FITS = _fits(*(or_default(f"self.rollout.{field}", 1) for field in ("replicas", "gpusPerPod")))
+_TRAINER_FITS = _fits(
+    *(
+        f"(has(self.trainer) && has(self.trainer.{field}) ? self.trainer.{field} : 1)"
+        for field in ("replicas", "gpusPerPod")
+    )
+)
+
+
+@RULES.rule(
+    "topology",
+    cel=CelRule(
+        "spec.topology",
+        rule=f"!has(self.rollout) || !has({_PARALLEL}) || "
+        f"((has(self.mode) && self.mode == 'Separated') ? {_ROLLOUT_FITS} : {_TRAINER_FITS})",
+        message="spec.topology.rollout.tensorParallel must divide the GPUs of one pod, or be a multiple of them that "
+        "divides all GPUs (of spec.topology.trainer when Colocated, of rollout when Separated); without GPUs it is 1.",
+        field_path=".rollout.tensorParallel",
+    ),
+)
+def engines_fit(topology: Topology) -> Iterator[Problem]:
+    parallel = topology.rollout.tensor_parallel
+    pods, role = (topology.trainer, "trainer") if topology.mode == "Colocated" else (topology.rollout, "rollout")
+    gpus = pods.gpus_per_pod
+    if gpus == 0 and parallel > 1:
+        yield problem(
+            "topology.rollout.tensorParallel",
+            f"is {parallel} but spec.topology.{role}.gpusPerPod is 0: set it to 1, because a pod without GPUs holds "
+            "one engine.",
+        )
+    elif gpus and (pods.replicas * gpus % parallel or (gpus % parallel and parallel % gpus)):
+        yield problem(
+            "topology.rollout.tensorParallel",
+            f"is {parallel}, which does not fit {pods.replicas} {role} pods of {gpus} GPUs: set it to a divisor of "
+            f"{gpus}, or to a multiple of {gpus} that divides all {pods.replicas * gpus}.",
+        )
+
+
+@RULES.rule(
+    "checkpoints",
+    "data",
+    cel=CelRule(
+        "spec",
+        rule="!has(self.checkpoints) || !has(self.checkpoints.keepBest) || self.checkpoints.keepBest == 0 "
+        "|| (has(self.data.validation) && size(self.data.validation) > 0)",
+        message="spec.checkpoints.keepBest needs a validation set by which to compare checkpoints: add one to "
+        "spec.data.validation or set keepBest to 0.",
+        field_path=".checkpoints.keepBest",
+    ),
+)
+def best_of_something(checkpoints: Checkpoints, data: Data) -> Iterator[Problem]:
+    if checkpoints.keep_best and not data.validation:
+        yield problem(
+            "checkpoints.keepBest",
+            f"is {checkpoints.keep_best} but spec.data.validation is empty, so there is no metric by which to compare "
+            "checkpoints: add a validation set or set it to 0.",
+        )
+
+
+@RULES.rule("checkpoints", "data", cel=None)
+def known_metric(checkpoints: Checkpoints, data: Data) -> Iterator[Problem]:
+    metric = checkpoints.best_metric
+    if metric is None or not data.validation:
+        return
+    _, name, _, statistic = metric.split("/")
+    named = next((item for item in data.validation if item.name == name), None)
+    if named is None:
+        names = ", ".join(item.name for item in data.validation)
+        yield problem("checkpoints.bestMetric", f'is "{metric}" but the validation sets are {names}: use one of them.')
+    elif int(statistic.partition("@")[2]) > named.samples_per_prompt:
+        yield problem(
+            "checkpoints.bestMetric",
+            f'is "{metric}" but "{name}" has samplesPerPrompt {named.samples_per_prompt}: '
+            f"use @{named.samples_per_prompt} or less.",
+        )
+
+
+@RULES.rule(
+    "run_policy",
+    cel=CelRule(
+        "spec.runPolicy",
+        rule=f"{or_default('self.backoffSeconds', 10)} <= {or_default('self.backoffMaxSeconds', 600)}",
+        message="spec.runPolicy.backoffMaxSeconds is less than backoffSeconds: set it to at least that.",
+        field_path=".backoffMaxSeconds",
+    ),
+)
+def growing_backoff(run_policy: RunPolicy) -> Iterator[Problem]:
+    if run_policy.backoff_max_seconds < run_policy.backoff_seconds:
+        yield problem(
+            "runPolicy.backoffMaxSeconds",
+            f"is {run_policy.backoff_max_seconds} but spec.runPolicy.backoffSeconds is {run_policy.backoff_seconds}: "
+            "set it to at least that.",
+        )
+
+
+@RULES.rule(
+    "run_policy",
+    cel=CelRule(
+        "spec.runPolicy.gang",
+        rule="!(has(self.scheduler) && self.scheduler == 'kueue') || has(self.queue)",
+        message="spec.runPolicy.gang.queue is missing but its scheduler is kueue: set it to a LocalQueue.",
+        field_path=".queue",
+    ),
+)
+def kueue_queue(run_policy: RunPolicy) -> Iterator[Problem]:
+    if run_policy.gang.scheduler == "kueue" and run_policy.gang.queue is None:
+        yield problem(
+            "runPolicy.gang.queue", "is missing but spec.runPolicy.gang.scheduler is kueue: set it to a LocalQueue."
+        )
+
+
+@RULES.rule(
+    "run_policy",
+    cel=CelRule(
+        "spec.runPolicy.failureRules[]",
+        rule="!has(self.counted) || self.counted || self.action == 'Restart'",
+        message="spec.runPolicy.failureRules: only restarts are counted: "
+        "remove counted from a rule whose action is not Restart.",
+        field_path=".counted",
+    ),
+)
+def counted_restarts(run_policy: RunPolicy) -> Iterator[Problem]:
+    for index, failure_rule in enumerate(run_policy.failure_rules):
+        if not failure_rule.counted and failure_rule.action != "Restart":
+            yield problem(
+                f"runPolicy.failureRules[{index}].counted",
+                f"is false but the rule's action is {failure_rule.action}: only restarts are counted, so remove it.",
+            )
+
+
+@RULES.rule(
+    "guards",
+    cel=CelRule(
+        "spec",
+        rule="!has(self.guards) || self.guards.all(a, self.guards.exists_one(b, b.rule == a.rule))",
+        message="spec.guards has two guards with the same rule: keep one of the two.",
+        field_path=".guards",
+    ),
+)
+def one_guard_per_rule(guards: tuple[Guard, ...]) -> Iterator[Problem]:
+    seen: dict[str, int] = {}
+    for index, guard in enumerate(guards):
+        if guard.rule in seen:
+            yield problem(
+                f"guards[{index}].rule",
+                f"is {guard.rule}, as in spec.guards[{seen[guard.rule]}]: keep one of the two.",
+            )
+        seen.setdefault(guard.rule, index)

@@ -1,0 +1,46 @@
+"""Patterns of the texts in a job, each with what to write instead of a text that does not match it."""
+
+from typing import Final, NamedTuple
+
+from dapo_core.naming import NAME_PATTERN
+
+
+class Pattern(NamedTuple):
+    """`remedy` completes a sentence about the field; the API server answers with it too, instead of the regex."""
+
+    regex: str
+    remedy: str
+
+
+_OBJECT = r"s3://[^/\s]+.*|file:///.+|pvc://[^/\s]+.*"
+_PLAIN_PATHS = "plain paths work only with `dapo run` and `dapo plan`"
+
+URI: Final = Pattern(
+    rf"^(hf://[^/\s]+/[^/\s]+.*|{_OBJECT})$",
+    f"must be hf://owner/name, s3://bucket/key, file:///absolute/path or pvc://claim/path; {_PLAIN_PATHS}",
+)
+WRITABLE_URI: Final = Pattern(
+    rf"^({_OBJECT})$", f"must be s3://bucket/prefix, file:///absolute/path or pvc://claim/path; {_PLAIN_PATHS}"
+)
+SHORT_NAME: Final = Pattern(
+    r"^[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?$", "use letters, digits, dots, dashes and underscores"
+)
+REWARD_MODULE: Final = Pattern(r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$", "write it as package.module:function")
+BEST_METRIC: Final = Pattern(
+    r"^val-core/[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?/[A-Za-z0-9_]+/(mean|best|maj)@[1-9][0-9]*$",
+    "write it as val-core/{validation name}/acc/mean@{k}",
+)
+RESUME_FROM: Final = Pattern(
+    r"^((s3://|pvc://)[^/\s]+.*|file:///.+|[a-z0-9]([-a-z0-9]*[a-z0-9])?(@[0-9]+)?)$",
+    "write a checkpoint's URI, a run ID or run-id@step",
+)
+SECRET_NAME: Final = Pattern(
+    r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$", "use the name of a Secret: lower-case letters, digits, dashes and dots"
+)
+REASON: Final = Pattern(r"^[A-Za-z]+$", "write CamelCase reasons such as Evicted")
+NAMESPACE: Final = Pattern(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "use lower-case letters, digits and dashes")
+JOB_NAME: Final = Pattern(NAME_PATTERN, "use lower-case letters, digits and dashes, starting with a letter")
+
+REMEDIES: Final[dict[str, str]] = dict(
+    [URI, WRITABLE_URI, SHORT_NAME, REWARD_MODULE, BEST_METRIC, RESUME_FROM, SECRET_NAME, REASON, NAMESPACE, JOB_NAME]
+)
