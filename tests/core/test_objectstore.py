@@ -192,7 +192,7 @@ def test_empty_folders_go_with_their_last_object(folder: FolderStore) -> None:
 
 
 def test_a_full_disk_leaves_nothing_and_is_told(folder: FolderStore) -> None:
-    with pytest.raises(StoreError, match=r"key can not be written to .*: no space left on device; free some space\."):
+    with pytest.raises(StoreError, match=r"key cannot be written to .*: no space left on device; free some space\."):
         folder._put("key", _no_space)
     assert [path for path in folder.root.rglob("*") if path.is_file()] == []
 
@@ -203,7 +203,7 @@ def _no_space(part: Path) -> None:
 
 
 URLS = {
-    "a plain path": ("runs/store", "of a kind that can not be opened; write s3://bucket/prefix or file:///folder"),
+    "a plain path": ("runs/store", "has a scheme that is not supported; use s3://bucket/prefix or file:///folder"),
     "a relative file": ("file:runs/store", "is not an absolute folder"),
     "another host's file": ("file://host/store", "is not an absolute folder"),
 }

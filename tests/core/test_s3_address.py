@@ -4,8 +4,8 @@ import pytest
 
 from dapo_core.errors import StoreError
 from dapo_core.objectstore import open_store
-from dapo_core.objectstore.address import AMAZON, Address, credentials, parse
 from dapo_core.objectstore.s3 import open_s3
+from dapo_core.objectstore.s3_address import AMAZON, Address, credentials, parse
 
 KEYS = {"DAPO_S3_ACCESS_KEY": "a", "DAPO_S3_SECRET_KEY": "s"}
 ENDPOINT = {"DAPO_S3_ENDPOINT": "http://minio:9000"}
@@ -43,17 +43,19 @@ def test_addresses_of_objects() -> None:
 @pytest.mark.parametrize(
     ("url", "environment", "sentence"),
     [
-        pytest.param("s3:///p", KEYS, "names no bucket; write s3://bucket/prefix", id="no bucket"),
-        pytest.param("s3://key:secret@b/p", KEYS, "keys go into DAPO_S3_ACCESS_KEY", id="keys in the URL"),
-        pytest.param("s3://b?regoin=x", KEYS, "has regoin; known are endpoint, region, pathStyle", id="a slip"),
-        pytest.param("s3://b?pathStyle=yes", KEYS, "has pathStyle=yes; write true or false", id="no boolean"),
-        pytest.param("s3://b?endpoint=minio:9000", KEYS, "write http://host:port or https://host", id="no scheme"),
-        pytest.param("s3://b", {}, "DAPO_S3_ACCESS_KEY and DAPO_S3_SECRET_KEY are not set: give", id="no keys"),
-        pytest.param("s3://b", {"DAPO_S3_ACCESS_KEY": "a"}, "DAPO_S3_SECRET_KEY is not set: give", id="half a pair"),
+        pytest.param("s3:///p", KEYS, "has no bucket; use s3://bucket/prefix", id="no bucket"),
+        pytest.param("s3://key:secret@b/p", KEYS, "and DAPO_S3_ACCESS_KEY for keys", id="keys in the URL"),
+        pytest.param("s3://b?regoin=x", KEYS, "has regoin, but knows only endpoint, region and pathStyle", id="a slip"),
+        pytest.param("s3://b?pathStyle=yes", KEYS, "has pathStyle=yes; use true or false", id="no boolean"),
+        pytest.param("s3://b?endpoint=minio:9000", KEYS, "use http://host:port or https://host", id="no scheme"),
+        pytest.param("s3://b", {}, "DAPO_S3_ACCESS_KEY and DAPO_S3_SECRET_KEY are not set: set them", id="no keys"),
+        pytest.param(
+            "s3://b", {"DAPO_S3_ACCESS_KEY": "a"}, "DAPO_S3_SECRET_KEY is not set: set them", id="half a pair"
+        ),
         pytest.param(
             "s3://b",
             KEYS | {"DAPO_S3_CA_FILE": "/none.pem"},
-            "DAPO_S3_CA_FILE is /none.pem, which can not be read (No such file or directory)",
+            "DAPO_S3_CA_FILE is /none.pem, which cannot be read (No such file or directory)",
             id="no CA file",
         ),
     ],

@@ -18,7 +18,7 @@ from dapo_core.errors import StoreError
 from dapo_core.objectstore import ObjectNotFoundError, measure
 from dapo_core.objectstore.contract import PART_BYTES
 from dapo_core.objectstore.s3 import RETRIES, S3Store, open_s3
-from dapo_core.objectstore.s3_writing import PARALLEL_PARTS
+from dapo_core.objectstore.s3_transfers import PARALLEL_PARTS
 
 QUICK: Retry = RETRIES.new(total=3, backoff_factor=0.01, backoff_jitter=0.0)
 MEGABYTE = 1024 * 1024
@@ -93,7 +93,7 @@ def test_an_upload_that_fails_leaves_nothing(
     store: S3Store, proxy: S3Proxy, minio: MinioServer, bucket: str, tmp_path: Path
 ) -> None:
     proxy.faults = lambda method, path: Fault(503) if "partNumber=2" in path else None
-    with pytest.raises(StoreError, match=r"big can not be written to s3://.*: the server is overloaded"):
+    with pytest.raises(StoreError, match=r"big cannot be written to s3://.*: the server is overloaded"):
         store.put_file("big", big_file(tmp_path, 3 * PART_BYTES))
     assert list(store.list("")) == [] and store.sweep_incomplete("big", 0) == 0
 
@@ -107,7 +107,7 @@ def test_a_file_that_shrinks_while_it_is_sent_is_told(store: S3Store, proxy: S3P
         return None
 
     proxy.faults = shrink
-    with pytest.raises(StoreError, match="big was changed while it was stored"):
+    with pytest.raises(StoreError, match="big was truncated while it was being stored"):
         store.put_file("big", path)
     assert list(store.list("")) == []
 
@@ -168,16 +168,19 @@ def test_errors_now_and_then_are_not_noticed(store: S3Store, proxy: S3Proxy) -> 
 FAULTS: dict[str, tuple[Fault, str]] = {
     "expired": (Fault(400, "ExpiredToken"), "credentials have expired; put new ones into DAPO_S3_ACCESS_KEY and"),
     "no such bucket": (Fault(404, "NoSuchBucket"), r"the bucket bucket-\w+ does not exist at http://.*; create it, or"),
-    "not allowed": (Fault(403, "AccessDenied"), r"may not do this; grant them s3:ListBucket on bucket-\w+, and"),
+    "not allowed": (Fault(403, "AccessDenied"), r"do not permit this; grant them s3:ListBucket on bucket-\w+, and"),
     "unknown key": (Fault(403, "InvalidAccessKeyId"), "does not know these credentials; correct DAPO_S3_ACCESS_KEY"),
-    "wrong secret": (Fault(403, "SignatureDoesNotMatch"), "the secret key does not fit the access key; correct"),
+    "wrong secret": (Fault(403, "SignatureDoesNotMatch"), "the secret key does not match the access key; correct"),
     "a wrong clock": (Fault(403, "RequestTimeTooSkewed"), "this machine's clock is wrong; set it"),
-    "another region": (Fault(400, "AuthorizationHeaderMalformed"), r"of another region; add \?region=... to the URL"),
-    "full disks": (Fault(507, "XMinioStorageFull"), "the server's disks are full; free some space, or keep fewer"),
+    "another region": (Fault(400, "AuthorizationHeaderMalformed"), r"in another region; add \?region=... to the URL"),
+    "full disks": (Fault(507, "XMinioStorageFull"), "the server's disks are full; free space, or keep fewer"),
     "a quota": (Fault(400, "XMinioAdminBucketQuotaExceeded"), "the bucket's quota is reached; raise it, or keep fewer"),
     "overload": (Fault(503, "SlowDown"), "the server is overloaded; try again later"),
     "a code that is not known": (Fault(409, "Confused"), "Confused, no; see the server's log"),
-    "a proxy's error": (Fault(502, ""), "http://127.0.0.1:[0-9]+ answers 502; see that this is the endpoint of an S3"),
+    "a proxy's error": (
+        Fault(502, ""),
+        "http://127.0.0.1:[0-9]+ answers 502; check that this is the endpoint of an S3",
+    ),
 }
 
 
@@ -186,7 +189,7 @@ def test_faults_are_told_with_their_remedy(fault: Fault, sentence: str, store: S
     proxy.faults = lambda _method, _path: fault
     with pytest.raises(StoreError, match=sentence) as caught:
         store.put_bytes("key", b"x")
-    assert str(caught.value).startswith("key can not be written to s3://") and str(caught.value).endswith(".")
+    assert str(caught.value).startswith("key cannot be written to s3://") and str(caught.value).endswith(".")
     with pytest.raises(StoreError):
         list(store.list(""))
 
@@ -208,19 +211,19 @@ def test_a_missing_bucket_is_no_missing_object(operation: str, minio: MinioServe
 
 def test_nobody_there(minio: MinioServer) -> None:
     url = minio.url("bucket", endpoint=f"http://127.0.0.1:{free_port()}")
-    with pytest.raises(StoreError, match="can not be reached; correct the endpoint, or start the server"):
+    with pytest.raises(StoreError, match="cannot be reached; correct the endpoint, or start the server"):
         open_s3(url, minio.environment, QUICK).get_bytes("key")
 
 
 def test_http_where_https_is_spoken(tls_minio: MinioServer) -> None:
     url = tls_minio.url("bucket", endpoint=tls_minio.endpoint.replace("https", "http"))
-    with pytest.raises(StoreError, match="see that this is the endpoint of an S3 server, http or https"):
+    with pytest.raises(StoreError, match="check that this is the endpoint of an S3 server, and whether http or https"):
         open_s3(url, tls_minio.environment, QUICK).get_bytes("key")
 
 
 def test_a_certificate_of_an_unknown_authority(tls_minio: MinioServer) -> None:
     keys = {name: value for name, value in tls_minio.environment.items() if name != "DAPO_S3_CA_FILE"}
-    with pytest.raises(StoreError, match=r"is not trusted \(.*\); name the file of its authority in DAPO_S3_CA_FILE"):
+    with pytest.raises(StoreError, match=r"is not trusted \(.*\); set DAPO_S3_CA_FILE to the file of its certificate"):
         open_s3(tls_minio.url("bucket"), keys, QUICK).get_bytes("key")
 
 
@@ -233,7 +236,7 @@ def test_least_privilege_is_enough(minio: MinioServer, bucket: str) -> None:
     assert store.get_bytes("r/key") == b"x" and store.exists("r/key") and len(list(store.list("r/"))) == 1
     assert store.sweep_incomplete("r/", 0) == 0
     store.delete("r/key")
-    with pytest.raises(StoreError, match="the credentials may not do this"):
+    with pytest.raises(StoreError, match="the credentials do not permit this"):
         list(open_s3(minio.url(minio.new_bucket()), minio.new_user(bucket), QUICK).list(""))
 
 

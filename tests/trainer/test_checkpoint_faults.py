@@ -139,7 +139,7 @@ def test_credentials_that_are_withdrawn(minio: MinioServer, proxy: S3Proxy, tmp_
     minio.admin.user_disable(user["DAPO_S3_ACCESS_KEY"])
     bench.upload(10)
     bench.until(lambda: "CheckpointDelayed" in bench.notes.reasons())
-    assert "the credentials may not do this; grant them" in bench.told("CheckpointDelayed")
+    assert "the credentials do not permit this; grant them" in bench.told("CheckpointDelayed")
     with pytest.raises(StoreError) as refused:
         bench.checkpoints.restore_newest(tmp_path / "resumed")
     assert not isinstance(refused.value, CheckpointError), "it is no checkpoint's fault, and no reason to begin anew"
@@ -202,7 +202,7 @@ def test_a_server_that_is_killed_and_comes_back(tmp_path: Path) -> None:
             server.kill()
             bench.upload(10)
             bench.until(lambda: "CheckpointDelayed" in bench.notes.reasons())
-            with pytest.raises(StoreUnreachableError, match="can not be reached"):
+            with pytest.raises(StoreUnreachableError, match="cannot be reached"):
                 bench.resumed_from()
             server.start()
             assert bench.uploader.close(60) and bench.resumed_from() == 10

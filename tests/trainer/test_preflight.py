@@ -186,8 +186,8 @@ def test_prompts_over_their_limit_are_named(tmp_path: Path) -> None:
 
 
 NO_KEYS = (
-    "DAPO_S3_ACCESS_KEY and DAPO_S3_SECRET_KEY are not set: give the keys of the store in DAPO_S3_ACCESS_KEY and "
-    "DAPO_S3_SECRET_KEY, on Kubernetes by the Secret of spec.stores.secretName."
+    "DAPO_S3_ACCESS_KEY and DAPO_S3_SECRET_KEY are not set: set them to the keys of the store, on Kubernetes in the "
+    "Secret of spec.stores.secretName."
 )
 
 

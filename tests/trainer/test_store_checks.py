@@ -23,8 +23,8 @@ from dapo_trainer.process.run_folder import RunFolder
     ("url", "sentence"),
     [
         pytest.param("s3://no-such-bucket/runs", "the bucket no-such-bucket does not exist", id="no bucket"),
-        pytest.param("file:///proc/none", "can not be written to /proc/none", id="a folder that is none"),
-        pytest.param("pvc://claim/folder", "can not be opened; write s3://bucket/prefix or file:///folder", id="kind"),
+        pytest.param("file:///proc/none", "cannot be written to /proc/none", id="a folder that is none"),
+        pytest.param("pvc://claim/folder", "is not supported; use s3://bucket/prefix or file:///folder", id="kind"),
     ],
 )
 def test_dapo_run_starts_nothing(

@@ -1,4 +1,4 @@
-"""Where checkpoints and samples lie: objects by key, in a folder or in S3, behind one contract."""
+"""Where checkpoints and samples are stored: objects by key, in a folder or in S3, behind one contract."""
 
 import uuid
 from pathlib import Path
@@ -29,13 +29,13 @@ __all__ = [
     "probe",
 ]
 
-_READABLE = "write s3://bucket/prefix or file:///folder"
+_SUPPORTED = "use s3://bucket/prefix or file:///folder"
 
 
 def open_store(url: str) -> ObjectStore:
-    """The store at `url`, credentials taken from the environment; nothing is asked of the store yet.
+    """The store at `url`, with credentials from the environment; no request is made yet.
 
-    Raises StoreError, naming what can be opened, for a scheme that is not known or settings that are incomplete.
+    Raises StoreError for a scheme that is not supported and for incomplete settings.
     """
     parts = urlsplit(url)
     if parts.scheme == "s3":
@@ -45,14 +45,14 @@ def open_store(url: str) -> ObjectStore:
     if parts.scheme == "file" and not parts.netloc and parts.path.startswith("/"):
         return FolderStore(Path(unquote(parts.path)))
     if parts.scheme == "file":
-        raise StoreError(f"The store {url!r} is not an absolute folder; write file:///folder.")
-    raise StoreError(f"The store {url!r} is of a kind that can not be opened; {_READABLE}.")
+        raise StoreError(f"The store {url!r} is not an absolute folder; use file:///folder.")
+    raise StoreError(f"The store {url!r} has a scheme that is not supported; {_SUPPORTED}.")
 
 
 def probe(store: ObjectStore, prefix: str = "") -> None:
-    """List, write and delete under `prefix`: what would otherwise be found out at the first checkpoint, hours later.
+    """Lists, writes and deletes under `prefix`, so that missing permissions show now and not at the first checkpoint.
 
-    Raises StoreError with what is missing.
+    Raises StoreError.
     """
     next(iter(store.list(prefix)), None)
     key = f"{prefix}{uuid.uuid4().hex}.probe"

@@ -1,7 +1,7 @@
-"""What every object store promises; `tests/core/test_objectstore.py` runs it against each there is.
+"""What every object store guarantees; `tests/core/test_objectstore.py` checks each of them.
 
-An object is there whole or not at all, also after a crash of its writer; a later `put` replaces it; what `put` has
-returned from survives a loss of power; keys are relative paths with `/`; every method may be called from any thread.
+An object exists whole or not at all, even after a crash of its writer; a later `put` replaces it; once `put` has
+returned, the object survives a loss of power; keys are relative paths with `/`; every method is thread-safe.
 """
 
 import hashlib
@@ -13,25 +13,24 @@ from typing import BinaryIO, Final, Protocol
 
 from dapo_core.errors import StoreError
 
-# Bytes: few enough to be summed and copied before they leave the processor's cache, and summing them lets other threads
-# run.
+# Bytes: few enough to be hashed and copied while they are in the CPU's cache, enough for hashing to release the GIL.
 CHUNK: Final = 256 * 1024
-# Bytes of the parts of a big file, of which S3 takes ten thousand at most.
+# Bytes of each part of a large file; S3 accepts at most ten thousand parts.
 PART_BYTES: Final = 16 * 1024 * 1024
 _MAX_PARTS: Final = 10_000
 
 
 class ObjectNotFoundError(StoreError):
-    """There is no object of this key."""
+    """There is no object with this key."""
 
 
 class StoreUnreachableError(StoreError):
-    """The store does not answer, or says that it can not just now: it may in a while."""
+    """The store does not answer, or not just now: retrying may help."""
 
 
 @dataclass(frozen=True)
 class ObjectInfo:
-    """One object as listed: size in bytes, time of its last change in Unix seconds."""
+    """One object as listed: size in bytes, last modification in Unix seconds."""
 
     key: str
     size: int
@@ -40,10 +39,10 @@ class ObjectInfo:
 
 @dataclass(frozen=True)
 class Content:
-    """What identifies bytes: how many, and their SHA-256 in hexadecimal.
+    """What identifies content: its size in bytes and its SHA-256 in hexadecimal.
 
-    With `part_bytes` it is the SHA-256 of the SHA-256 sums of their parts of so many bytes, one after the other: each
-    part has one sum to be sent by and to be known by, and nobody has to wait for the part before it.
+    With `part_bytes`, that is the SHA-256 of the concatenated SHA-256 sums of its parts of that size, so that parts can
+    be hashed in any order and each is sent with the sum by which it is known.
     """
 
     size: int
@@ -52,7 +51,7 @@ class Content:
 
 
 class Readable(Protocol):
-    """A stream to read from its beginning."""
+    """A stream that is read from its beginning."""
 
     def read(self, size: int = -1, /) -> bytes: ...
 
@@ -60,51 +59,51 @@ class Readable(Protocol):
 
 
 class ObjectStore(Protocol):
-    """A store of objects. Methods raise StoreError: ObjectNotFoundError for an absent object, StoreUnreachableError
-    after having tried for a while."""
+    """A store of objects. Methods raise StoreError: ObjectNotFoundError for a missing object, StoreUnreachableError
+    after some retries."""
 
     @property
     def url(self) -> str:
-        """What `open_store` opens this store by."""
+        """The URL by which `open_store` opens this store."""
 
     def address(self, key: str) -> str:
-        """The URL of an object or of a prefix, for people and for programs that know no store."""
+        """The URL of an object or of a prefix."""
 
     def put_file(self, key: str, path: Path, *, give: bool = False) -> Content:
-        """Store the file's content and tell what it was, read once and summed as `part_bytes_of` its size says.
+        """Stores the file and returns its content, read once and hashed in parts as `part_bytes_of` its size says.
 
-        `give` promises that nobody changes the file any more, so it need not be copied.
+        `give` promises that the file will not change any more, so it need not be copied.
         """
 
     def put_bytes(self, key: str, data: bytes) -> None: ...
 
     def get_file(self, key: str, path: Path) -> None:
-        """Write the object to `path`, whose folder exists. After an error the file may be there in part."""
+        """Writes the object to `path`, whose folder exists. After an error the file may be incomplete."""
 
     def get_bytes(self, key: str) -> bytes: ...
 
     def open(self, key: str) -> AbstractContextManager[Readable]:
-        """The object's content as a stream to read; it need not know its position."""
+        """The object's content as a stream, which need not be seekable."""
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Objects whose key starts with `prefix`, by key. Uploads in progress are not among them."""
 
     def delete(self, key: str) -> None:
-        """Remove the object; one that is not there is no error."""
+        """Deletes the object; a missing one is no error."""
 
     def exists(self, key: str) -> bool: ...
 
     def sweep_incomplete(self, prefix: str, older_than_seconds: float) -> int:
-        """Remove what uploads that ended half-way left under `prefix`; how many there were."""
+        """Removes what incomplete uploads left under `prefix`, and returns how many there were."""
 
 
 def part_bytes_of(size: int) -> int | None:
-    """Of how many bytes the parts are by which a file of `size` is sent and summed; None: it is summed as a whole."""
+    """Size in bytes of the parts in which a file of `size` is sent and hashed; None: as a whole."""
     return max(PART_BYTES, -(-size // _MAX_PARTS)) if size > PART_BYTES else None
 
 
 def measure(stream: Readable, copy_to: BinaryIO | None = None, part_bytes: int | None = None) -> Content:
-    """Read a stream to its end, copying it on the way if asked to; summed as a whole, or by parts of `part_bytes`."""
+    """Reads a stream to its end, hashes it as a whole or in parts of `part_bytes`, and copies it to `copy_to`."""
     block = memoryview(bytearray(CHUNK))
     parts: list[Content] = []
     while True:
@@ -116,7 +115,7 @@ def measure(stream: Readable, copy_to: BinaryIO | None = None, part_bytes: int |
 
 
 def _measure_part(stream: Readable, copy_to: BinaryIO | None, most: int | None, block: memoryview) -> Content:
-    """The next `most` bytes of a stream, or all that is left of it."""
+    """The next `most` bytes of a stream, or the rest of it."""
     digest, size = hashlib.sha256(), 0
     while length := stream.readinto(block if most is None else block[: most - size]):
         digest.update(block[:length])
@@ -127,13 +126,13 @@ def _measure_part(stream: Readable, copy_to: BinaryIO | None, most: int | None, 
 
 
 def of_parts(parts: Sequence[Content], part_bytes: int) -> Content:
-    """The content that consists of `parts`, all but the last of which have `part_bytes`."""
+    """The content that consists of `parts`, all of `part_bytes` except the last."""
     sums = b"".join(bytes.fromhex(part.sha256) for part in parts)
     return Content(sum(part.size for part in parts), hashlib.sha256(sums).hexdigest(), part_bytes)
 
 
 def check_key(key: str) -> str:
-    """`key` itself. Raises StoreError for one that could lead outside of the store."""
+    """Returns `key`. Raises StoreError if it could lead outside the store."""
     if not key or key.startswith("/") or any(part in ("", ".", "..") for part in key.split("/")):
         raise StoreError(f"The object key {key!r} is not a relative path.")
     return key

@@ -26,7 +26,7 @@ _PART: Final = ".dapo-part"
 
 
 class FolderStore:
-    """Objects as files under one folder. A file is written beside its place, synced and renamed into it."""
+    """Objects as files under one folder. A file is written beside its place, synced and renamed."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -36,8 +36,8 @@ class FolderStore:
         return (self.root.absolute() / key).as_uri()
 
     def put_file(self, key: str, path: Path, *, give: bool = False) -> Content:
-        # A hard link costs no time and no space, but shares the file with whoever still has the old name: only for
-        # files that were given away.
+        # A hard link costs no time and no space, but shares the file with its old name: only for files that were given
+        # away.
         return self._put(key, lambda part: _link_or_copy(path, part) if give else _copy(path, part))
 
     def put_bytes(self, key: str, data: bytes) -> None:
@@ -46,7 +46,7 @@ class FolderStore:
     def _put(self, key: str, fill: Callable[[Path], T]) -> T:
         target = self._path(key)
         part = target.with_name(f".{target.name}.{uuid.uuid4().hex[:12]}{_PART}")
-        with _told(f"{key} can not be written to {self.root}", absent=StoreError):
+        with _explained(f"{key} cannot be written to {self.root}", absent=StoreError):
             target.parent.mkdir(parents=True, exist_ok=True)
             try:
                 filled = fill(part)
@@ -58,38 +58,38 @@ class FolderStore:
                 part.unlink(missing_ok=True)
 
     def get_file(self, key: str, path: Path) -> None:
-        with _told(f"{key} can not be read from {self.root}"):
+        with _explained(f"{key} cannot be read from {self.root}"):
             shutil.copyfile(self._path(key), path)
 
     def get_bytes(self, key: str) -> bytes:
-        with _told(f"{key} can not be read from {self.root}"):
+        with _explained(f"{key} cannot be read from {self.root}"):
             return self._path(key).read_bytes()
 
     @contextmanager
     def open(self, key: str) -> Iterator[Readable]:
-        with _told(f"{key} can not be read from {self.root}"), self._path(key).open("rb") as stream:
+        with _explained(f"{key} cannot be read from {self.root}"), self._path(key).open("rb") as stream:
             yield stream
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        with _told(f"{prefix} can not be listed in {self.root}"):
+        with _explained(f"{prefix} cannot be listed in {self.root}"):
             found = [path for path in self._files(prefix) if not path.name.endswith(_PART)]
             infos = [info for path in found if (info := self._info(path)) is not None]
         yield from sorted(infos, key=lambda info: info.key)
 
     def delete(self, key: str) -> None:
         path = self._path(key)
-        with _told(f"{key} can not be deleted from {self.root}"):
+        with _explained(f"{key} cannot be deleted from {self.root}"):
             path.unlink(missing_ok=True)
             self._remove_empty_folders(path.parent)
 
     def exists(self, key: str) -> bool:
-        with _told(f"{key} can not be looked for in {self.root}"):
+        with _explained(f"{key} cannot be looked up in {self.root}"):
             return self._path(key).is_file()
 
     def sweep_incomplete(self, prefix: str, older_than_seconds: float) -> int:
         limit = time.time() - older_than_seconds
         swept = 0
-        with _told(f"{prefix} can not be swept in {self.root}"):
+        with _explained(f"{prefix} cannot be swept in {self.root}"):
             for path in [path for path in self._files(prefix) if path.name.endswith(_PART)]:
                 info = self._info(path)
                 if info is not None and info.modified <= limit:
@@ -102,7 +102,7 @@ class FolderStore:
         base = self._path(folder) if folder else self.root
         for path in base.rglob("*"):
             name = path.relative_to(base).as_posix()
-            # A part's name begins with a dot that its key does not have.
+            # The name of a part begins with a dot that its key does not have.
             shown = path.with_name(path.name[1:]).relative_to(base).as_posix() if path.name.endswith(_PART) else name
             if shown.startswith(start) and path.is_file():
                 yield path
@@ -127,12 +127,12 @@ class FolderStore:
 
 
 @contextmanager
-def _told(what: str, absent: type[StoreError] = ObjectNotFoundError) -> Iterator[None]:
-    """Operating system errors as sentences."""
+def _explained(what: str, absent: type[StoreError] = ObjectNotFoundError) -> Iterator[None]:
+    """Raises operating system errors as StoreError."""
     try:
         yield
     except FileNotFoundError as error:
-        raise absent(f"{what}: there is no {error.filename}.") from error
+        raise absent(f"{what}: {error.filename} does not exist.") from error
     except OSError as error:
         remedy = "; free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
         raise StoreError(f"{what}: {(error.strerror or str(error)).lower()}{remedy}.") from error
@@ -142,7 +142,7 @@ def _link_or_copy(source: Path, target: Path) -> Content:
     try:
         os.link(source, target)
     except OSError as error:
-        # Another file system, or one without hard links; everything else fails the copy as well.
+        # Another file system, or one without hard links; any other error would fail the copy as well.
         if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP):
             raise
         return _copy(source, target)
@@ -151,7 +151,7 @@ def _link_or_copy(source: Path, target: Path) -> Content:
 
 
 def _copy(source: Path, target: Path) -> Content:
-    # The object's time is when it was stored, which the sweeper goes by.
+    # Not the time of the source: the sweeper goes by when the object was stored.
     with source.open("rb") as stream, target.open("wb") as copied:
         return measure(stream, copied, _part_bytes(stream))
 

@@ -1,4 +1,4 @@
-"""Objects in S3 or what speaks like it. The only module that calls the client."""
+"""Objects in S3, or in a server that speaks its protocol."""
 
 import hashlib
 import io
@@ -20,8 +20,7 @@ from minio.error import S3Error
 from urllib3.util import Retry, Timeout
 
 from dapo_core.errors import StoreError
-from dapo_core.objectstore import address as addresses
-from dapo_core.objectstore.address import Address, Credentials
+from dapo_core.objectstore import s3_address as addresses
 from dapo_core.objectstore.contract import (
     CHUNK,
     Content,
@@ -32,16 +31,16 @@ from dapo_core.objectstore.contract import (
     measure,
     part_bytes_of,
 )
-from dapo_core.objectstore.s3_faults import told
-from dapo_core.objectstore.s3_reading import ResumingReader
-from dapo_core.objectstore.s3_writing import PartedUpload, SummedClient
+from dapo_core.objectstore.s3_address import Address, Credentials
+from dapo_core.objectstore.s3_errors import explained
+from dapo_core.objectstore.s3_transfers import PartedUpload, ResumingReader, SummedClient
 
 log = logging.getLogger(__name__)
 
 # A part has to be sent within the time to connect (the client sets no other for sending): 16 MiB in half a minute.
 TIMEOUT: Final = Timeout(connect=30.0, read=60.0)
-# Every request may be repeated: an object that is put again is the same. About half a minute in all; some seconds where
-# nobody answers, for a mistake in the endpoint is told soon, and whoever can wait asks again.
+# Every request may be repeated: an object that is put again is the same. About half a minute in all; only some seconds
+# where nobody answers, so that a wrong endpoint is reported soon: callers that can wait retry.
 RETRIES: Final = Retry(
     total=8,
     connect=4,
@@ -55,7 +54,7 @@ RETRIES: Final = Retry(
 
 
 def open_s3(url: str, environment: Mapping[str, str] = os.environ, retries: Retry = RETRIES) -> "S3Store":
-    """The store at `url` with the keys of `environment`. Raises StoreError for settings that are incomplete."""
+    """The store at `url` with the keys of `environment`. Raises StoreError for incomplete settings."""
     address = addresses.parse(url, environment)
     keys = addresses.credentials(environment)
     return S3Store(address, _client(address, keys, environment.get(addresses.CA_FILE) or None, retries))
@@ -89,13 +88,13 @@ def _tls(ca_file: str | None) -> ssl.SSLContext:
     except (OSError, ssl.SSLError) as error:
         reason = error.strerror or str(error)
         raise StoreError(
-            f"{addresses.CA_FILE} is {ca_file}, which can not be read ({reason}): name a file of certificates in PEM."
+            f"{addresses.CA_FILE} is {ca_file}, which cannot be read ({reason}): set it to a PEM file of certificates."
         ) from error
     return context
 
 
 class S3Store:
-    """Objects under one prefix of a bucket. A file is sent in parts and is there when the last of them is."""
+    """Objects under one prefix of a bucket. A large file is sent in parts, and exists once all have arrived."""
 
     def __init__(self, address: Address, client: Minio) -> None:
         self._at = address
@@ -109,9 +108,9 @@ class S3Store:
         return self._at.url(key)
 
     def put_file(self, key: str, path: Path, *, give: bool = False) -> Content:
-        with self._told(f"{path} can not be read", StoreError):
+        with self._explained(f"{path} cannot be read", StoreError):
             stream = path.open("rb")
-        with stream, self._told(f"{key} can not be written to {self._at.where}", StoreError):
+        with stream, self._explained(f"{key} cannot be written to {self._at.where}", StoreError):
             size = os.fstat(stream.fileno()).st_size
             if (part_bytes := part_bytes_of(size)) is not None:
                 return PartedUpload(self._client, self._at.bucket, self._name(key), stream, size, part_bytes).send()
@@ -120,14 +119,14 @@ class S3Store:
             return Content(len(data), hashlib.sha256(data).hexdigest())
 
     def put_bytes(self, key: str, data: bytes) -> None:
-        with self._told(f"{key} can not be written to {self._at.where}", StoreError):
+        with self._explained(f"{key} cannot be written to {self._at.where}", StoreError):
             self._put(key, data)
 
     def _put(self, key: str, data: bytes) -> None:
         self._client.put_object(self._at.bucket, self._name(key), io.BytesIO(data), len(data))
 
     def get_file(self, key: str, path: Path) -> None:
-        with self.open(key) as stream, self._told(f"{key} can not be written to {path}"), path.open("wb") as file:
+        with self.open(key) as stream, self._explained(f"{key} cannot be written to {path}"), path.open("wb") as file:
             measure(stream, file)
 
     def get_bytes(self, key: str) -> bytes:
@@ -137,33 +136,33 @@ class S3Store:
     @contextmanager
     def open(self, key: str) -> Iterator[Readable]:
         name = self._name(key)
-        reader = ResumingReader(self._client, self._at, name, f"{key} can not be read from {self._at.where}")
+        reader = ResumingReader(self._client, self._at, name, f"{key} cannot be read from {self._at.where}")
         with reader:
-            # Whoever reads more at once reads past the buffer.
+            # Larger reads bypass the buffer.
             yield io.BufferedReader(reader, CHUNK // 4)
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         skipped = len(self._at.key(""))
-        with self._told(f"{prefix or 'everything'} can not be listed in {self._at.where}"):
+        with self._explained(f"{prefix or 'everything'} cannot be listed in {self._at.where}"):
             for found in self._client.list_objects(self._at.bucket, self._at.key(prefix), recursive=True):
                 changed = found.last_modified.timestamp() if found.last_modified else 0.0
                 yield ObjectInfo(str(found.object_name)[skipped:], found.size or 0, changed)
 
     def delete(self, key: str) -> None:
-        with self._told(f"{key} can not be deleted from {self._at.where}"):
+        with self._explained(f"{key} cannot be deleted from {self._at.where}"):
             self._client.remove_object(self._at.bucket, self._name(key))
 
     def exists(self, key: str) -> bool:
-        # Not HEAD: its answer has no text, and a bucket that is missing would look like an object that is.
+        # Not HEAD: its response has no error document, so a missing bucket would look like a missing object.
         return any(info.key == check_key(key) for info in self.list(key))
 
     def sweep_incomplete(self, prefix: str, older_than_seconds: float) -> int:
-        """Amazon lists them by prefix. MinIO lists those of one key only, and drops what is a day old by itself.
+        """Amazon lists them by prefix. MinIO lists those of one key only, and itself removes what is a day old.
 
-        Without the right to list them, or where the server does not know of it, none are: that is no reason to stop.
+        Without permission to list them, or where the server does not support it, none are removed.
         """
         limit, swept = time.time() - older_than_seconds, 0
-        with self._told(f"{prefix} can not be swept in {self._at.where}"):
+        with self._explained(f"{prefix} cannot be swept in {self._at.where}"):
             for upload in self._incomplete(prefix):
                 begun = upload.initiated_time or datetime.fromtimestamp(0, UTC)
                 if begun.timestamp() <= limit:
@@ -180,11 +179,11 @@ class S3Store:
         except S3Error as error:
             if error.code not in ("AccessDenied", "NotImplemented", "MethodNotAllowed"):
                 raise
-            log.warning("Uploads that never ended are not looked for in %s: %s.", self._at.where, error.code)
+            log.warning("Skipping cleanup of incomplete uploads in %s: %s.", self._at.where, error.code)
             return ()
 
     def _name(self, key: str) -> str:
         return self._at.key(check_key(key))
 
-    def _told(self, what: str, absent: type[StoreError] = ObjectNotFoundError) -> AbstractContextManager[None]:
-        return told(what, self._at, absent)
+    def _explained(self, what: str, absent: type[StoreError] = ObjectNotFoundError) -> AbstractContextManager[None]:
+        return explained(what, self._at, absent)

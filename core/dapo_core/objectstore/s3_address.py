@@ -1,4 +1,4 @@
-"""`s3://bucket/prefix?endpoint=...&region=...&pathStyle=...` and the environment, read into one address. Pure."""
+"""The address of a bucket: `s3://bucket/prefix?endpoint=...&region=...&pathStyle=...` and the environment. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,20 +18,20 @@ _BOOLEANS: Final = {"true": True, "false": False}
 
 @dataclass(frozen=True)
 class Credentials:
-    """Keys of S3; `session_token` belongs to temporary ones."""
+    """S3 keys; `session_token` belongs to temporary ones."""
 
     access_key: str
     secret_key: str
     session_token: str | None = None
 
     def __repr__(self) -> str:
-        return f"Credentials({self.access_key!r}, ...)"  # secrets reach no log
+        return f"Credentials({self.access_key!r}, ...)"  # keeps secrets out of logs
 
 
 @dataclass(frozen=True)
 class Address:
-    """A prefix of a bucket at a server. `region` None: the server is asked; `path_style` None: as the server's kind
-    has it, the bucket in the host name at Amazon and in the path elsewhere."""
+    """A prefix of a bucket on a server. `region` None: the server is asked; `path_style` None: the bucket is in the
+    host name at Amazon and in the path elsewhere."""
 
     bucket: str
     prefix: str
@@ -50,7 +50,7 @@ class Address:
 
     @property
     def where(self) -> str:
-        """For sentences."""
+        """Bucket and prefix, for messages."""
         return "/".join(part for part in (f"s3://{self.bucket}", self.prefix) if part)
 
     def key(self, key: str) -> str:
@@ -63,17 +63,19 @@ class Address:
 
 
 def parse(url: str, environment: Mapping[str, str]) -> Address:
-    """Raises StoreError, naming the part of the URL and the remedy."""
+    """The address of `url`; what it does not say comes from the environment. Raises StoreError."""
     parts = urlsplit(url)
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
     unknown = given.keys() - {"endpoint", "region", "pathStyle"}
     if not parts.netloc or "@" in parts.netloc:
-        raise StoreError(f"The store {url!r} names no bucket; write s3://bucket/prefix, keys go into {ACCESS_KEY}.")
+        raise StoreError(f"The store {url!r} has no bucket; use s3://bucket/prefix, and {ACCESS_KEY} for keys.")
     if unknown:
-        raise StoreError(f"The store {url!r} has {', '.join(sorted(unknown))}; known are endpoint, region, pathStyle.")
+        raise StoreError(
+            f"The store {url!r} has {', '.join(sorted(unknown))}, but knows only endpoint, region and pathStyle."
+        )
     path_style = given.get("pathStyle")
     if path_style is not None and path_style not in _BOOLEANS:
-        raise StoreError(f"The store {url!r} has pathStyle={path_style}; write true or false.")
+        raise StoreError(f"The store {url!r} has pathStyle={path_style}; use true or false.")
     endpoint = _endpoint(given.get("endpoint") or environment.get(ENDPOINT) or AMAZON)
     return Address(
         bucket=parts.netloc,
@@ -87,12 +89,12 @@ def parse(url: str, environment: Mapping[str, str]) -> Address:
 
 
 def credentials(environment: Mapping[str, str]) -> Credentials:
-    """Raises StoreError, naming the variables that are missing."""
+    """The keys in the environment. Raises StoreError if they are missing."""
     missing = [name for name in (ACCESS_KEY, SECRET_KEY) if not environment.get(name)]
     if missing:
         raise StoreError(
-            f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set: give the keys of the store in "
-            f"{ACCESS_KEY} and {SECRET_KEY}, on Kubernetes by the Secret of spec.stores.secretName."
+            f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set: set them to the keys of the "
+            "store, on Kubernetes in the Secret of spec.stores.secretName."
         )
     return Credentials(environment[ACCESS_KEY], environment[SECRET_KEY], environment.get(SESSION_TOKEN) or None)
 
@@ -100,5 +102,5 @@ def credentials(environment: Mapping[str, str]) -> Credentials:
 def _endpoint(text: str) -> str:
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.netloc or parts.path.strip("/"):
-        raise StoreError(f"The S3 endpoint {text!r} is none; write http://host:port or https://host.")
+        raise StoreError(f"The S3 endpoint {text!r} is not valid; use http://host:port or https://host.")
     return f"{parts.scheme}://{parts.netloc}"

@@ -1,0 +1,144 @@
+"""Large objects on their way: read to the end although the connection breaks, and sent in parts, several at a time."""
+
+import hashlib
+import io
+import os
+import time
+from typing import Any, BinaryIO, Final
+
+from minio import Minio
+from minio.datatypes import Part
+from urllib3 import BaseHTTPResponse
+from urllib3.exceptions import HTTPError
+
+from dapo_core.errors import StoreError
+from dapo_core.objectstore.contract import CHUNK, Content, of_parts
+from dapo_core.objectstore.s3_address import Address
+from dapo_core.objectstore.s3_errors import explained
+from dapo_core.parallel import parallel
+
+# Parts in memory for each file. More are not faster, and take more CPU time from training.
+PARALLEL_PARTS: Final = 2
+_SUM: Final = "x-amz-content-sha256"
+TRIES: Final = 6  # in a row, without a byte in between
+_FIRST_WAIT: Final = 0.25  # seconds, doubled for each further try
+
+
+class ResumingReader(io.RawIOBase):
+    """One object as a raw stream. After a broken connection it goes on from there, with the same version."""
+
+    def __init__(self, client: Minio, address: Address, name: str, what: str) -> None:
+        self._client, self._address, self._name, self._what = client, address, name, what
+        self._etag: str | None = None
+        self._position = 0
+        self._response: BaseHTTPResponse | None = None
+        self._connect()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        failures = 0
+        while True:
+            try:
+                data = self._get().read(len(buffer))
+            except (HTTPError, OSError) as error:
+                failures += 1
+                self._disconnect()
+                if failures >= TRIES:
+                    with explained(self._what, self._address):
+                        raise error
+                time.sleep(_FIRST_WAIT * 2 ** (failures - 1))
+                continue
+            buffer[: len(data)] = data
+            self._position += len(data)
+            return len(data)
+
+    def close(self) -> None:
+        self._disconnect()
+        super().close()
+
+    def _get(self) -> BaseHTTPResponse:
+        return self._response or self._connect()
+
+    def _connect(self) -> BaseHTTPResponse:
+        with explained(self._what, self._address):
+            self._response = self._client.get_object(
+                self._address.bucket,
+                self._name,
+                offset=self._position,
+                request_headers={"If-Match": self._etag} if self._etag else None,
+            )
+        self._etag = self._response.headers.get("etag")
+        return self._response
+
+    def _disconnect(self) -> None:
+        if self._response is not None:
+            # Closed, not returned to the pool, which would need the rest to be read first.
+            self._response.close()
+            self._response.release_conn()
+            self._response = None
+
+
+class SummedClient(Minio):
+    """A client that signs a part by the hash that its sender has computed. It would compute another one, over TLS an
+    MD5, which takes longer than all the rest of sending it."""
+
+    def _build_headers(self, host: str, headers: Any = None, body: Any = None, creds: Any = None) -> Any:
+        known = (headers or {}).get(_SUM)
+        if known is None:
+            return super()._build_headers(host, headers, body, creds)
+        built, date = super()._build_headers(host, headers, None, creds)
+        return built | {_SUM: known, "Content-Length": str(len(body))}, date
+
+
+class PartedUpload:
+    """Sends `stream` as the object `name`. The server checks the hash of each part, and the file's hash is made of
+    those."""
+
+    def __init__(self, client: Minio, bucket: str, name: str, stream: BinaryIO, size: int, part_bytes: int) -> None:
+        self._client, self._bucket, self._name = client, bucket, name
+        self._file, self._size, self._part_bytes = stream.fileno(), size, part_bytes
+        count = -(-size // part_bytes)
+        self._numbers = range(1, count + 1)
+        # Reused: requesting new memory from the system takes as long as filling it.
+        self._buffers = [bytearray(part_bytes) for _ in range(min(count, PARALLEL_PARTS))]
+
+    def send(self) -> Content:
+        """Returns what was sent. Raises the client's errors, after aborting the upload, and StoreError for a truncated
+        file."""
+        # The client's public methods send a whole object from one stream.
+        started = self._client._create_multipart_upload(
+            self._bucket, self._name, {"Content-Type": "application/octet-stream"}
+        )
+        try:
+            sent = parallel(lambda number: self._send(started, number), self._numbers, PARALLEL_PARTS)
+            self._client._complete_multipart_upload(self._bucket, self._name, started, [part for part, _ in sent])
+        except BaseException:
+            self._client._abort_multipart_upload(self._bucket, self._name, started)
+            raise
+        return of_parts([content for _, content in sent], self._part_bytes)
+
+    def _send(self, upload_id: str, number: int) -> tuple[Part, Content]:
+        begin = (number - 1) * self._part_bytes
+        buffer = self._buffers.pop()  # atomic, as is `append`
+        try:
+            data: Any = memoryview(buffer)[: min(self._part_bytes, self._size - begin)]
+            content = self._read(data, begin)
+            sum_of_it: Any = {_SUM: content.sha256}
+            etag = self._client._upload_part(self._bucket, self._name, data, sum_of_it, upload_id, number)
+            return Part(number, etag), content
+        finally:
+            self._buffers.append(buffer)
+
+    def _read(self, data: memoryview, begin: int) -> Content:
+        """Fills `data` from the file's offset `begin`, and hashes it."""
+        digest, done = hashlib.sha256(), 0
+        while done < len(data):
+            block = data[done : done + CHUNK]
+            length = os.preadv(self._file, [block], begin + done)
+            if length == 0:
+                raise StoreError(f"{self._name} was truncated while it was being stored.")
+            digest.update(block[:length])
+            done += length
+        return Content(done, digest.hexdigest())
