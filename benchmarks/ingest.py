@@ -30,6 +30,7 @@ from servers.postgres import PostgresServer  # noqa: E402
 from sqlalchemy import Integer, bindparam, create_engine, text  # noqa: E402
 
 from dapo_core.db import (  # noqa: E402
+    Batch,
     MetadataWriter,
     Point,
     RunRow,
@@ -185,7 +186,7 @@ def grow(writer: MetadataWriter, run_id: str, metrics: int) -> float:
     took = 0.0
     for begin in range(1, RUN_STEPS + 1, BATCH):
         batch = [point for step in range(begin, begin + BATCH) for point in points_of(step, metrics)]
-        took += seconds(lambda batch=batch: writer.write_points(run_id, batch))  # type: ignore[misc]
+        took += seconds(lambda batch=batch: writer.write(run_id, Batch(points=batch)))  # type: ignore[misc]
     return took
 
 
@@ -258,7 +259,7 @@ def one_step_a_batch(url: str, steps: int, metrics: int, first: int = 1) -> list
     writer, took = open_writer(url), []
     for step in range(first, first + steps):
         points = points_of(step, metrics)
-        took.append(seconds(lambda points=points: writer.write_points("other", points)))  # type: ignore[misc]
+        took.append(seconds(lambda points=points: writer.write("other", Batch(points=points))))  # type: ignore[misc]
     return took
 
 

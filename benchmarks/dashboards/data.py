@@ -9,7 +9,7 @@ import psycopg
 from dashboard_data import SHAPES, START
 from servers.postgres import plain
 
-from dapo_core.db import AttemptRow, Point, RunRow, open_reader, open_writer
+from dapo_core.db import AttemptRow, Batch, Point, RunRow, open_reader, open_writer
 
 LONG: Final = "long"
 GROWING: Final = "growing"
@@ -59,8 +59,13 @@ def fill(url: str, runs: int, points: int) -> None:
 def grow(url: str, run_id: str, steps: range) -> None:
     """These steps of every curve, in one commit."""
     writer = open_writer(url)
-    writer.write_points(
-        run_id, [Point.of(name, step, 1, START + step, value(step)) for step in steps for name, value in CURVES.items()]
+    writer.write(
+        run_id,
+        Batch(
+            points=[
+                Point.of(name, step, 1, START + step, value(step)) for step in steps for name, value in CURVES.items()
+            ]
+        ),
     )
     writer.close()
 

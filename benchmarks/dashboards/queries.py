@@ -5,7 +5,7 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any
 
-from dapo_core.db.pages import open_page_reader
+from dapo_core.db import open_reader
 from dapo_core.run.metrics import HEADLINES
 from dapo_dashboard.charts import panels
 from dapo_dashboard.charts.buckets import BUCKETS
@@ -17,7 +17,7 @@ REPEATS = 7
 
 def measure(url: str) -> dict[str, float]:
     """Milliseconds, the median of some repeats."""
-    reader = open_page_reader(url)
+    reader = open_reader(url)
     names = panels.wanted(panels.ALL, reader.metrics(data.LONG))
     ids = [row.run_id for row in reader.run_table([], limit=5_000)]
 

@@ -8,15 +8,14 @@ from typing import Any, Final, TypeVar
 
 import streamlit as st
 
-from dapo_core.db import RunRow
-from dapo_core.db.pages import PageReader
+from dapo_core.db import MetadataReader, RunRow
 from dapo_core.run.formatting import ago, duration
 from dapo_dashboard.escaping import markdown
 from dapo_dashboard.reads.cached_reader import CachedReader, NothingReadError, Reading
 from dapo_dashboard.server_settings import DashboardSettings, read_access
 
 T = TypeVar("T")
-Load = Callable[[PageReader, T | None], T]
+Load = Callable[[MetadataReader, T | None], T]
 MAX_RUNS: Final = 5_000
 
 

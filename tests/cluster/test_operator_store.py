@@ -10,7 +10,7 @@ from run_reports import report
 from servers.kubernetes_pods import finish
 from servers.postgres import PostgresServer
 
-from dapo_core.db import CheckpointRow, open_reader, open_writer
+from dapo_core.db import Batch, CheckpointRow, open_reader, open_writer
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def test_records_progress_and_guards(told: JobOn, metadata_url: str) -> None:
     assert job.condition("ProgressKnown")["status"] == "True"
 
     checkpoint = CheckpointRow(run, 2, 1, "committed", "s3://b/run/2", time())
-    writer.checkpoint_committed(checkpoint)
+    writer.write(run, Batch(checkpoints=[checkpoint]))
     for step in (3, 4, 5):
         report(writer, run, step, 0.01)
     job.wait_phase("Suspended")

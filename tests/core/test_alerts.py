@@ -6,6 +6,7 @@ from metadata_store import reader, writer
 from dapo_core.db import (
     AlertRow,
     AttemptRow,
+    Batch,
     CheckpointRow,
     MetadataReader,
     MetadataWriter,
@@ -53,10 +54,10 @@ def test_progress_of_many_runs_at_once(writer: MetadataWriter, reader: MetadataR
         writer.start_attempt(AttemptRow("r", attempt, 1.0, step_from=resumed))
     first = [Point.of(name, step, 1, float(step), step) for step in range(1, 91) for name in ("m", "n", "k")]
     second = [Point.of(name, step, 2, 100.0 + step, -step) for step in range(71, 81) for name in ("m", "n")]
-    writer.write_points("r", [*first, *second])
+    writer.write("r", Batch(points=[*first, *second]))
     committed = CheckpointRow("r", 40, 1, "committed", "file:///x", 1.0)
     for row in (committed, CheckpointRow("r", 60, 1, "uploading", "file:///y", 1.0)):
-        (writer.checkpoint_committed if row is committed else writer.checkpoint_uploading)(row)
+        writer.write("r", Batch(checkpoints=[row]))
     found = reader.progress(["r", "new"], ["m", "unknown"], ["n"], first_steps=3, last_steps=5)
     assert found["new"] == RunProgress("new", 0, None, None, {}, None, {})
     row = found["r"]

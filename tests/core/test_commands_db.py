@@ -9,7 +9,7 @@ from sqlalchemy import create_engine, text
 from typer.testing import CliRunner, Result
 
 from dapo_core.cli.db import db
-from dapo_core.db import Point, RunRow, open_reader, open_writer
+from dapo_core.db import Batch, Point, RunRow, open_reader, open_writer
 from dapo_core.db.roles import LoginError
 from dapo_core.errors import StoreError
 
@@ -34,7 +34,7 @@ def test_upgrade_and_check(sqlite: str) -> None:
     with engine.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '0001'"))
     engine.dispose()
-    with pytest.raises(StoreError, match=r"This program needs revision 0.*run `dapo db upgrade`"):
+    with pytest.raises(StoreError, match=r"This version of dapo needs revision 0.*run `dapo db upgrade`"):
         call(sqlite, "check")
 
 
@@ -52,9 +52,9 @@ def test_prune_tells_first_and_then_does(sqlite: str) -> None:
     writer = open_writer(sqlite)
     writer.create_run(RunRow("r", "job", created_at=1.0))
     writer.update_run_state("r", "Failed", ended_at=time.time() - 40 * 86_400)
-    writer.write_points("r", [Point.of("m", step, 1, 1.0, step) for step in range(160)])
-    told = call(sqlite, "prune", "--thin-after", "30").output
-    assert "0 runs to remove and 1 to thin: 150 of 160 points" in told and "Nothing was changed: add --yes." in told
+    writer.write("r", Batch(points=[Point.of("m", step, 1, 1.0, step) for step in range(160)]))
+    dry = call(sqlite, "prune", "--thin-after", "30").output
+    assert "0 runs to remove and 1 to thin: 150 of 160 points" in dry and "Dry run: nothing was changed." in dry
     assert len(open_reader(sqlite).curve("r", "m")) == 160
     assert "Done." in call(sqlite, "prune", "--thin-after", "30", "--yes").output
     assert len(open_reader(sqlite).curve("r", "m")) == 9 + 16  # the last bucket is not rolled up
@@ -66,7 +66,7 @@ def test_logins(postgres: PostgresServer, tmp_path: Path) -> None:
     name = url.rpartition("/")[2] + "_ada"
     call(url, "upgrade", "--roles")
     made = call(url, "grant", name, "--role", "reader", "--namespace", "team-a")
-    assert f"{name}: reader of namespace team-a." in made.stderr
+    assert f"{name}: reader in namespace team-a." in made.stderr
     assert open_reader(made.stdout.strip()).runs() == []
     assert call(url, "grant", name, "--role", "writer").stdout == ""
     assert call(url, "logins").stdout.split() == [name, "writer", "(all)"]
@@ -74,11 +74,11 @@ def test_logins(postgres: PostgresServer, tmp_path: Path) -> None:
     password.write_text("from a file\n")
     with_password = call(url, "grant", f"{name}2", "--role", "reader", "--password-file", str(password)).stdout
     assert open_reader(with_password.strip()).runs() == [] and ":from a file@" in with_password
-    assert "has no rights" in call(url, "revoke", name).output
+    assert "no longer has any rights" in call(url, "revoke", name).output
     assert call(url, "logins").stdout.split() == [f"{name}2", "reader", "(all)"]
 
 
 def test_a_file_has_no_logins(sqlite: str) -> None:
     call(sqlite, "upgrade")
-    with pytest.raises(LoginError, match="Only a Postgres store has logins"):
+    with pytest.raises(LoginError, match="Only a PostgreSQL store has logins"):
         call(sqlite, "grant", "ada", "--role", "reader")

@@ -74,7 +74,7 @@ def test_runs_are_listed_newest_first(home: Path) -> None:
 
 def test_runs_as_json(home: Path) -> None:
     found = json.loads(call("runs", "--home", str(home), "--json").output)
-    assert [each["run"]["run_id"] for each in found] == [RUN, "other-1"]
+    assert [row["run"]["run_id"] for row in found] == [RUN, "other-1"]
     assert found[0]["step"] == 40 and found[0]["values"]["response_length/mean"]["flag"] == "nan"
 
 
@@ -112,8 +112,8 @@ def test_a_run_as_json(home: Path) -> None:
 
 
 MISTAKES = {
-    "a slip": (["show", "arit"], r"There is no run 'arit'; the nearest are arith(, other)?\."),
-    "nothing like it": (["show", "zzz"], rf"There is no run 'zzz'; the nearest are {RUN}, other-1\."),
+    "a slip": (["show", "arit"], r"There is no run 'arit'; did you mean arith( or other)?\?"),
+    "nothing like it": (["show", "zzz"], rf"There is no run 'zzz'; the newest are {RUN}, other-1\."),
     "no home": (["runs", "--home", "/nowhere"], r"There are no runs in /nowhere: start one with `dapo run job.yaml`"),
     "no database": (["runs", "--metadata", "sqlite:////no/db"], "There is no metadata database at /no/db"),
 }

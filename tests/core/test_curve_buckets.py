@@ -10,7 +10,7 @@ from metadata_store import reader, writer
 from servers.postgres import PostgresServer
 from sqlalchemy import NullPool, create_engine, text
 
-from dapo_core.db import AttemptRow, Bucket, MetadataReader, MetadataWriter, Point, RunRow, open_writer
+from dapo_core.db import AttemptRow, Batch, Bucket, MetadataReader, MetadataWriter, Point, RunRow, open_writer
 from dapo_core.db.curves import bucket_width
 from dapo_core.db.rollups import of_points, seen
 from dapo_core.db.schema import points
@@ -87,8 +87,8 @@ def test_buckets_are_what_the_points_say(
 ) -> None:
     written = make()
     for batch in written:
-        writer.write_points("r", batch)
-        writer.write_points("other", [*curve("n", 1, 2, 3), *batch[:1]])
+        writer.write("r", Batch(points=batch))
+        writer.write("other", Batch(points=[*curve("n", 1, 2, 3), *batch[:1]]))
     points = survivors(written)
     begin, end = min(attempt.step_from or 0 for attempt in reader.attempts("r")), max(points)
     for most in (1, 3, 20, 50, 400, 10_000):
@@ -100,7 +100,7 @@ def test_processors_share_a_long_curve(postgres: PostgresServer) -> None:
     """A plan for one processor takes twice as long, and a small change of the query's words makes it one."""
     url = postgres.new_database(upgraded=True)
     with closing(open_writer(url)) as writer:
-        writer.write_points("r", curve("m", 1, 1, 2000))
+        writer.write("r", Batch(points=curve("m", 1, 1, 2000)))
     old = points.alias("old")
     mine = (old.c.run_id == "r", old.c.metric_id == 1)
     query = of_points(seen(256, old, mine), is_one=True)
@@ -116,7 +116,7 @@ def test_processors_share_a_long_curve(postgres: PostgresServer) -> None:
 
 def test_curves_of_several_runs_share_their_steps(writer: MetadataWriter, reader: MetadataReader) -> None:
     for run, last in (("a", 100), ("b", 1000), ("c", 0)):
-        writer.write_points(run, [*curve("m", 1, 0, last), *curve("n", 1, 0, last // 2)])
+        writer.write(run, Batch(points=[*curve("m", 1, 0, last), *curve("n", 1, 0, last // 2)]))
     found = reader.buckets(["a", "b", "none"], ["m", "n", "unknown"], buckets=10)
     assert {series: [bucket.step_from for bucket in curve] for series, curve in found.items()} == {
         ("a", "m"): [0],
@@ -127,7 +127,7 @@ def test_curves_of_several_runs_share_their_steps(writer: MetadataWriter, reader
 
 
 def test_a_part_of_a_curve(writer: MetadataWriter, reader: MetadataReader) -> None:
-    writer.write_points("r", curve("m", 1, 0, 3000))
+    writer.write("r", Batch(points=curve("m", 1, 0, 3000)))
     near = reader.buckets(["r"], ["m"], buckets=50, from_step=1000, to_step=1040)["r", "m"]
     assert [bucket.step_from for bucket in near] == list(range(1000, 1041))
     wide = reader.buckets(["r"], ["m"], buckets=10, from_step=1000, to_step=2000)["r", "m"]
@@ -136,7 +136,7 @@ def test_a_part_of_a_curve(writer: MetadataWriter, reader: MetadataReader) -> No
 
 
 def test_what_came_since(writer: MetadataWriter, reader: MetadataReader) -> None:
-    writer.write_points("r", [*curve("m", 1, 1, 9), *curve("n", 1, 1, 3), *curve("m", 2, 8, 8)])
+    writer.write("r", Batch(points=[*curve("m", 1, 1, 9), *curve("n", 1, 1, 3), *curve("m", 2, 8, 8)]))
     found = reader.since("r", ["m", "n", "unknown"], 7)
     assert {name: [(point.step, point.attempt) for point in points] for name, points in found.items()} == {
         "m": [(8, 2), (9, 1)],
@@ -146,9 +146,9 @@ def test_what_came_since(writer: MetadataWriter, reader: MetadataReader) -> None
 
 
 def test_sparklines_are_over_each_runs_own_steps(writer: MetadataWriter, reader: MetadataReader) -> None:
-    writer.write_points("long", [Point.of("m", step, 1, 1.0, step // 512) for step in range(2048)])
-    writer.write_points("short", [Point.of("m", step, 1, 1.0, step) for step in range(4)])
-    writer.write_points("bad", [Point.of("m", 0, 1, 1.0, math.nan)])
+    writer.write("long", Batch(points=[Point.of("m", step, 1, 1.0, step // 512) for step in range(2048)]))
+    writer.write("short", Batch(points=[Point.of("m", step, 1, 1.0, step) for step in range(4)]))
+    writer.write("bad", Batch(points=[Point.of("m", 0, 1, 1.0, math.nan)]))
     found = reader.sparklines(["long", "short", "bad", "none"], "m", buckets=4)
     assert found == {"long": [0.0, 1.0, 2.0, 3.0], "short": [0.0, 1.0, 2.0, 3.0], "bad": [None]}
 
@@ -160,7 +160,7 @@ def test_a_table_of_runs(writer: MetadataWriter, reader: MetadataReader) -> None
     writer.update_run_state("r1", "Failed", reason="Guard", message="m", started_at=1.0, ended_at=2.0)
     writer.start_attempt(AttemptRow("r1", 1, 1.0))
     writer.start_attempt(AttemptRow("r1", 2, 2.0, step_from=4))
-    writer.write_points("r1", [*curve("m", 1, 0, 9), *curve("n", 1, 13, 13)])
+    writer.write("r1", Batch(points=[*curve("m", 1, 0, 9), *curve("n", 1, 13, 13)]))
     rows = reader.run_table(["m", "n", "unknown"])
     assert [row.run_id for row in rows] == ["r3", "r2", "r1", "r0"]
     row = rows[2]

@@ -89,7 +89,9 @@ def test_a_writer_does_a_trainers_work(logins: Logins) -> None:
     fill(writer, "a", "team-a")
     fill(writer, "a2", "team-a")
     writer.write("a", batch("a", 2.0))
-    writer.write_points("a", [Point.of("a metric nobody had", 500, 1, 3.0, 1.0), Point.of("loss", 500, 1, 3.0, 1.0)])
+    writer.write(
+        "a", Batch(points=[Point.of("a metric nobody had", 500, 1, 3.0, 1.0), Point.of("loss", 500, 1, 3.0, 1.0)])
+    )
     writer.update_run_state("a", "Running", started_at=1.0)
     writer.update_run("a", config={"x": 1})
     writer.attempt_resumed("a", 1, 0)
@@ -112,8 +114,10 @@ def test_readers_see_their_namespace_and_overseers_all(logins: Logins) -> None:
 
 
 FOREIGN: dict[str, Callable[[MetadataWriter], object]] = {
-    "points": lambda writer: writer.write_points("b", [Point.of("loss", 1, 1, 9.0, 9.0)]),
-    "points of a run that is not there": lambda writer: writer.write_points("c", [Point.of("loss", 1, 1, 9.0, 9.0)]),
+    "points": lambda writer: writer.write("b", Batch(points=[Point.of("loss", 1, 1, 9.0, 9.0)])),
+    "points of a run that is not there": lambda writer: writer.write(
+        "c", Batch(points=[Point.of("loss", 1, 1, 9.0, 9.0)])
+    ),
     "events": lambda writer: writer.write_events("b", [EventRow("b", "x", 1.0, "Normal", "R", "m")]),
     "checkpoints": lambda writer: writer.write(
         "b", Batch(checkpoints=[CheckpointRow("b", 9, 1, "deleting", "u", 9.0)])
@@ -221,5 +225,5 @@ def test_roles_are_set_up_before_logins(postgres: PostgresServer) -> None:
     url = postgres.new_database(upgraded=True)
     with pytest.raises(LoginError, match="run `dapo db upgrade --roles` first"):
         roles.grant(url, "nobody_yet", "reader", None)
-    with pytest.raises(StoreError, match="Only a Postgres store has roles"):
+    with pytest.raises(StoreError, match="Only a PostgreSQL store has roles"):
         upgrade("sqlite://", with_roles=True)

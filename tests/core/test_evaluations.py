@@ -5,16 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from metadata_store import metadata_url, reader
+from metadata_store import metadata_url, reader, writer
 from typer.testing import CliRunner
 
 from dapo_core.cli import runs
 from dapo_core.cli.main import app
-from dapo_core.db import MetadataReader, RunRow, open_writer, upgrade
-from dapo_core.db.evaluations import EvaluationRow, record
+from dapo_core.db import EvaluationRow, MetadataReader, MetadataWriter, RunRow, open_writer, upgrade
 from dapo_core.errors import StoreError
 
-__all__ = ["metadata_url", "reader"]
+__all__ = ["metadata_url", "reader", "writer"]
 
 
 def estimate(value: float, low: float | None = None, high: float | None = None) -> dict[str, float | None]:
@@ -39,19 +38,19 @@ ROW = EvaluationRow("e-1", "aime", "run-1@60", "run-1", 60, 100.0, "file:///a.pa
 MODEL = replace(ROW, evaluation_id="e-2", subject="file:///models/base", run_id=None, step=None, created_at=200.0)
 
 
-def test_evaluations_come_back_newest_first(metadata_url: str, reader: MetadataReader) -> None:
-    record(metadata_url, [ROW, replace(ROW, set_name="math")])
-    record(metadata_url, [MODEL])
+def test_evaluations_come_back_newest_first(writer: MetadataWriter, reader: MetadataReader) -> None:
+    writer.add_evaluations([ROW, replace(ROW, set_name="math")])
+    writer.add_evaluations([MODEL])
     assert reader.evaluations() == [MODEL, ROW, replace(ROW, set_name="math")]
     assert reader.evaluations("run-1") == [ROW, replace(ROW, set_name="math")]
     assert reader.evaluations(subject="file:///models/base") == [MODEL]
     assert reader.evaluations("run-2") == []
 
 
-def test_an_evaluation_is_recorded_once(metadata_url: str, reader: MetadataReader) -> None:
-    record(metadata_url, [ROW])
+def test_an_evaluation_is_recorded_once(writer: MetadataWriter, reader: MetadataReader) -> None:
+    writer.add_evaluations([ROW])
     with pytest.raises(StoreError):
-        record(metadata_url, [replace(MODEL, evaluation_id="e-3"), ROW])
+        writer.add_evaluations([replace(MODEL, evaluation_id="e-3"), ROW])
     assert reader.evaluations() == [ROW], "all rows or none"
 
 
@@ -60,7 +59,7 @@ def home(tmp_path: Path) -> Path:
     url = f"sqlite:///{tmp_path / 'dapo.db'}"
     upgrade(url)
     open_writer(url).create_run(RunRow("run-1", "run", created_at=1.0))
-    record(url, [ROW, MODEL])
+    open_writer(url).add_evaluations([ROW, MODEL])
     return tmp_path
 
 

@@ -63,8 +63,8 @@ def test_attempts_tell_how_far_they_came(writer: MetadataWriter, reader: Metadat
     writer.start_attempt(AttemptRow("r", 1, started_at=1.0))
     writer.start_attempt(AttemptRow("r", 1, started_at=9.0))
     writer.attempt_resumed("r", 1, 0)
-    writer.write_points("r", points("loss", 1, {1: 0.5, 3: 0.4, 2: 0.3}))
-    writer.write_points("r", points("loss", 1, {2: 0.3}))
+    writer.write("r", Batch(points=points("loss", 1, {1: 0.5, 3: 0.4, 2: 0.3})))
+    writer.write("r", Batch(points=points("loss", 1, {2: 0.3})))
     writer.end_attempt("r", 1, reason="Killed", message="m", exit_code=137, counted=True, ended_at=2.0)
     expected = AttemptRow("r", 1, 1.0, 2.0, step_from=0, step_to=3, reason="Killed", message="m")
     assert reader.attempts("r") == [replace(expected, exit_code=137, counted=True)]
@@ -89,9 +89,9 @@ def test_a_curve_shows_the_highest_attempt_of_each_step(
     reader: MetadataReader,
 ) -> None:
     for attempt, values in written:
-        writer.write_points("r", points("loss", attempt, values))
-        writer.write_points("r", points("loss", attempt, values))
-        writer.write_points("other", points("loss", attempt + 9, values))
+        writer.write("r", Batch(points=points("loss", attempt, values)))
+        writer.write("r", Batch(points=points("loss", attempt, values)))
+        writer.write("other", Batch(points=points("loss", attempt + 9, values)))
     assert {point.step: point.value for point in reader.curve("r", "loss")} == expected
     last = max(expected)
     assert [point.step for point in reader.curve("r", "loss", since_step=last - 1)] == [last]
@@ -113,14 +113,14 @@ def test_the_last_value(
     reader: MetadataReader,
 ) -> None:
     for attempt, values in written:
-        writer.write_points("r", points("loss", attempt, values))
+        writer.write("r", Batch(points=points("loss", attempt, values)))
     found = reader.latest("r")["loss"]
     assert (found.step, found.value) == expected
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf], ids=str)
 def test_what_is_not_finite_is_a_flag(value: float, writer: MetadataWriter, reader: MetadataReader) -> None:
-    writer.write_points("r", points("loss", 1, {1: value, 2: 1.0}))
+    writer.write("r", Batch(points=points("loss", 1, {1: value, 2: 1.0})))
     first = reader.curve("r", "loss")[0]
     assert (first.value, first.flag) == (None, str(value))
     assert str(first.number) == str(value)
@@ -128,12 +128,12 @@ def test_what_is_not_finite_is_a_flag(value: float, writer: MetadataWriter, read
 
 def test_a_point_written_again_by_its_attempt_is_the_later_one(writer: MetadataWriter, reader: MetadataReader) -> None:
     for ts, value in ((1.0, 1.0), (3.0, 3.0), (2.0, 2.0)):
-        writer.write_points("r", points("loss", 1, {1: value}, ts))
+        writer.write("r", Batch(points=points("loss", 1, {1: value}, ts)))
     assert [point.value for point in reader.curve("r", "loss")] == [3.0]
 
 
 def test_two_values_of_one_step_in_one_batch(writer: MetadataWriter, reader: MetadataReader) -> None:
-    writer.write_points("r", points("loss", 1, {1: 1.0}, 1.0) + points("loss", 1, {1: 2.0}, 2.0))
+    writer.write("r", Batch(points=points("loss", 1, {1: 1.0}, 1.0) + points("loss", 1, {1: 2.0}, 2.0)))
     assert [point.value for point in reader.curve("r", "loss")] == [2.0]
 
 
@@ -150,11 +150,11 @@ def test_a_checkpoints_state_goes_forward_only(writer: MetadataWriter, reader: M
     row = CheckpointRow("r", 5, 1, "uploading", "file:///x", 1.0, metrics={"acc": 0.5})
     done = replace(row, state="committed", updated_at=2.0, size_bytes=9, files=2, spec_digest="d")
     gone = replace(done, state="deleting", updated_at=3.0, decision="Removed: not among the newest 1.")
-    writer.checkpoint_uploading(row)
-    writer.checkpoint_committed(done)
+    writer.write("r", Batch(checkpoints=[row]))
+    writer.write("r", Batch(checkpoints=[done]))
     assert reader.checkpoints("r") == [done]
-    writer.checkpoint_deleting(gone)
-    writer.checkpoint_committed(done)  # delivered once more
+    writer.write("r", Batch(checkpoints=[gone]))
+    writer.write("r", Batch(checkpoints=[done]))  # delivered once more
     assert reader.checkpoints("r") == [gone]
 
 
@@ -171,7 +171,7 @@ def test_a_batch_is_written_whole_or_not_at_all(writer: MetadataWriter, reader: 
 def test_samples_have_an_index(writer: MetadataWriter, reader: MetadataReader) -> None:
     row = SamplesRow("r", 5, 1, "r/samples/x.parquet", 16, 1234, 1.0)
     for _ in range(2):
-        writer.write_samples(row)
+        writer.write("r", Batch(samples=[row]))
     assert reader.samples("r") == [row]
 
 
@@ -180,7 +180,7 @@ def test_summaries_of_all_runs(writer: MetadataWriter, reader: MetadataReader) -
         writer.create_run(replace(RUN, run_id=f"r{number}", created_at=float(number)))
     writer.start_attempt(AttemptRow("r1", 1, 1.0))
     writer.start_attempt(AttemptRow("r1", 2, 1.0, step_from=4))
-    writer.write_points("r1", points("loss", 1, {9: 0.5}) + points("kl", 1, {9: 0.1}))
+    writer.write("r1", Batch(points=points("loss", 1, {9: 0.5}) + points("kl", 1, {9: 0.1})))
     found = reader.summaries(["loss"])
     assert [(each.run.run_id, each.attempts, each.step) for each in found] == [("r2", 0, None), ("r1", 2, 4)]
     assert {name: point.value for name, point in found[1].values.items()} == {"loss": 0.5}
@@ -190,7 +190,9 @@ def test_many_writers_at_once(metadata_url: str, reader: MetadataReader) -> None
     def write(number: int, done: Callable[[], object] = lambda: None) -> None:
         writer = open_writer(metadata_url)
         for step in range(20):
-            writer.write_points("r", [Point.of(f"m/{name}", step, 1, 1.0, step) for name in range(number, number + 9)])
+            writer.write(
+                "r", Batch(points=[Point.of(f"m/{name}", step, 1, 1.0, step) for name in range(number, number + 9)])
+            )
 
     threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
     for thread in threads:
@@ -208,8 +210,8 @@ def test_a_reader_never_writes(metadata_url: str) -> None:
 
 
 BAD_URLS = {
-    "no URL": ("dapo.db", "is no database URL"),
-    "a database that is not known": ("mysql://host/db", "of the kind mysql.*write postgresql://.*sqlite:///"),
+    "no URL": ("dapo.db", "is not a database URL"),
+    "a database that is not known": ("mysql://host/db", "is for mysql.*use postgresql://.*sqlite:///"),
     "a password is not told": ("oracle://me:secret@host/db", r"me:\*\*\*@host"),
 }
 

@@ -16,6 +16,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateTable
 
 from dapo_core.db import (
+    Batch,
     Point,
     RejectedError,
     RunRow,
@@ -98,13 +99,13 @@ def test_a_database_of_a_newer_program_is_refused(url: str) -> None:
     with engine.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     engine.dispose()
-    with pytest.raises(StoreError, match=r"at revision 9999, newer than this program's .*install the version of dapo"):
+    with pytest.raises(StoreError, match=r"at revision 9999, newer than .*install the version that upgraded it"):
         upgrade(url)
 
 
 def test_a_folder_that_can_not_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match=r"The folder .*/file/deeper of the metadata database can not be made"):
+    with pytest.raises(StoreError, match=r"The folder .*/file/deeper of the metadata database cannot be created"):
         upgrade(f"sqlite:///{tmp_path}/file/deeper/dapo.db")
 
 
@@ -130,7 +131,7 @@ def test_a_kept_database_of_an_older_revision(revision: str, url: str) -> None:
     assert reader.curve("r1", "m/1")[-1].flag == "nan" and reader.checkpoints("r1")[0].metrics == {"acc": 0.5}
     assert (len(reader.events("r1")), len(reader.samples("r1")), len(reader.attempts("r1"))) == (1, 1, 2)
     before = reader.buckets(["r1"], ["m/1"], buckets=4)
-    writer.write_points("r1", [Point.of(f"m/{metric}", 61, 2, 99.0, 1.0) for metric in (1, 2, 3)])
+    writer.write("r1", Batch(points=[Point.of(f"m/{metric}", 61, 2, 99.0, 1.0) for metric in (1, 2, 3)]))
     after = reader.buckets(["r1"], ["m/1"], buckets=4, to_step=60)
     assert after == before and sum(bucket.count for bucket in after["r1", "m/1"]) == 60
     assert inspect(url, "SELECT max(rolled_to) FROM latest") == [(48,)]
@@ -146,7 +147,7 @@ def test_rows_that_were_written_meanwhile_wait_for_the_upgrade(postgres: Postgre
     url = postgres.new_database()
     load(url, KEPT / "r0001.postgres.sql")
     with pytest.raises(StoreError, match="run `dapo db upgrade`") as refused:
-        open_writer(url).write_points("r1", [Point.of("m/1", 61, 2, 99.0, 1.0)])
+        open_writer(url).write("r1", Batch(points=[Point.of("m/1", 61, 2, 99.0, 1.0)]))
     assert not isinstance(refused.value, RejectedError)  # a sender keeps them in its spool
 
 

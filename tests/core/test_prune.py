@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from metadata_store import reader, writer
 
-from dapo_core.db import AlertRow, EventRow, MetadataReader, MetadataWriter, Point, RunRow
+from dapo_core.db import AlertRow, Batch, EventRow, MetadataReader, MetadataWriter, Point, RunRow
 from dapo_core.db.prune import DAY, Ended, Keep, apply, choose, plan
 
 __all__ = ["reader", "writer"]
@@ -41,7 +41,7 @@ def ended(writer: MetadataWriter, run_id: str, days: float) -> None:
     writer.update_run_state(run_id, "Succeeded", ended_at=NOW - days * DAY)
     first = [Point.of("m", step, 1, 1.0, (step * 7) % 101) for step in range(1000)]
     again = [Point.of("m", step, 2, 2.0, (step * 5) % 103) for step in range(500, 700)]
-    writer.write_points(run_id, [*first, *again])
+    writer.write(run_id, Batch(points=[*first, *again]))
     writer.write_events(run_id, [EventRow(run_id, "e", 1.0, "Normal", "R", "m")])
     writer.raise_alert(AlertRow(run_id, "NonFinite", 1.0, 1.0, "m", "Warn"))
 

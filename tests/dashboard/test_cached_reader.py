@@ -9,6 +9,7 @@ import dashboard_data
 import pytest
 
 from dapo_core.errors import StoreError
+from dapo_core.run.metrics import STEP_SECONDS
 from dapo_dashboard.reads.cached_reader import PAUSE_SECONDS, CachedReader, NewestVersions, NothingReadError
 from dapo_dashboard.reads.curve_feed import read_curves
 
@@ -119,10 +120,10 @@ def test_page_reads(tmp_path: Path) -> None:
     store = dashboard_data.Store(tmp_path)
     store.run("r", steps=9)
     one = CachedReader(store.url)
-    moments = one.read("moments", lambda reader, _: reader.moments("r", 3)).value
+    moments = one.read("moments", lambda reader, _: reader.moments("r", STEP_SECONDS, 3)).value
     assert [step for step, _ in moments] == [3, 7, 9]
     assert moments[-1] == (9, dashboard_data.START + 9 * dashboard_data.SECONDS_PER_STEP)
-    assert one.read("gpus", lambda reader, _: reader.accelerators(["r"])).value["r"] >= 1
+    assert one.read("gpus", lambda reader, _: reader.gpus(["r"])).value["r"] >= 1
 
 
 def test_of_what_is_looked_at_only_the_newest_is_kept() -> None:

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dapo_core.db import ENDED_STATES, upgrade
-from dapo_core.db.pages import open_page_reader
+from dapo_core.db import ENDED_STATES, open_reader, upgrade
 from dapo_core.objectstore import open_store
 from dapo_core.run import metrics
 from dapo_dashboard import demo_runs, launch
@@ -28,7 +27,7 @@ def test_the_demo_is_small_and_unpacked_once(tmp_path: Path) -> None:
 
 
 def test_the_demo_shows_what_happens_to_runs(unpacked: Path) -> None:
-    reader = open_page_reader(f"sqlite:///{unpacked / 'dapo.db'}")
+    reader = open_reader(f"sqlite:///{unpacked / 'dapo.db'}")
     rows = {row.run_id: row for row in reader.run_table([metrics.ACCURACY_GENERATED])}
     assert len(rows) >= 4 and all(row.state in ENDED_STATES for row in rows.values())
     learned = [row for row in rows.values() if row.values[metrics.ACCURACY_GENERATED].number > 0.85]

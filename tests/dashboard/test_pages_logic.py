@@ -6,7 +6,7 @@ import pytest
 from dashboard_data import Store
 from dashboard_script import shown, store, texts
 
-from dapo_core.db.evaluations import EvaluationRow, record
+from dapo_core.db import EvaluationRow
 from dapo_core.jobspec.guards import Guard
 from dapo_core.run.guards import evaluate
 from dapo_core.run.metrics import ENTROPY
@@ -133,8 +133,8 @@ def _evaluation(step: int, mean: float) -> EvaluationRow:
 
 def test_evaluations_with_their_intervals_and_subsets(store: Store) -> None:
     store.run("r", steps=3)
-    record(store.url, [_evaluation(20, 0.25)])
-    record(store.url, [_evaluation(40, 0.5)])
+    store.writer.add_evaluations([_evaluation(20, 0.25)])
+    store.writer.add_evaluations([_evaluation(40, 0.5)])
     test = shown("run", run="r", view="Evaluations")
     all_of_them, subsets = (each.value for each in test.dataframe)
     assert list(all_of_them["Step"]) == [40, 20]

@@ -5,7 +5,7 @@ from typing import Any
 
 from dashboard_data import Store
 
-from dapo_core.db.pages import PageReader, open_page_reader
+from dapo_core.db import MetadataReader, open_reader
 from dapo_dashboard.reads import run_list
 from dapo_dashboard.reads.cached_reader import CachedReader
 
@@ -14,7 +14,7 @@ class Counted:
     """A reader that notes which runs its slow questions are about."""
 
     def __init__(self, url: str) -> None:
-        self._reader: PageReader = open_page_reader(url)
+        self._reader: MetadataReader = open_reader(url)
         self.asked: list[tuple[str, tuple[str, ...]]] = []
 
     def __getattr__(self, name: str) -> Any:
@@ -22,7 +22,7 @@ class Counted:
             self.asked.append((name, tuple(run_ids)))
             return getattr(self._reader, name)(run_ids, *rest)
 
-        return noted if name in ("sparklines", "accelerators") else getattr(self._reader, name)
+        return noted if name in ("sparklines", "gpus") else getattr(self._reader, name)
 
 
 def test_runs_that_ended_are_asked_for_once_and_again_when_they_went_on(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_runs_that_ended_are_asked_for_once_and_again_when_they_went_on(tmp_path
     store.run("new", steps=1, state="Failed")
     assert look() == {"done", "going", "new"}
     assert {(name, frozenset(ids)) for name, ids in reader.asked} == {
-        ("accelerators", frozenset({"new"})),
+        ("gpus", frozenset({"new"})),
         ("sparklines", frozenset({"done", "new"})),
         ("sparklines", frozenset({"going"})),
     }

@@ -11,6 +11,7 @@ import builders
 from dapo_core.db import (
     AlertRow,
     AttemptRow,
+    Batch,
     CheckpointRow,
     EventRow,
     MetadataWriter,
@@ -99,13 +100,15 @@ class Store:
 
     def steps(self, run_id: str, steps: Sequence[int], attempt: int = 1, shapes: Mapping[str, Shape] = SHAPES) -> None:
         """These steps of every curve."""
-        self.writer.write_points(
+        self.writer.write(
             run_id,
-            [
-                Point.of(name, step, attempt, START + step * SECONDS_PER_STEP, shape(step))
-                for step in steps
-                for name, shape in shapes.items()
-            ],
+            Batch(
+                points=[
+                    Point.of(name, step, attempt, START + step * SECONDS_PER_STEP, shape(step))
+                    for step in steps
+                    for name, shape in shapes.items()
+                ]
+            ),
         )
 
     def event(self, run_id: str, reason: str, message: str, step: int | None = None, kind: str = "Normal") -> None:
@@ -117,7 +120,8 @@ class Store:
         """A committed checkpoint."""
         uri = f"file:///store/{run_id}/checkpoints/step-{step:06d}"
         ts = START + step * SECONDS_PER_STEP
-        self.writer.checkpoint_committed(CheckpointRow(run_id, step, 1, "committed", uri, ts, 1_000_000, 3))
+        row = CheckpointRow(run_id, step, 1, "committed", uri, ts, 1_000_000, 3)
+        self.writer.write(run_id, Batch(checkpoints=[row]))
 
     def alert(
         self, run_id: str, rule: str = "EntropyCollapse", step: int = 5, message: str = "Entropy is low."

@@ -149,12 +149,12 @@ def test_the_record_of_another_place_sweeps_nothing(home: Home, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        pytest.param(["list", "frist"], "There is no run 'frist'; the nearest are first", id="a slip"),
+        pytest.param(["list", "frist"], "There is no run 'frist'; did you mean first?", id="a slip"),
         pytest.param(["verify", f"{RUN}@7"], "Step 7: There is no committed checkpoint of step 7", id="no such step"),
         pytest.param(["list", "file:///a/b"], "names no checkpoint: write .../RUN/checkpoints/step-N", id="a URI"),
         pytest.param(["prune", RUN, "--keep-best", "1"], "--keep-best needs a metric to compare by", id="no metric"),
         pytest.param(["export", RUN, "/"], "/ is there already: name another folder, or add --replace", id="the root"),
-        pytest.param(["list", RUN, "--store", "gs://b"], "can not be opened; write s3://", id="a store of no kind"),
+        pytest.param(["list", RUN, "--store", "gs://b"], "is not supported; use s3://", id="a store of no kind"),
     ],
 )
 def test_mistakes(words: list[str], sentence: str, home: Home) -> None:

@@ -113,7 +113,7 @@ def test_what_is_evaluated(
 @pytest.mark.parametrize(
     ("text", "error", "sentence"),
     [
-        pytest.param("arithm", UnknownRunError, "There is no run 'arithm'; the nearest are arith", id="no such run"),
+        pytest.param("arithm", UnknownRunError, "There is no run 'arithm'; did you mean arith", id="no such run"),
         pytest.param("{home}", SpecError, "has no config.json", id="a folder without a model"),
     ],
 )

@@ -104,7 +104,7 @@ def test_an_outage_delays_and_is_told_once(folder: Path, writer: MetadataWriter,
 
     def fault(_batch: Batch) -> None:
         if down.is_set():
-            raise StoreError("The metadata database failed at a batch: it is down.")
+            raise StoreError("Metadata database error during the write of a batch: it is down.")
 
     spool_steps(folder, 1, 2, 3)
     sink = FlakySink(fault, writer.write)
@@ -133,7 +133,7 @@ def test_a_sink_with_a_bug_does_not_end_the_sender(folder: Path) -> None:
 def test_a_refused_record_does_not_hold_up_the_others(folder: Path) -> None:
     def fault(batch: Batch) -> None:
         if any(point.step == 7 for point in batch.points):
-            raise RejectedError("The metadata database refused a batch: too odd.")
+            raise RejectedError("The metadata database rejected the write of a batch: too odd.")
 
     told: list[str] = []
     spool_steps(folder, *range(1, 21))

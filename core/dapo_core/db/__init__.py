@@ -1,12 +1,12 @@
 """The metadata store: runs, attempts, curves, events, checkpoints and samples in one SQL database.
 
-`upgrade(url)` makes or updates the tables; `open_writer(url)` and `open_reader(url)` use them. All that is written may
-be written again: a sender that does not know whether its last batch arrived sends it once more.
+`upgrade(url)` creates or migrates the tables; `open_writer(url)` and `open_reader(url)` use them. Every write is
+idempotent: a sender that does not know whether its last batch arrived sends it again.
 """
 
 from dapo_core.db.dialects import RejectedError, StoreBehindError, shown_url
 from dapo_core.db.migrations import check, upgrade
-from dapo_core.db.queries import MetadataReader, RunSummary, open_reader
+from dapo_core.db.reader import MetadataReader, open_reader
 from dapo_core.db.rows import (
     AlertRow,
     AttemptRow,
@@ -15,12 +15,14 @@ from dapo_core.db.rows import (
     CheckpointRow,
     CheckpointState,
     CurvePoint,
+    EvaluationRow,
     EventRow,
     Flag,
     Point,
     Receipt,
     RunProgress,
     RunRow,
+    RunSummary,
     RunTableRow,
     SamplesRow,
     join_value,
@@ -38,6 +40,7 @@ __all__ = [
     "CheckpointRow",
     "CheckpointState",
     "CurvePoint",
+    "EvaluationRow",
     "EventRow",
     "EventType",
     "Flag",

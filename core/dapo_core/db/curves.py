@@ -1,4 +1,4 @@
-"""Curves as a page draws them: some hundred buckets each, aggregated by the database, from rollups where it can be."""
+"""Curves as pages draw them: some hundred buckets each, aggregated by the database, from rollups where possible."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,24 +6,25 @@ from functools import lru_cache
 from math import ceil
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, Connection, Select, and_, bindparam, func, select
+from sqlalchemy import BigInteger, Connection, Select, and_, bindparam, func, literal, select
 
 from dapo_core.db import schema
 from dapo_core.db.rollups import COARSE, FINE, newest, of_points, of_rollups, seen
 from dapo_core.db.rows import Bucket, CurvePoint
 
 Series = tuple[str, str]
-"""Run id and metric."""
+"""Run ID and metric."""
+Sparklines = dict[str, list[float | None]]
 
 points, latest, attempts, names = schema.points, schema.latest, schema.attempts, schema.metric_names
 _WHOLE: Final = latest.alias("whole")
-# Rollups of curves that are written together end within so many steps of each other.
+# Rollups of curves that are written together end at most so many steps apart.
 _ALIKE: Final = 16 * COARSE
 
 
 @dataclass(frozen=True)
 class Reach:
-    """Of some runs: the first and the last step, and whether an attempt may have done again what one before it did."""
+    """Of some runs: the first and last step, and whether an attempt may have repeated steps of an earlier one."""
 
     first: int
     last: int
@@ -32,7 +33,7 @@ class Reach:
 
 @dataclass(frozen=True)
 class Rolled:
-    """Curves whose rollups end between two steps that lie near each other."""
+    """Curves whose rollups end between two steps that are close together."""
 
     run_ids: Sequence[str]
     metric_ids: Sequence[int]
@@ -40,11 +41,11 @@ class Rolled:
     rolled_to: int
 
     def levels(self, width: int) -> tuple[int, ...]:
-        """The rollups that make buckets of `width`."""
+        """The rollup levels of which buckets of `width` consist."""
         return tuple(level for level in (COARSE, FINE) if width % level == 0) if self.rolled_to else ()
 
     def parameters(self, limits: Mapping[str, int]) -> dict[str, Any]:
-        """Of the queries of these curves."""
+        """Parameters of the queries of these curves."""
         return {
             "run_ids": self.run_ids,
             "metric_ids": self.metric_ids,
@@ -66,7 +67,7 @@ def buckets_of(
     from_step: int | None,
     to_step: int | None,
 ) -> dict[Series, list[Bucket]]:
-    """The curves in at most `most` + 1 buckets each, on common steps, so that they can be laid over each other."""
+    """The curves in at most `most` + 1 buckets each, with common boundaries, so that they can be overlaid."""
     ids = metric_ids(connection, metrics)
     reach = _reach(connection, run_ids)
     begin = reach.first if from_step is None else from_step
@@ -81,7 +82,7 @@ def buckets_of(
 def points_since(
     connection: Connection, run_id: str, metrics: Sequence[str], after_step: int
 ) -> dict[str, list[CurvePoint]]:
-    """Steps after `after_step` of several metrics, as the highest attempt of each step saw them."""
+    """Points of several metrics after `after_step`; of each step that of the highest attempt."""
     ids = metric_ids(connection, metrics)
     columns = (points.c.metric_id, points.c.step, points.c.attempt, points.c.ts, points.c.value, points.c.flag)
     mine = and_(points.c.run_id == run_id, points.c.metric_id.in_(ids), points.c.step > after_step)
@@ -92,14 +93,31 @@ def points_since(
     return {metric: list(curve.values()) for metric, curve in found.items()}
 
 
+def moments_of(connection: Connection, run_id: str, metric: str, most: int) -> list[tuple[int, float]]:
+    """(step, Unix seconds) of at most `most` + 1 points of a metric, each the last of its bucket."""
+    of_metric = (points.c.run_id == run_id, points.c.metric_id.in_(metric_ids(connection, [metric])))
+    last = connection.execute(select(func.max(points.c.step)).where(*of_metric)).scalar() or 0
+    width = ceil((last + 1) / most)
+    ends = select(literal(width - 1).label("end")).cte("ends", recursive=True)
+    ends = ends.union_all(select(ends.c.end + width).where(ends.c.end < last))
+    # One look-up per bucket: there are as many points in between as the run is long.
+    inside = and_(points.c.step <= ends.c.end, points.c.step > ends.c.end - width)
+    step = select(func.max(points.c.step)).where(*of_metric, inside).scalar_subquery().label("step")
+    lasts = select(step).select_from(ends).subquery("lasts")
+    ts = select(points.c.ts).where(*of_metric, points.c.step == lasts.c.step)
+    newest_ts = ts.order_by(points.c.attempt.desc()).limit(1).scalar_subquery()
+    rows = connection.execute(select(lasts.c.step, newest_ts).where(lasts.c.step.is_not(None)).order_by("step"))
+    return [(step, ts) for step, ts in rows]
+
+
 def metric_ids(connection: Connection, metrics: Iterable[str]) -> dict[int, str]:
-    """Those of `metrics` that any run has, by their number."""
+    """Names of those `metrics` that any run has, by their ID."""
     query = select(names.c.metric_id, names.c.name).where(names.c.name.in_(sorted(set(metrics))))
     return {metric_id: name for metric_id, name in connection.execute(query)}
 
 
 def bucket_width(begin: int, end: int, most: int) -> int:
-    """Steps a bucket: the fewest that need no more than `most` buckets, in whole rollups if there is one so narrow."""
+    """Steps per bucket: the fewest that need at most `most` buckets, in whole rollups if one is that narrow."""
     width = max(1, ceil((end - begin + 1) / max(1, most)))
     for level in (COARSE, FINE):
         if width >= level:
@@ -133,13 +151,13 @@ def bucketed(
     limits: Mapping[str, int],
     is_repeated: bool,
 ) -> dict[Series, list[Bucket]]:
-    """From coarse rollups as far as they go, from fine ones after them, and from points at the end."""
+    """Buckets from coarse rollups as far as these go, then from fine ones, and from points at the end."""
     parts: dict[tuple[str, int, int], list[Any]] = {}
     for reach in _rolled(connection, run_ids, list(ids), width):
         given = reach.parameters(limits)
         is_one = len(reach.run_ids) == len(reach.metric_ids) == 1
         for query in _queries(reach.levels(width), width, frozenset(limits), is_repeated, is_one):
-            # All at once: one by one, they take longer to fetch than to find.
+            # All at once: fetching rows one by one takes longer than the query.
             for row in connection.execute(query, given).all():
                 parts.setdefault(row[:3], []).append(row)
     found: dict[Series, list[Bucket]] = {(run_id, name): [] for run_id in run_ids for name in ids.values()}
@@ -149,7 +167,7 @@ def bucketed(
 
 
 def _rolled(connection: Connection, run_ids: Sequence[str], ids: Sequence[int], width: int) -> list[Rolled]:
-    """The curves, those together whose rollups reach about as far; all together where rollups are of no use."""
+    """The curves, grouped by how far their rollups go; one group where rollups are not used."""
     if not run_ids or not ids:
         return []
     if width < FINE:
@@ -176,8 +194,8 @@ def _rolled(connection: Connection, run_ids: Sequence[str], ids: Sequence[int], 
 def _queries(
     levels: tuple[int, ...], width: int, limits: frozenset[str], is_repeated: bool, is_one: bool
 ) -> list[Select[Any]]:
-    """One for each level that the curves have rollups of, and one for the points after these. Kept, since building them
-    takes longer than the database takes for most."""
+    """One query for each level of rollups, and one for the points after them. Cached, because building a query mostly
+    takes longer than running it."""
     queries: list[Select[Any]] = []
     done: Any = None  # up to where the levels before this one go
     alike = _WHOLE.c.rolled_to.between(bindparam("rolled_from"), bindparam("rolled_to"))
@@ -233,3 +251,39 @@ def _bucket(rows: Sequence[Any]) -> Bucket:
         count=sum(row.count for row in rows),
         flag=max((row.flag for row in rows if row.flag is not None), default=None),
     )
+
+
+def sparklines_of(connection: Connection, run_ids: Sequence[str], metric: str, most: int) -> Sparklines:
+    """The metric of each run over its own steps: means of at most `most` buckets, None without a finite value."""
+    ids = metric_ids(connection, [metric])
+    mine = and_(latest.c.run_id.in_(run_ids), latest.c.metric_id.in_(ids))
+    alike: dict[int, list[str]] = {}
+    for run_id, last in connection.execute(select(latest.c.run_id, latest.c.step).where(mine)):
+        # Widths are powers of two, so that runs of similar lengths share a query.
+        alike.setdefault(1 << (max(1, ceil((last + 1) / most)) - 1).bit_length(), []).append(run_id)
+    found: Sparklines = {}
+    for width, group in alike.items():
+        repeated = _repeated(connection, group)
+        plain = [run_id for run_id in group if run_id not in repeated and width < FINE]
+        found |= _means(connection, plain, next(iter(ids)), width)
+        others = [run_id for run_id in group if run_id not in found]
+        for (run_id, _), curve in bucketed(connection, others, ids, width, {}, bool(repeated)).items():
+            found[run_id] = [bucket.mean for bucket in curve]
+    return found
+
+
+def _repeated(connection: Connection, run_ids: Sequence[str]) -> set[str]:
+    """Runs of which an attempt may have repeated steps of an earlier one."""
+    query = select(attempts.c.run_id).where(attempts.c.run_id.in_(run_ids)).group_by(attempts.c.run_id)
+    return set(connection.execute(query.having(func.count() > 1)).scalars())
+
+
+def _means(connection: Connection, run_ids: Sequence[str], metric_id: int, width: int) -> Sparklines:
+    """Only the means, of short runs, which most are: a fifth of the work of whole buckets."""
+    slot = (points.c.step // bindparam(None, width, literal_execute=True)).label("slot")
+    mine = and_(points.c.run_id.in_(run_ids), points.c.metric_id == metric_id)
+    query = select(points.c.run_id, func.avg(points.c.value)).where(mine).group_by(points.c.run_id, slot)
+    found: Sparklines = {}
+    for run_id, mean in connection.execute(query.order_by(points.c.run_id, slot)):
+        found.setdefault(run_id, []).append(mean)
+    return found

@@ -1,4 +1,4 @@
-"""The few places where databases differ: connecting, transactions, upserts, locks, and what an error means."""
+"""Where SQLite and PostgreSQL differ: connections, transactions, upserts, locks and errors."""
 
 import json
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ from sqlalchemy.types import Text
 
 from dapo_core.errors import StoreError
 
-# A writer waits this long for another process's transaction; ours are a few milliseconds each.
+# How long a writer waits for another process's transaction; ours take a few milliseconds.
 BUSY_TIMEOUT_MS: Final = 15_000
-# A server that is gone without a word is given up after so long, instead of after the kernel's quarter of an hour.
+# After how long a silent server counts as lost; the kernel's default is a quarter of an hour.
 SILENCE_MS: Final = 20_000
 CONNECT_SECONDS: Final = 10
 MIGRATION_MS: Final = 3_600_000
-_REMEDY: Final = "write postgresql://user:password@host:5432/dapo or sqlite:///folder/dapo.db."
+_REMEDY: Final = "use postgresql://user:password@host:5432/dapo or sqlite:///folder/dapo.db."
 _OTHER_VERSION: Final = ("42P01", "42703")  # an unknown table, an unknown column
 _MIGRATION_LOCK: Final = 4713151604
 
@@ -31,62 +31,62 @@ Insert = sqlite.Insert | postgresql.Insert
 
 
 class RejectedError(StoreError):
-    """The database refuses this row for what it is, and would again: sending it once more is of no use."""
+    """The database rejects this row itself: retrying cannot help."""
 
 
 class StoreBehindError(StoreError):
-    """The database lacks what was delivered to it before, as one does that was restored from an older copy: all records
-    of the spool after number `seq` have to be sent again."""
+    """The database lacks records that were delivered before, as after a restore from an older backup: all records of
+    the spool after number `seq` must be sent again."""
 
     def __init__(self, seq: int, delivered: int) -> None:
         self.seq = seq
-        super().__init__(f"The metadata store has this spool's records up to {seq} only, of {delivered} delivered.")
+        super().__init__(f"The metadata store has this spool's records only up to {seq} of {delivered} delivered.")
 
 
 def parse_url(url: str) -> URL:
-    """The parsed URL of a database that this program can speak to. Raises StoreError with a remedy."""
+    """The parsed URL of a supported database. Raises StoreError."""
     try:
         parsed = make_url(url.replace("postgres://", "postgresql://", 1) if url.startswith("postgres://") else url)
     except ArgumentError as error:
-        raise StoreError(f"The metadata URL {url!r} is no database URL; {_REMEDY}") from error
+        raise StoreError(f"The metadata URL {url!r} is not a database URL; {_REMEDY}") from error
     if parsed.drivername in ("postgresql", "postgresql+psycopg"):
         return parsed.set(drivername="postgresql+psycopg")
     if parsed.get_backend_name() != "sqlite":
         raise StoreError(
-            f"The metadata URL {parsed.render_as_string()!r} is of the kind {parsed.drivername}, which this version "
-            f"can not open; {_REMEDY}"
+            f"The metadata URL {parsed.render_as_string()!r} is for {parsed.drivername}, which is not "
+            f"supported; {_REMEDY}"
         )
     return parsed
 
 
 def shown_url(url: str) -> str:
-    """The URL as it may be shown: without its password."""
+    """The URL without its password."""
     return parse_url(url).render_as_string()
 
 
 def open_engine(url: str, *, read_only: bool = False) -> Engine:
-    """An engine that connects at its first use. Raises StoreError for a URL that can not be used."""
+    """An engine that connects at its first use. Raises StoreError for an unusable URL."""
     parsed = parse_url(url)
     if parsed.get_backend_name() == "postgresql":
         return _postgres(parsed, read_only)
     if read_only and not Path(parsed.database or "").is_file():
         raise StoreError(f"There is no metadata database at {parsed.database}.")
-    # A connection a transaction: nothing is shared over a fork, and opening a file costs less than 1 ms.
+    # One connection per transaction: nothing is shared across a fork, and opening a file takes less than 1 ms.
     engine = create_engine(parsed, poolclass=NullPool, connect_args={"timeout": BUSY_TIMEOUT_MS / 1000})
     _set_up_sqlite(engine, read_only)
     return engine
 
 
 def _postgres(parsed: URL, read_only: bool) -> Engine:
-    """Few connections, kept: a database serves some hundreds, and every trainer of a cluster has one."""
-    # Compiling a query takes longer than any of ours.
+    """Few connections, kept open: a database serves some hundreds, and every trainer of a cluster has one."""
+    # Without JIT: compiling takes longer than any of our queries.
     settings = (
         f"-c jit=off -c lock_timeout={BUSY_TIMEOUT_MS} -c idle_in_transaction_session_timeout=600000 -c timezone=UTC"
     )
     if read_only:
         settings += " -c default_transaction_read_only=on"
     else:
-        # The same few statements for ever: planning each anew, policies and all, would take longer than running it.
+        # The same few statements again and again: planning each with its policies takes longer than running it.
         settings += " -c plan_cache_mode=force_generic_plan"
     arguments = {
         "connect_timeout": CONNECT_SECONDS,
@@ -97,15 +97,15 @@ def _postgres(parsed: URL, read_only: bool) -> Engine:
         "application_name": "dapo-reader" if read_only else "dapo-writer",
         "options": settings,
     }
-    given = parsed.query.keys()
+    in_url = parsed.query.keys()
     engine = create_engine(
         parsed,
-        connect_args={name: value for name, value in arguments.items() if name not in given},
-        # A reader's queries see what is committed when each begins, with or without a transaction around them.
+        connect_args={name: value for name, value in arguments.items() if name not in in_url},
+        # Each query of a reader sees what is committed when it starts, with or without a transaction around it.
         isolation_level="AUTOCOMMIT" if read_only else None,
-        # Else each new connection asks for a type that is not used here.
+        # Otherwise each new connection queries a type that is not used here.
         use_native_hstore=False,
-        # One that was broken by a restart is noticed before it is used, and made anew.
+        # A connection that a restart broke is detected before use, and replaced.
         pool_pre_ping=True,
         pool_size=4 if read_only else 1,
         max_overflow=6 if read_only else 2,
@@ -118,8 +118,8 @@ def _postgres(parsed: URL, read_only: bool) -> Engine:
 
 
 def _read_in_binary(engine: Engine) -> None:
-    """Numbers come as the server has them: written out and read again, rows of them take three times as long."""
-    # The engine has imported it by now; without a Postgres nobody needs it.
+    """Results in binary format: as text, rows of numbers take three times as long."""
+    # The engine has imported it by now; without PostgreSQL it is not needed.
     from psycopg.pq import Format
 
     @event.listens_for(engine, "before_cursor_execute")
@@ -130,7 +130,7 @@ def _read_in_binary(engine: Engine) -> None:
 def _set_up_sqlite(engine: Engine, read_only: bool) -> None:
     @event.listens_for(engine, "connect")
     def _connect(connection: Any, _record: Any) -> None:
-        # The driver would begin transactions by itself, late and never for DDL: it is left to `_begin`.
+        # The driver would begin transactions itself, late and never for DDL; `_begin` does it.
         connection.isolation_level = None
         cursor = connection.cursor()
         cursor.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
@@ -138,14 +138,14 @@ def _set_up_sqlite(engine: Engine, read_only: bool) -> None:
             cursor.execute("PRAGMA query_only = ON")
         else:
             cursor.execute("PRAGMA journal_mode = WAL")
-            # NORMAL may lose the last commits at a power cut. The sender's cursor would already be past them, so they
-            # would be gone; a sync for each of the sender's few commits a second costs nothing that matters.
+            # NORMAL may lose the last commits at a power cut, and the sender's cursor would already be past them. A
+            # sync for each of the sender's few commits per second costs next to nothing.
             cursor.execute("PRAGMA synchronous = FULL")
         cursor.close()
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
-        # A transaction that reads first and then writes fails at once when another writer came between.
+        # A deferred transaction that reads before it writes fails if another writer came in between.
         connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
 
 
@@ -154,46 +154,46 @@ def is_postgres(connection: Connection) -> bool:
 
 
 def insert(connection: Connection, table: Table) -> Insert:
-    """An INSERT that knows ON CONFLICT."""
+    """An INSERT with ON CONFLICT."""
     return dialect_insert(connection.dialect.name, table)
 
 
 def dialect_insert(dialect: str, table: Table) -> Insert:
-    """Same, by the dialect's name."""
+    """The same, by the dialect's name."""
     return postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
 
 
 def insert_rows(dialect: str, table: Table, names: Sequence[str]) -> Insert:
-    """An INSERT of rows with these columns; `parameters` makes of rows what it is executed with.
+    """An INSERT of rows with these columns, executed with the `parameters` of the rows.
 
-    Postgres takes each column as one array: parsing thousands of parameters would cost it more than the rows.
+    PostgreSQL gets each column as one array: parsing thousands of parameters would cost more than the rows.
     """
     if dialect != "postgresql":
         return sqlite.insert(table)
     arrays = [cast(bindparam(name, type_=Text), postgresql.ARRAY(_element(table, name))) for name in names]
-    given = func.unnest(*arrays).table_valued(*names, name="given").render_derived()
-    return postgresql.insert(table).from_select(list(names), select(*(given.c[name] for name in names)))
+    rows = func.unnest(*arrays).table_valued(*names, name="given").render_derived()
+    return postgresql.insert(table).from_select(list(names), select(*(rows.c[name] for name in names)))
 
 
 def parameters(dialect: str, names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> Any:
-    """What an INSERT by `insert_rows` is executed with: the rows by name, or an array a column."""
+    """The parameters of an `insert_rows` statement: the rows by name, or one array per column."""
     if dialect != "postgresql":
         return [dict(zip(names, row, strict=True)) for row in rows]
     return {name: _array(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
 
 
 def _element(table: Table, name: str) -> Any:
-    # A cast to varchar(n) cuts what is too long in silence; an insert of text refuses it.
+    # A cast to varchar(n) silently truncates; inserting text that is too long fails.
     kind = table.c[name].type
     return Text() if isinstance(kind, String) else kind
 
 
 def _array(values: Sequence[Any]) -> str:
-    """An array as Postgres writes one. The driver's own way examines each number for quotation marks."""
+    """An array literal of PostgreSQL. The driver would examine each number for quotation marks."""
     kinds = set(map(type, values))
     if kinds <= {int, float}:
         return "{" + ",".join(map(repr, values)) + "}"
-    if kinds <= {str, NoneType}:  # a run's name or no flag, thousands of times
+    if kinds <= {str, NoneType}:  # a run ID or an empty flag, thousands of times
         words = {value: _word(value) for value in set(values)}
         return "{" + ",".join(map(words.__getitem__, values)) + "}"
     return "{" + ",".join(map(_word, values)) + "}"
@@ -214,23 +214,23 @@ def greatest(connection: Connection, *values: Any) -> Any:
 
 
 def lock_for_migration(connection: Connection) -> None:
-    """Let one process migrate at a time, until the transaction's end."""
+    """Lets only one process migrate until the end of the transaction."""
     if is_postgres(connection):
-        # Another process's migration of large tables is waited for; locks of the tables themselves are not for long.
+        # Wait for another process's migration of large tables, but not long for locks of the tables themselves.
         connection.execute(text(f"SET LOCAL lock_timeout = {MIGRATION_MS}"))
         connection.execute(text(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})"))
         connection.execute(text(f"SET LOCAL lock_timeout = {BUSY_TIMEOUT_MS}"))
-    # SQLite: BEGIN IMMEDIATE already is that lock.
+    # SQLite: BEGIN IMMEDIATE is that lock.
 
 
 def lock_run(connection: Connection, run_id: str) -> None:
-    """Let one transaction at a time write a run's curves, so that each sees what the one before it wrote."""
+    """Lets only one transaction at a time write a run's curves, so that each sees what the previous one wrote."""
     if is_postgres(connection):
         connection.execute(_LOCK_RUN, {"run_id": run_id})
 
 
 def size(connection: Connection) -> int:
-    """Bytes of the whole database on its disk."""
+    """Bytes of the whole database on disk."""
     if is_postgres(connection):
         return int(connection.execute(text("SELECT pg_database_size(current_database())")).scalar_one())
     pages = [connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in ("page_count", "page_size")]
@@ -238,16 +238,16 @@ def size(connection: Connection) -> int:
 
 
 def translate(error: Exception, doing: str) -> StoreError:
-    """A database error as ours: the row's own fault (RejectedError), or one that may pass (StoreError)."""
+    """A database error as RejectedError, if the row is at fault, else as StoreError. `doing`: such as "a query"."""
     original = getattr(error, "orig", None) or error
     words = " ".join(str(original).split()).rstrip(".") or type(error).__name__
     if isinstance(error, DataError | IntegrityError):
-        return RejectedError(f"The metadata database refused {doing}: {words}.")
+        return RejectedError(f"The metadata database rejected {doing}: {words}.")
     if isinstance(error, StatementError) and not isinstance(error, DBAPIError):
-        return RejectedError(f"The metadata database can not take {doing}: {words}.")
+        return RejectedError(f"The metadata database rejected {doing}: {words}.")
     if getattr(original, "sqlstate", None) in _OTHER_VERSION or "no such table" in words or "no such column" in words:
-        return StoreError(f"The metadata database is not of this version ({words}): run `dapo db upgrade`.")
-    return StoreError(f"The metadata database failed at {doing}: {words}.")
+        return StoreError(f"The metadata database has another revision ({words}): run `dapo db upgrade`.")
+    return StoreError(f"Metadata database error during {doing}: {words}.")
 
 
 def key_of(table: Table) -> Sequence[str]:

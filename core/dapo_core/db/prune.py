@@ -1,5 +1,5 @@
-"""What the store keeps: runs that ended long ago are thinned to one point in 16, later removed, and so are the oldest
-when there are too many points in all. Runs that have not ended are never touched."""
+"""Retention: runs that ended long ago are thinned out to one point in 16 steps and later removed, as are the oldest
+while the store has too many points. Runs that have not ended are never changed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ runs, points, latest, rollups = schema.runs, schema.points, schema.latest, schem
 
 @dataclass(frozen=True)
 class Keep:
-    """How much is kept; None: no limit. Days count from a run's end, `most_points` are of the whole store."""
+    """Retention limits; None: no limit. Days count from the end of a run; `most_points` is for the whole store."""
 
     whole_days: float | None = None
     thinned_days: float | None = None
@@ -29,7 +29,7 @@ class Keep:
 
 @dataclass(frozen=True)
 class Ended:
-    """A run that may go, and how many points it has."""
+    """An ended run, and how many points it has."""
 
     run_id: str
     namespace: str
@@ -40,7 +40,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Plan:
-    """What `apply` does. `bytes_a_point` is of this store as it is, with indexes and all that belongs to a point."""
+    """What `apply` does. `bytes_a_point` is the size of this store, indexes included, divided by its points."""
 
     thin: Sequence[Ended]
     remove: Sequence[Ended]
@@ -72,7 +72,7 @@ def plan(url: str, keep: Keep, now: float) -> Plan:
 
 
 def choose(ended: Sequence[Ended], keep: Keep, now: float, total: int, bytes_a_point: float) -> Plan:
-    """Pure: too old goes, then the oldest while there are too many points; what stays and is old is thinned."""
+    """The plan: remove what is too old, then the oldest while there are too many points; thin out the rest. Pure."""
     oldest_first = sorted(ended, key=lambda run: run.ended_at)
     remove = [run for run in oldest_first if _older(run, keep.thinned_days, now)]
     thin = [
@@ -91,7 +91,7 @@ def choose(ended: Sequence[Ended], keep: Keep, now: float, total: int, bytes_a_p
 
 
 def apply(url: str, plan: Plan) -> None:
-    """A transaction a run, so that it can be stopped at any moment and begun again. Raises StoreError."""
+    """Carries out `plan`, one transaction per run, so that it may be interrupted and repeated. Raises StoreError."""
     engine = dialects.open_engine(url)
     try:
         for work, chosen in ((_remove, plan.remove), (_thin, plan.thin)):
@@ -134,7 +134,7 @@ def _ended(connection: Connection, keep: Keep) -> list[Ended]:
 
 
 def _has_ended(connection: Connection, run_id: str) -> bool:
-    """It may have been resumed since the plan was made."""
+    """Whether the run has not been resumed since the plan was made."""
     mine = and_(runs.c.run_id == run_id, runs.c.ended_at.is_not(None))
     return connection.execute(select(runs.c.run_id).where(mine)).first() is not None
 
@@ -147,7 +147,7 @@ def _remove(connection: Connection, run_id: str) -> None:
 
 
 def _thin(connection: Connection, run_id: str) -> None:
-    """Of each bucket that is rolled up, the last point stays: curves keep their shape, rollups their extremes."""
+    """Keeps the last point of each bucket that is rolled up: curves keep their shape, and rollups the extremes."""
     bucket: Any = points.c.step // literal_column(str(FINE))
     of_metric = and_(latest.c.run_id == points.c.run_id, latest.c.metric_id == points.c.metric_id)
     rolled_to = select(latest.c.rolled_to).where(of_metric).scalar_subquery()

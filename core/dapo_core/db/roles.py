@@ -1,15 +1,15 @@
-"""Who may do what in a Postgres store, enforced by the database itself.
+"""Permissions in a PostgreSQL store, enforced by the database itself.
 
 | role | rights |
 |---|---|
-| the owner | all: migrations, the operator, `dapo db` |
-| dapo_writer | adds and changes rows of runs in its namespace; deletes nothing |
+| the owner | everything: migrations, the operator, `dapo db` |
+| dapo_writer | inserts and updates rows of runs in its namespace; deletes nothing |
 | dapo_reader | reads rows of its namespace |
-| dapo_acknowledger | as a reader, and marks alerts as seen |
+| dapo_acknowledger | as a reader, and acknowledges alerts |
 
-Logins belong to one of these groups and are bound to a namespace, or to all, by a row in `access`, which only the owner
-can read. What a login may see is a row-level policy of each table, so that neither a forgotten WHERE nor a stolen
-password of a trainer reaches another team's runs. SQLite has no roles: whoever can read the file can read all of it.
+Logins belong to one of these groups, and a row in `access`, which only the owner can read, binds them to one namespace
+or to all. Row-level security of each table decides what a login sees, so that neither a forgotten WHERE nor a stolen
+password of a trainer exposes another team's runs. SQLite has no roles: whoever can read the file can read all of it.
 """
 
 import secrets
@@ -31,11 +31,10 @@ GROUPS: Final[dict[Group, str]] = {
 }
 _WRITER, _READERS = GROUPS["writer"], "dapo_reader, dapo_acknowledger"
 _ALL: Final = ", ".join(GROUPS.values())
-# What only the owner may touch, what all share, and what a run's rows are bound to.
+# Tables that only the owner may use, and tables without rows of runs.
 _CLOSED: Final = (schema.access,)
 _SHARED: Final = (schema.metric_names,)
-# Columns that a writer may change where it is not all of them: a run keeps its name and namespace, and an alert is
-# acknowledged by people.
+# Columns that a writer may update, where not all: a run keeps its name and namespace, and people acknowledge alerts.
 _CHANGED: Final = {
     "runs": "config, state, reason, message, started_at, ended_at, tags, total_steps, owner",
     "alerts": "last_seen, cleared_at, message, action",
@@ -43,26 +42,26 @@ _CHANGED: Final = {
 
 
 class LoginError(DapoError):
-    """A login that can not be made or removed as asked."""
+    """A login that cannot be created or removed."""
 
     user_mistake = True
 
 
 def are_set_up(connection: Connection) -> bool:
-    """Whether this database has the roles' policies, which every later upgrade then renews."""
+    """Whether this database has the roles' policies, which every upgrade then renews."""
     return connection.execute(text("SELECT to_regproc('dapo_scope')")).scalar() is not None
 
 
 def set_up(connection: Connection) -> None:
-    """Make the groups, their rights and the policies, or renew them. Raises SQLAlchemyError, as without CREATEROLE."""
+    """Creates or renews groups, rights and policies. Raises SQLAlchemyError, for example without CREATEROLE."""
     for statement in _statements():
         connection.execute(text(statement))
 
 
 def grant(url: str, login: str, group: Group, namespace: str | None, password: str | None = None) -> URL | None:
-    """Bind a login to a group and to a namespace (None: all), making it if it is not there.
+    """Binds a login to a group and to a namespace (None: all), and creates it if it does not exist.
 
-    The new login's URL, with its password; None for a login that was there and keeps its own. Raises LoginError.
+    Returns a new login's URL with its password; None for an existing one, which keeps its own. Raises LoginError.
     """
     engine = _owner_engine(url)
     try:
@@ -77,32 +76,32 @@ def grant(url: str, login: str, group: Group, namespace: str | None, password: s
             connection.execute(schema.access.insert().values(role=login, namespace=namespace))
         return engine.url.set(username=login, password=secret) if is_new else None
     except SQLAlchemyError as error:
-        raise dialects.translate(error, f"the login {login}") from error
+        raise dialects.translate(error, f"a change of the login {login}") from error
     finally:
         engine.dispose()
 
 
 def revoke(url: str, login: str) -> None:
-    """Take a login's rights in this database away and end what it does now. Raises LoginError."""
+    """Revokes a login's rights in this database and ends its connections. Raises LoginError."""
     engine = _owner_engine(url)
     try:
         with engine.begin() as connection:
-            gone = connection.execute(schema.access.delete().where(schema.access.c.role == login)).rowcount == 0
-            if gone:
-                raise LoginError(f"There is no login {login!r} in this database: look at `dapo db logins`.")
+            removed = connection.execute(schema.access.delete().where(schema.access.c.role == login)).rowcount
+            if not removed:
+                raise LoginError(f"There is no login {login!r} in this database: see `dapo db logins`.")
             for group in GROUPS.values():
                 connection.execute(text(f"REVOKE {group} FROM {_quoted(login)}"))
             connection.execute(
                 text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = :login"), {"login": login}
             )
     except SQLAlchemyError as error:
-        raise dialects.translate(error, f"the login {login}") from error
+        raise dialects.translate(error, f"a change of the login {login}") from error
     finally:
         engine.dispose()
 
 
 def logins(url: str) -> list[tuple[str, str, str | None]]:
-    """Login, group and namespace (None: all) of each, by name."""
+    """(login, group, namespace) of each login, by name; namespace None: all."""
     engine = _owner_engine(url)
     query = (
         "SELECT access.role, coalesce(groups.rolname, ''), access.namespace FROM access "
@@ -114,7 +113,7 @@ def logins(url: str) -> list[tuple[str, str, str | None]]:
         with engine.connect() as connection:
             return [(login, group, namespace) for login, group, namespace in connection.execute(text(query))]
     except SQLAlchemyError as error:
-        raise dialects.translate(error, "the logins") from error
+        raise dialects.translate(error, "a query") from error
     finally:
         engine.dispose()
 
@@ -122,12 +121,12 @@ def logins(url: str) -> list[tuple[str, str, str | None]]:
 def _owner_engine(url: str) -> Engine:
     engine = dialects.open_engine(url)
     if engine.dialect.name != "postgresql":
-        raise LoginError("Only a Postgres store has logins; who may read a SQLite file is said by its file mode.")
+        raise LoginError("Only a PostgreSQL store has logins; for a SQLite file, use file permissions.")
     return engine
 
 
 def _ensure_login(connection: Connection, login: str, password: str) -> bool:
-    """Whether the login was made. Only a verifier of the password leaves this process, never itself."""
+    """Returns whether the login was created. The server gets only a verifier of the password."""
     known = connection.execute(text("SELECT 1 FROM pg_roles WHERE rolname = :login"), {"login": login}).scalar()
     if known:
         return False
@@ -146,8 +145,8 @@ def _quoted(name: str) -> str:
 def _statements() -> list[str]:
     statements = [_create_group(group) for group in GROUPS.values()]
     statements += [
-        # The login, not the current role: SET ROLE changes nothing of it. In PL/pgSQL, which keeps the query's plan: it
-        # is asked several times a statement. Parallel: or else long curves are read by one processor alone.
+        # The login, not the current role, so that SET ROLE makes no difference. In PL/pgSQL, which caches the query's
+        # plan: it runs several times per statement. Parallel safe, because long curves are read by several workers.
         "CREATE OR REPLACE FUNCTION dapo_scope() RETURNS text LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY DEFINER "
         "SET search_path FROM CURRENT AS $$ BEGIN "
         "RETURN (SELECT coalesce(namespace, '*') FROM access WHERE role = session_user); END $$",
@@ -167,7 +166,7 @@ def _statements() -> list[str]:
 
 
 def _create_group(group: str) -> str:
-    # Groups belong to the server, not to the database: another database's upgrade may make them at the same moment.
+    # Groups belong to the server, not to the database: the upgrade of another database may create them meanwhile.
     return (
         f"DO $$ BEGIN CREATE ROLE {group} NOLOGIN; "
         "EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$"
@@ -188,8 +187,8 @@ def _rights(table: Table) -> list[str]:
 
 
 def _policies(table: Table) -> list[str]:
-    """The rows a login may see and write. Sub-selects without a reference to the row are run once a statement; the one
-    on `runs` is itself under the policy of `runs`."""
+    """The rows that a login may read and write. Subqueries without a reference to the row run once per statement; the
+    one on `runs` is itself subject to the policy of `runs`."""
     bound = "namespace = (SELECT dapo_scope())"
     if table.name != "runs":
         bound = f"EXISTS (SELECT 1 FROM runs WHERE runs.run_id = {table.name}.run_id)"

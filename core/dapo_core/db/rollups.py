@@ -1,8 +1,8 @@
-"""Curves in advance: extremes, sums and last values of every 16 and every 256 steps, kept while points are written.
+"""Aggregates of curves: extremes, sums and last values of every 16 and every 256 steps, updated as points are written.
 
-`latest.rolled_to` says up to which step a curve's rollups are complete. A write that goes past the end of a bucket adds
-the rollups up to there; one that touches steps below it makes their buckets anew from the points, so that whatever
-arrives late, twice or of an earlier attempt, a rollup is what the points say.
+`latest.rolled_to` is the step up to which a curve's rollups are complete. A write beyond the end of a bucket adds the
+rollups up to there; one that touches steps below recomputes their buckets from the points, so that rollups are right
+even if points arrive late, twice or from an earlier attempt.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -32,7 +32,7 @@ COARSE: Final = 256
 COLUMNS: Final = ("step_from", "step_to", "low", "high", "total", "finite", "count", "last", "flag")
 
 points, rollups, latest = schema.points, schema.rollups, schema.latest
-# Of all the run's metrics: a list of those that are written would be another statement for each length.
+# Of all metrics of the run: a list of those that are written would be a different statement for each length.
 _ROLLED_TO: Final = select(latest.c.metric_id, latest.c.rolled_to).where(latest.c.run_id == bindparam("run"))
 
 
@@ -69,9 +69,9 @@ def _columns(width: int, old: FromClause) -> list[Any]:
 
 
 def maintain(connection: Connection, run_id: str, touched: Mapping[int, Collection[int]]) -> None:
-    """Bring the run's rollups up to date after its points of steps `touched` (by metric id) were written.
+    """Updates the run's rollups after its points of steps `touched` (by metric ID) were written.
 
-    Needs the run's lock (`dialects.lock_run`), so that no other writer's points come between.
+    The caller holds the run's lock (`dialects.lock_run`), so that no other writer interferes.
     """
     rolled = _rolled_to(connection, run_id)
     late: dict[int, set[int]] = {}
@@ -100,7 +100,7 @@ def _rolled_to(connection: Connection, run_id: str) -> dict[int, int]:
 
 
 def _complete(late: Mapping[int, set[int]], rolled: Mapping[int, int]) -> dict[int, set[int]]:
-    """The coarse buckets that hold these fine ones, where they are rolled up already."""
+    """The coarse buckets of these fine ones, if they are rolled up already."""
     found: dict[int, set[int]] = {}
     for bucket, metric_ids in late.items():
         above = bucket * FINE // COARSE
@@ -111,7 +111,7 @@ def _complete(late: Mapping[int, set[int]], rolled: Mapping[int, int]) -> dict[i
 
 
 def _spans(buckets: Mapping[int, set[int]]) -> list[tuple[int, int, set[int]]]:
-    """Neighbouring buckets of the same metrics together: a statement for each, not for each bucket."""
+    """Adjacent buckets of the same metrics as (first, last, metrics): one statement for each, not for each bucket."""
     spans: list[tuple[int, int, set[int]]] = []
     for bucket in sorted(buckets):
         if spans and spans[-1][1] == bucket - 1 and spans[-1][2] == buckets[bucket]:
@@ -122,14 +122,14 @@ def _spans(buckets: Mapping[int, set[int]]) -> list[tuple[int, int, set[int]]]:
 
 
 def _roll(connection: Connection, run_id: str, metric_ids: Collection[int], begin: int, end: int) -> None:
-    """Fine buckets of the steps from `begin` to before `end`."""
+    """Stores the fine buckets of the steps from `begin` to before `end`."""
     old = points.alias("old")
     mine = and_(old.c.run_id == run_id, old.c.metric_id.in_(sorted(metric_ids)))
     _store(connection, FINE, of_points(newest(FINE, old, [mine, old.c.step >= begin, old.c.step < end])))
 
 
 def _roll_coarse(connection: Connection, run_id: str, metric_ids: Collection[int], first: int, end: int) -> None:
-    """Coarse buckets from number `first` to before `end`, of fine ones."""
+    """Stores the coarse buckets from number `first` to before `end`, from fine ones."""
     old, share = rollups.alias("old"), COARSE // FINE
     mine = and_(old.c.run_id == run_id, old.c.metric_id.in_(sorted(metric_ids)))
     inside = and_(old.c.bucket >= first * share, old.c.bucket < end * share)
@@ -140,7 +140,7 @@ def _store(connection: Connection, width: int, source: Select[Any]) -> None:
     found = source.subquery()
     columns = ["run_id", "metric_id", "width", "bucket", *COLUMNS]
     values = [found.c.run_id, found.c.metric_id, literal(width), found.c.slot, *(found.c[name] for name in COLUMNS)]
-    # SQLite takes the ON of ON CONFLICT for a join's, unless the SELECT has a WHERE.
+    # SQLite parses the ON of ON CONFLICT as that of a join, unless the SELECT has a WHERE.
     statement = dialects.insert(connection, rollups).from_select(columns, select(*values).where(found.c.count > 0))
     key = dialects.key_of(rollups)
     changes = {name: statement.excluded[name] for name in COLUMNS}
@@ -185,7 +185,7 @@ def of_points(old: FromClause, *, is_one: bool = False) -> Select[Any]:
 def of_rollups(level: int, width: int, conditions: Sequence[Any], old: FromClause, joined: Any = None) -> Select[Any]:
     """Rollups of `level` as wider buckets: the same columns as `of_points`."""
     share = width // level
-    # The last value of nearly all: only where a slot does not end with a rollup has it to be looked up.
+    # The last value of nearly all slots; only where a slot does not end with a rollup it is looked up.
     at_end = case((old.c.bucket % share == share - 1, old.c.last))
     slot = (old.c.bucket // bindparam(None, share, literal_execute=True)).label("slot")
     grouped = (
@@ -220,7 +220,7 @@ def of_rollups(level: int, width: int, conditions: Sequence[Any], old: FromClaus
 
 
 def _with_last(grouped: Subquery, last: ColumnElement[Any]) -> Select[Any]:
-    """The last value is looked up for each bucket: a join would tempt the database to read the whole table again."""
+    """The last value is looked up for each bucket: with a join, databases read the whole table again."""
     value = last.label("last")
     columns = [value if name == "last" else grouped.c[name] for name in COLUMNS]
     return select(grouped.c.run_id, grouped.c.metric_id, grouped.c.slot, *columns)

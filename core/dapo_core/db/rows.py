@@ -1,4 +1,4 @@
-"""What goes into and comes out of the metadata store. Times are Unix seconds; a value of NaN or infinity is a flag."""
+"""The rows of the metadata store. Times are Unix seconds; NaN and infinity are stored as a flag."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ CheckpointState = Literal["uploading", "committed", "failed", "deleting", "delet
 
 
 def split_value(value: float) -> tuple[float | None, Flag | None]:
-    """How a number is stored: databases disagree about NaN (SQLite makes it NULL, Postgres' max() returns it)."""
+    """A number as it is stored, since databases treat NaN differently (SQLite: NULL; PostgreSQL: the maximum)."""
     if math.isfinite(value):
         return value, None
     if math.isnan(value):
@@ -21,13 +21,13 @@ def split_value(value: float) -> tuple[float | None, Flag | None]:
 
 
 def join_value(value: float | None, flag: str | None) -> float:
-    """The number that `split_value` took apart."""
+    """The inverse of `split_value`."""
     return float(flag) if flag else math.nan if value is None else value
 
 
 @dataclass(frozen=True)
 class RunRow:
-    """One DAPOJob's run. `spec` is the job as given, `config` the composed configuration (None until composed)."""
+    """The run of one DAPOJob. `spec` is the job, `config` verl's configuration (None until it is composed)."""
 
     run_id: str
     name: str
@@ -47,7 +47,7 @@ class RunRow:
 
 @dataclass(frozen=True)
 class AttemptRow:
-    """One life of a run's processes. `step_from` is the step it resumed from, `step_to` the last it finished."""
+    """One attempt of a run. `step_from` is the step it resumed from, `step_to` the last one it finished."""
 
     run_id: str
     attempt: int
@@ -62,7 +62,7 @@ class AttemptRow:
 
 
 class Point(NamedTuple):
-    """One value of one metric at one step, as one attempt saw it. A tuple, since a sender makes millions of them."""
+    """One value of one metric at one step of one attempt. A tuple, because a sender creates millions."""
 
     metric: str
     step: int
@@ -80,7 +80,7 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class EventRow:
-    """Something that happened to a run. Two with one `dedup_key` are one."""
+    """Something that happened to a run. Two with the same `dedup_key` are the same event."""
 
     run_id: str
     dedup_key: str
@@ -94,7 +94,7 @@ class EventRow:
 
 @dataclass(frozen=True)
 class CheckpointRow:
-    """What is known of the checkpoint of one step. `decision` says why it is kept or was given up."""
+    """The checkpoint of one step. `decision` says why it was kept, removed or not stored."""
 
     run_id: str
     step: int
@@ -111,7 +111,7 @@ class CheckpointRow:
 
 @dataclass(frozen=True)
 class SamplesRow:
-    """Where the logged samples of one step lie: a Parquet object of `rows` rows."""
+    """Where the logged samples of one step are: a Parquet object of `rows` rows."""
 
     run_id: str
     step: int
@@ -123,8 +123,28 @@ class SamplesRow:
 
 
 @dataclass(frozen=True)
+class EvaluationRow:
+    """One evaluation on one set.
+
+    `subject` is what was evaluated, `run_id` and `step` of which checkpoint it was (None for a plain model).
+    `sampling` has samples, temperature, topP, limits, seed, dtype and reward; `results` the fields of
+    `dapo_trainer.evaluate.statistics.Summary`, with those of subsets under `subsets`.
+    """
+
+    evaluation_id: str
+    set_name: str
+    subject: str
+    run_id: str | None
+    step: int | None
+    created_at: float
+    source: str
+    sampling: Mapping[str, Any]
+    results: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Batch:
-    """What one transaction of `MetadataWriter.write` holds, all of one run."""
+    """What one transaction of `MetadataWriter.write` writes, all for one run."""
 
     points: Sequence[Point] = ()
     events: Sequence[EventRow] = ()
@@ -134,8 +154,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Receipt:
-    """Of a batch from a spool: it holds the records after number `after` up to `upto`, and all before it were
-    delivered."""
+    """Which records of a spool a batch has: those after number `after` up to `upto`; all before were delivered."""
 
     spool: str
     after: int
@@ -144,7 +163,7 @@ class Receipt:
 
 @dataclass(frozen=True)
 class AlertRow:
-    """A guard that held from `first_seen` on, at step `first_step`; `cleared_at` is None while it holds."""
+    """A guard that holds since `first_seen`, at step `first_step`; `cleared_at` is None while it holds."""
 
     run_id: str
     rule: str
@@ -159,8 +178,8 @@ class AlertRow:
 
 
 class CurvePoint(NamedTuple):
-    """One step of a curve. `value` is None where it was not finite, and `flag` says how. A tuple, as `Point` is: a
-    history has as many as the run has steps."""
+    """One step of a curve. `value` is None if it was not finite; then `flag` says what it was. A tuple, as `Point`: a
+    curve has one for each step of the run."""
 
     step: int
     attempt: int
@@ -176,10 +195,10 @@ class CurvePoint(NamedTuple):
 
 @dataclass(frozen=True)
 class Bucket:
-    """Some neighbouring steps of a curve, from `step_from` to `step_to` (both have a point), `count` of them.
+    """`count` consecutive points of a curve, from `step_from` to `step_to`.
 
-    `min`, `max` and `mean` are of the finite values, `last` is the value of the last step; each None without one.
-    `flag` is set when any value is not finite: nan before inf before -inf.
+    `min`, `max` and `mean` are of the finite values, `last` is the value of the last step; each may be None.
+    `flag` is set if any value is not finite: nan before inf before -inf.
     """
 
     step_from: int
@@ -193,9 +212,19 @@ class Bucket:
 
 
 @dataclass(frozen=True)
+class RunSummary:
+    """A run, the last step of its newest attempt, and its last values."""
+
+    run: RunRow
+    attempts: int
+    step: int | None
+    values: Mapping[str, CurvePoint]
+
+
+@dataclass(frozen=True)
 class RunTableRow:
-    """One line of a table of runs. `step` is the newest attempt's, `values` are the last ones by metric, and
-    `updated_at` is when the newest of these was taken."""
+    """One row of a table of runs. `step` is of the newest attempt, `values` are the last ones by metric, and
+    `updated_at` is the time of the newest of them."""
 
     run_id: str
     name: str
@@ -218,12 +247,12 @@ class RunTableRow:
 
 @dataclass(frozen=True)
 class RunProgress:
-    """How far a run is, for whoever supervises it.
+    """The progress of a run, for its supervisor.
 
-    `step` and `step_at` are of the newest attempt's last step, None before it; `attempt` is 0 before the first.
-    `step_from` is the step the newest attempt resumed from, None until it has. `validate_every` and `checkpoint_every`
-    are steps between validations and between checkpoints, 0 for none.
-    `history` holds the curves that were asked for, at their first and at their last steps (`guards.History`).
+    `step` and `step_at` are of the last step of the newest attempt, None before it; `attempt` is 0 before the first.
+    `step_from` is the step from which the newest attempt resumed, None until it has. `validate_every` and
+    `checkpoint_every` are steps between validations and between checkpoints, 0 for none.
+    `history` has the requested curves, at their first and at their last steps (`guards.History`).
     """
 
     run_id: str

@@ -1,15 +1,15 @@
 """The tables of the metadata store, the same on every database.
 
-Times are Unix seconds as double precision: SQLite has no type for a moment with a time zone. Only what is looked up by
-has an index. Points name no foreign keys: what a spool still holds is delivered in any order, and a check per point
-would cost more than the point.
+Times are Unix seconds as double precision: SQLite has no timestamp with a time zone. Only columns by which queries
+filter are indexed. Points have no foreign keys: spools deliver their records in any order, and a check per point would
+cost more than the point.
 """
 
 from typing import Final
 
 from sqlalchemy import JSON, BigInteger, Boolean, Column, Double, Index, Integer, MetaData, String, Table, Text
 
-# Names of constraints have to be known for a later migration to change them.
+# A later migration can change a constraint only if its name is known.
 metadata: Final = MetaData(
     naming_convention={
         "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -71,7 +71,7 @@ points: Final = Table(
     Column("ts", Double, nullable=False),
     Column("value", Double),
     Column("flag", String(4)),
-    # The primary key is the table: half the size and one look-up less a point. Postgres ignores it.
+    # The primary key is the table: half the size and one lookup less per point. PostgreSQL ignores this.
     sqlite_with_rowid=False,
 )
 
@@ -85,9 +85,9 @@ latest: Final = Table(
     Column("ts", Double, nullable=False),
     Column("value", Double),
     Column("flag", String(4)),
-    # `rollups` hold all of the curve below this step.
+    # Below this step, `rollups` are complete.
     Column("rolled_to", BigInteger, nullable=False, server_default="0"),
-    # Below this step `points` keep one of a bucket (`prune`).
+    # Below this step, `points` have one per bucket (`prune`).
     Column("thinned_to", BigInteger, nullable=False, server_default="0"),
     sqlite_with_rowid=False,
 )
@@ -112,8 +112,8 @@ rollups: Final = Table(
     sqlite_with_rowid=False,
 )
 
-# How far each spool was delivered, written with what it delivered: a store that was restored from an older copy says
-# by this what it lacks.
+# How far each spool was delivered, written in the same transaction: it shows what a store lacks that was restored from
+# an older backup.
 deliveries: Final = Table(
     "deliveries",
     metadata,
@@ -179,7 +179,7 @@ alerts: Final = Table(
     Column("acknowledged_at", Double),
 )
 
-# One row a set. `run_id` and `step` are of the checkpoint that was evaluated, null for a model that is nobody's.
+# One row per set. `run_id` and `step` are of the evaluated checkpoint, null for a plain model.
 evaluations: Final = Table(
     "evaluations",
     metadata,
@@ -195,7 +195,7 @@ evaluations: Final = Table(
     Index(None, "run_id"),
 )
 
-# Which namespace a login of the database is bound to (none: all of them). Only the owner may read or write it.
+# Which namespace a login of the database is bound to (null: all). Only the owner may read or write it.
 access: Final = Table(
     "access",
     metadata,

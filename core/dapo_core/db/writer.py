@@ -1,10 +1,10 @@
-"""Writes the metadata store. Everything may be written again: the second time changes nothing."""
+"""Writes the metadata store. Every write is idempotent."""
 
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import cache
 from operator import itemgetter
 from typing import Any
@@ -17,12 +17,11 @@ from dapo_core.db.rows import (
     AlertRow,
     AttemptRow,
     Batch,
-    CheckpointRow,
+    EvaluationRow,
     EventRow,
     Point,
     Receipt,
     RunRow,
-    SamplesRow,
 )
 from dapo_core.run.entries import RunState
 
@@ -32,18 +31,18 @@ _DELIVERED = select(schema.deliveries.c.seq).where(
     schema.deliveries.c.run_id == bindparam("run"), schema.deliveries.c.spool == bindparam("spool_id")
 )
 _POINT = ("run_id", "metric_id", "step", "attempt", "ts", "value", "flag")
-# Columns that stay as they were first written.
+# Columns that keep their first value.
 _FIRST = frozenset({"started_at"})
 
 
 def open_writer(url: str) -> "MetadataWriter":
-    """A writer for the database at `url`; it connects at its first write. Raises StoreError for an unusable URL."""
+    """A writer for the database at `url`. It connects at its first write. Raises StoreError for an unusable URL."""
     return MetadataWriter(url)
 
 
 class MetadataWriter:
-    """Every method is one transaction, raises StoreError (RejectedError when the row itself is at fault), and may be
-    called from any thread."""
+    """Every method is one transaction, is thread-safe and raises StoreError (RejectedError if the row itself is at
+    fault)."""
 
     def __init__(self, url: str) -> None:
         self._engine = dialects.open_engine(url)
@@ -51,17 +50,17 @@ class MetadataWriter:
         self._finalizer = weakref.finalize(self, self._engine.dispose)
 
     def close(self) -> None:
-        """Close its connections. A writer that is used again makes new ones."""
+        """Closes its connections. The writer opens new ones if it is used again."""
         self._engine.dispose()
 
     def create_run(self, run: RunRow) -> None:
-        """Record a run; one that is there already stays as it is."""
-        with self._transaction("a run") as connection:
+        """Adds a run, unless it exists."""
+        with self._transaction("the write of a run") as connection:
             _upsert(connection, schema.runs, [asdict(run)], wins=None)
 
     def update_run(self, run_id: str, **changes: Any) -> None:
-        """Set columns of a run, such as `config`, `total_steps`, `tags` or `owner`."""
-        with self._transaction("a run") as connection:
+        """Sets columns of a run, such as `config`, `total_steps`, `tags` or `owner`."""
+        with self._transaction("the write of a run") as connection:
             connection.execute(update(schema.runs).where(schema.runs.c.run_id == run_id).values(**changes))
 
     def update_run_state(
@@ -74,22 +73,22 @@ class MetadataWriter:
         started_at: float | None = None,
         ended_at: float | None = None,
     ) -> None:
-        """Set a run's state and why. `started_at` is kept once set; `ended_at` is what is given, None while it runs."""
+        """Sets a run's state and why. A `started_at` that is set is kept; `ended_at` is overwritten."""
         changes: dict[str, Any] = {"state": state, "reason": reason, "message": message, "ended_at": ended_at}
         runs = schema.runs
-        with self._transaction("a run's state") as connection:
+        with self._transaction("the write of a run's state") as connection:
             connection.execute(update(runs).where(runs.c.run_id == run_id).values(**changes))
             if started_at is not None:
                 first = update(runs).where(runs.c.run_id == run_id, runs.c.started_at.is_(None))
                 connection.execute(first.values(started_at=started_at))
 
     def start_attempt(self, attempt: AttemptRow) -> None:
-        """Record an attempt, before any of its processes; one that is there already stays as it is."""
-        with self._transaction("an attempt") as connection:
+        """Adds an attempt, before it has any process, unless it exists."""
+        with self._transaction("the write of an attempt") as connection:
             _upsert(connection, schema.attempts, [asdict(attempt)], wins=None)
 
     def attempt_resumed(self, run_id: str, attempt: int, step_from: int) -> None:
-        """The attempt has restored the checkpoint of `step_from` (0: it starts from the model)."""
+        """Sets the step of the checkpoint that the attempt has restored (0: it starts from the model)."""
         self._change_attempt(run_id, attempt, {"step_from": step_from})
 
     def end_attempt(
@@ -103,59 +102,44 @@ class MetadataWriter:
         counted: bool | None = None,
         ended_at: float | None = None,
     ) -> None:
-        """Record how an attempt ended. Its `step_to` follows from its points."""
+        """Sets how an attempt ended. Its `step_to` follows from its points."""
         ended = time.time() if ended_at is None else ended_at
         changes = {"reason": reason, "message": message, "exit_code": exit_code, "counted": counted, "ended_at": ended}
         self._change_attempt(run_id, attempt, changes)
 
     def _change_attempt(self, run_id: str, attempt: int, changes: Mapping[str, Any]) -> None:
         table = schema.attempts
-        with self._transaction("an attempt") as connection:
+        with self._transaction("the write of an attempt") as connection:
             same = and_(table.c.run_id == run_id, table.c.attempt == attempt)
             connection.execute(update(table).where(same).values(**changes))
 
-    def write_points(self, run_id: str, points: Sequence[Point]) -> None:
-        """Write points, the metrics' last values and how far their attempts came."""
-        self.write(run_id, Batch(points=points))
-
     def write_events(self, run_id: str, events: Sequence[EventRow]) -> None:
-        """Write events; those whose `dedup_key` is there already are left."""
+        """Adds events, except those whose `dedup_key` exists."""
         self.write(run_id, Batch(events=events))
 
-    def write_samples(self, samples: SamplesRow) -> None:
-        """Write the index row of a step's samples."""
-        self.write(samples.run_id, Batch(samples=[samples]))
-
-    def checkpoint_uploading(self, row: CheckpointRow) -> None:
-        """The checkpoint's files are on their way."""
-        self.write(row.run_id, Batch(checkpoints=[replace(row, state="uploading")]))
-
-    def checkpoint_committed(self, row: CheckpointRow) -> None:
-        """The checkpoint's manifest is written."""
-        self.write(row.run_id, Batch(checkpoints=[replace(row, state="committed")]))
-
-    def checkpoint_deleting(self, row: CheckpointRow) -> None:
-        """The checkpoint is being removed: never resume from it."""
-        self.write(row.run_id, Batch(checkpoints=[replace(row, state="deleting")]))
+    def add_evaluations(self, rows: Sequence[EvaluationRow]) -> None:
+        """Adds the results of `dapo evaluate`: all rows or none. Raises RejectedError if one exists."""
+        with self._transaction("the write of an evaluation") as connection:
+            connection.execute(schema.evaluations.insert(), [asdict(row) for row in rows])
 
     def raise_alert(self, alert: AlertRow) -> None:
-        """A guard holds: a new alert, or, while the run has an open one of this rule, news of that one."""
+        """Adds an alert of a guard that holds, or updates the open one of this rule."""
         table = schema.alerts
-        with self._transaction("an alert") as connection:
+        with self._transaction("the write of an alert") as connection:
             dialects.lock_run(connection, alert.run_id)
-            news = {"message": alert.message, "action": alert.action}
+            changes = {"message": alert.message, "action": alert.action}
             newer = update(table).where(_open(alert.run_id, alert.rule))
             seen = dialects.greatest(connection, table.c.last_seen, alert.last_seen)
-            if connection.execute(newer.values(last_seen=seen, **news)).rowcount == 0:
+            if connection.execute(newer.values(last_seen=seen, **changes)).rowcount == 0:
                 _upsert(connection, table, [asdict(alert)], wins=None)
 
     def clear_alert(self, run_id: str, rule: str, at: float) -> None:
-        """The guard holds no longer: its open alert, if there is one, ends."""
-        with self._transaction("an alert") as connection:
+        """Clears the open alert of a guard that no longer holds, if there is one."""
+        with self._transaction("the write of an alert") as connection:
             connection.execute(update(schema.alerts).where(_open(run_id, rule)).values(cleared_at=at, last_seen=at))
 
     def acknowledge(self, run_id: str, rule: str, first_seen: float, *, by: str, at: float | None = None) -> bool:
-        """Somebody has seen the alert; who came first stays. Whether there is such an alert."""
+        """Sets who has seen the alert; the first one is kept. Returns whether there is such an alert."""
         table = schema.alerts
         same = and_(table.c.run_id == run_id, table.c.rule == rule, table.c.first_seen == first_seen)
         change = (
@@ -166,15 +150,15 @@ class MetadataWriter:
                 acknowledged_at=func.coalesce(table.c.acknowledged_at, time.time() if at is None else at),
             )
         )
-        with self._transaction("an acknowledgement") as connection:
+        with self._transaction("the acknowledgement of an alert") as connection:
             return connection.execute(change).rowcount > 0
 
     def write(self, run_id: str, batch: Batch, receipt: Receipt | None = None) -> None:
-        """Write all of `batch`, or nothing of it, in one transaction, and with it how far the spool is delivered.
+        """Writes all of `batch` or nothing, and in the same transaction how far the spool was delivered.
 
-        Raises StoreBehindError when the store does not have what the spool delivered before.
+        Raises StoreBehindError if the store lacks records that the spool delivered before.
         """
-        with self._transaction("a batch") as connection:
+        with self._transaction("the write of a batch") as connection:
             dialects.lock_run(connection, run_id)
             if receipt is not None:
                 _sign(connection, run_id, receipt)
@@ -186,7 +170,7 @@ class MetadataWriter:
 
     def _write_points(self, connection: Connection, run_id: str, points: Sequence[Point]) -> None:
         ids = self._ids(connection, {point.metric for point in points})
-        # One statement may not touch a row twice: the last of each key, in the key's order, as the table has them.
+        # A statement must not touch a row twice: the last one of each key, in the order of the table's keys.
         last = {
             (ids[metric], step, attempt): (run_id, ids[metric], step, attempt, ts, value, flag)
             for metric, step, attempt, ts, value, flag in points
@@ -202,10 +186,10 @@ class MetadataWriter:
         rollups.maintain(connection, run_id, touched)
 
     def _ids(self, connection: Connection, names: set[str]) -> dict[str, int]:
-        """Numbers of metric names. Names are never removed, so what is known once stays known."""
+        """IDs of metric names. Names are never removed, so IDs are cached."""
         unknown = names - self._metric_ids.keys()
         if unknown:
-            # Seen before this transaction wrote: these are committed and may be remembered.
+            # Read before this transaction wrote: these are committed and may be cached.
             self._metric_ids |= _metric_ids(connection, unknown)
             unknown -= self._metric_ids.keys()
         if not unknown:
@@ -222,11 +206,11 @@ class MetadataWriter:
         except SQLAlchemyError as error:
             raise dialects.translate(error, doing) from error
         except (TypeError, ValueError) as error:
-            raise dialects.RejectedError(f"The metadata database can not take {doing}: {error}.") from error
+            raise dialects.RejectedError(f"The metadata database rejected {doing}: {error}.") from error
 
 
 def _upsert(connection: Connection, table: Table, rows: Rows, wins: Wins | None) -> None:
-    """As `_put`, of rows with names."""
+    """As `_put`, for rows as mappings."""
     if rows:
         names = tuple(rows[0])
         _put(connection, table, names, _once(rows, names, dialects.key_of(table)), wins)
@@ -235,7 +219,7 @@ def _upsert(connection: Connection, table: Table, rows: Rows, wins: Wins | None)
 def _put(
     connection: Connection, table: Table, names: tuple[str, ...], rows: Sequence[tuple[Any, ...]], wins: Wins | None
 ) -> None:
-    """Insert `rows`, no key twice; where one exists, keep what is there unless `wins(table, new)`, then set `names`."""
+    """Inserts `rows`, whose keys are unique. A row that exists is kept, or replaced if `wins(table, new)`."""
     dialect = connection.dialect.name
     connection.execute(_statement(dialect, table, names, wins), dialects.parameters(dialect, names, rows))
 
@@ -252,16 +236,16 @@ def _statement(dialect: str, table: Table, names: tuple[str, ...], wins: Wins | 
 
 
 def _once(rows: Rows, names: Sequence[str], key: Iterable[str]) -> list[tuple[Any, ...]]:
-    """The last row of each key, in the key's order: one statement may not touch a row twice, and two that touch the
-    same rows in different orders would wait for each other."""
+    """The last row of each key, in the order of the keys: a statement must not touch a row twice, and two that touch
+    the same rows in different orders could deadlock."""
     of_row, whole = itemgetter(*key), itemgetter(*names)
     last = {of_row(row): whole(row) for row in rows}
-    return [last[each] for each in sorted(last)]
+    return [last[value] for value in sorted(last)]
 
 
 def _reached(run_id: str, seen: Iterable[tuple[int, int, float]]) -> Rows:
-    """How far attempts came, of steps, their attempts and times. An attempt that nobody has recorded, as in a database
-    that was restored from an older copy, is recorded by its points."""
+    """The last step of each attempt, from (step, attempt, time). An attempt that is missing, as in a database that was
+    restored from an older backup, is added by its points."""
     ends: dict[int, tuple[int, float]] = {}
     for step, attempt, ts in seen:
         end, began = ends.get(attempt, (step, ts))
@@ -310,7 +294,7 @@ def _updated_no_earlier(table: Table, new: Any) -> ColumnElement[bool]:
 
 
 def _further(table: Table, new: Any) -> ColumnElement[bool]:
-    """A later attempt's value is the run's last one, though an earlier attempt had come to a higher step."""
+    """The value of a later attempt is the last one, even if an earlier attempt reached a higher step."""
     old = table.c
     in_attempt = or_(old.step < new.step, and_(old.step == new.step, old.ts < new.ts))
     return or_(old.attempt < new.attempt, and_(old.attempt == new.attempt, in_attempt))

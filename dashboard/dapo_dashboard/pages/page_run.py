@@ -4,8 +4,7 @@ import time
 
 import streamlit as st
 
-from dapo_core.db import ENDED_STATES, AlertRow, RunRow
-from dapo_core.db.pages import PageReader
+from dapo_core.db import ENDED_STATES, AlertRow, MetadataReader, RunRow
 from dapo_core.run.formatting import ago, duration, number, percent
 from dapo_core.run.guards import help_topic
 from dapo_core.run.progress import LAST_METRICS, PACE_METRICS, progress_of
@@ -91,7 +90,7 @@ def _status(run: RunRow) -> None:
         _alert(alert)
 
 
-def _progress(db: PageReader, run_id: str) -> Progress:
+def _progress(db: MetadataReader, run_id: str) -> Progress:
     return progress_of(db.progress([run_id], LAST_METRICS, PACE_METRICS)[run_id])
 
 

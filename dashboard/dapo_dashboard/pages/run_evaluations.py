@@ -6,8 +6,7 @@ from typing import Any, Final
 import pandas as pd
 import streamlit as st
 
-from dapo_core.db import RunRow
-from dapo_core.db.evaluations import EvaluationRow
+from dapo_core.db import EvaluationRow, RunRow
 from dapo_core.run.formatting import moment, percent
 from dapo_dashboard import context
 from dapo_dashboard.charts import intervals

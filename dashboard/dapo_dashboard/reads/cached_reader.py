@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-from dapo_core.db.pages import PageReader, open_page_reader
+from dapo_core.db import MetadataReader, open_reader
 from dapo_core.errors import StoreError
 
 T = TypeVar("T")
@@ -91,13 +91,13 @@ class CachedReader:
         self,
         url: str,
         *,
-        opener: Callable[[str], PageReader] = open_page_reader,
+        opener: Callable[[str], MetadataReader] = open_reader,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._url = url
         self._opener = opener
         self._now = now
-        self._reader: PageReader | None = None
+        self._reader: MetadataReader | None = None
         self._open_lock = threading.Lock()
         self._readings: KeyedSlots[Reading[Any]] = KeyedSlots(MAX_ENTRIES)
         self._outage: Outage | None = None
@@ -108,7 +108,7 @@ class CachedReader:
         """None while the database can be read."""
         return self._outage
 
-    def read(self, key: Hashable, load: Callable[[PageReader, T | None], T], max_age: float = 0.8) -> Reading[T]:
+    def read(self, key: Hashable, load: Callable[[MetadataReader, T | None], T], max_age: float = 0.8) -> Reading[T]:
         """The key's value, at most `max_age` seconds old; while the database is down, the last one.
 
         `load` makes it out of the database and the last value. Raises NothingReadError if there is no last value."""
@@ -129,7 +129,7 @@ class CachedReader:
         except NothingReadError:
             return False
 
-    def _load(self, last: Reading[T] | None, load: Callable[[PageReader, T | None], T]) -> Reading[T]:
+    def _load(self, last: Reading[T] | None, load: Callable[[MetadataReader, T | None], T]) -> Reading[T]:
         problem = self._outage.message if self._outage and self._now() < self._retry_at else None
         if problem is None:
             try:
@@ -144,7 +144,7 @@ class CachedReader:
             raise NothingReadError(problem)
         return Reading(last.value, last.at, problem)
 
-    def _open(self) -> PageReader:
+    def _open(self) -> MetadataReader:
         with self._open_lock:
             if self._reader is None:
                 self._reader = self._opener(self._url)

@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
-from dapo_core.db import CurvePoint
-from dapo_core.db.pages import PageReader
-from dapo_core.run.metrics import TOKENS_PROCESSED
+from dapo_core.db import CurvePoint, MetadataReader
+from dapo_core.run.metrics import STEP_SECONDS, TOKENS_PROCESSED
 from dapo_dashboard.charts.buckets import BUCKETS, MAX_BUCKETS, Curve, appended, bucket_of
 from dapo_dashboard.charts.view import StepClock
 from dapo_dashboard.reads.cached_reader import CachedReader, Reading
@@ -36,7 +35,7 @@ def read_curves(
 ) -> Reading[RunCurves]:
     """The curves, shared by all viewers. Raises NothingReadError."""
 
-    def load(db: PageReader, last: RunCurves | None) -> RunCurves:
+    def load(db: MetadataReader, last: RunCurves | None) -> RunCurves:
         attempt = max((row.attempt for row in db.attempts(run_id)), default=0)
         if last is None or last.attempt != attempt or last.size > MAX_BUCKETS or not last.curves or window is not None:
             whole = _all(db, run_id, names, window, attempt)
@@ -46,13 +45,15 @@ def read_curves(
     return reader.read(("curves", run_id, tuple(names), window), load)
 
 
-def _all(db: PageReader, run_id: str, names: Sequence[str], window: tuple[int, int] | None, attempt: int) -> RunCurves:
+def _all(
+    db: MetadataReader, run_id: str, names: Sequence[str], window: tuple[int, int] | None, attempt: int
+) -> RunCurves:
     start, end = window or (None, None)
     read = db.buckets([run_id], names, buckets=BUCKETS, from_step=start, to_step=end)
     return RunCurves(attempt, {name: read.get((run_id, name), []) for name in names})
 
 
-def _more(db: PageReader, run_id: str, names: Sequence[str], last: RunCurves) -> RunCurves:
+def _more(db: MetadataReader, run_id: str, names: Sequence[str], last: RunCurves) -> RunCurves:
     """Reads what is newer than the last bucket of several steps (which cannot be split) and what may still change."""
     newest = max((curve[-1].step_to for curve in last.curves.values() if curve), default=0)
     whole = max((bucket.step_to for c in last.curves.values() for bucket in c if bucket.count > 1), default=-1)
@@ -70,8 +71,8 @@ def _is_end(curve: Curve, points: Sequence[CurvePoint]) -> bool:
 def read_clock(reader: CachedReader, run_id: str) -> StepClock:
     """When each step finished, and the tokens trained on by then. Raises NothingReadError."""
 
-    def load(db: PageReader, last: StepClock | None) -> StepClock:
-        moments = db.moments(run_id, BUCKETS)
+    def load(db: MetadataReader, last: StepClock | None) -> StepClock:
+        moments = db.moments(run_id, STEP_SECONDS, BUCKETS)
         tokens = db.buckets([run_id], [TOKENS_PROCESSED], buckets=BUCKETS).get((run_id, TOKENS_PROCESSED), [])
         clock = clock_of(moments, tokens)
         return last if clock == last else clock

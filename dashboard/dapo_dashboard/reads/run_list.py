@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dapo_core.db import ENDED_STATES, RunState, RunTableRow
-from dapo_core.db.pages import PageReader
+from dapo_core.db import ENDED_STATES, MetadataReader, RunState, RunTableRow
 from dapo_core.run import metrics
 from dapo_core.run.formatting import ago, duration
 from dapo_core.run.metrics import HEADLINES, Headline
@@ -58,10 +57,10 @@ def read_rows(reader: CachedReader) -> Reading[list[RunTableRow]]:
 def read_accelerators(reader: CachedReader, rows: Sequence[RunTableRow]) -> Mapping[str, int]:
     """How many each run asks for; this does not change during a run. `rows` are those of all runs."""
 
-    def load(db: PageReader, last: Mapping[str, int] | None) -> Mapping[str, int]:
+    def load(db: MetadataReader, last: Mapping[str, int] | None) -> Mapping[str, int]:
         known = last or {}
         new = [row.run_id for row in rows if row.run_id not in known]
-        return {**known, **db.accelerators(new)} if new else known
+        return {**known, **db.gpus(new)} if new else known
 
     return reader.read(("gpus",), load).value
 
@@ -70,7 +69,7 @@ def read_seconds_left(reader: CachedReader, rows: Sequence[RunTableRow]) -> Seco
     """The time left of the runs that have not ended, where it is known. `rows` are those of all runs."""
     alive = [row.run_id for row in rows if row.state not in ENDED_STATES]
 
-    def load(db: PageReader, _: SecondsLeft | None) -> SecondsLeft:
+    def load(db: MetadataReader, _: SecondsLeft | None) -> SecondsLeft:
         progress = db.progress(alive, history=PACE_METRICS, first_steps=0, last_steps=PACE_STEPS) if alive else {}
         left = {run_id: progress_of(run).eta_seconds for run_id, run in progress.items()}
         return {run_id: float(seconds) for run_id, seconds in left.items() if seconds is not None}
@@ -84,7 +83,7 @@ def read_sparklines(reader: CachedReader, rows: Sequence[RunTableRow]) -> Mappin
     ended = [row for row in rows if row.state in ENDED_STATES]
     alive = [row.run_id for row in rows if row.state not in ENDED_STATES]
 
-    def load(db: PageReader, last: Sparklines | None) -> Sparklines:
+    def load(db: MetadataReader, last: Sparklines | None) -> Sparklines:
         known = last or Sparklines()
         new = [row for row in ended if known.until.get(row.run_id, -1.0) != row.updated_at]
         if not new:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from dapo_core.cli.main import tell
+from dapo_core.cli.main import print_error
 from dapo_core.errors import DapoError
 from dapo_core.jobspec import load_job
 from dapo_core.run.home import Home
@@ -27,7 +27,7 @@ def main(home: str, run_id: str, mode: str = "plain") -> int:
     try:
         return work_on(place, run, job, show, command=(sys.executable, str(FAKE)))
     except DapoError as error:
-        tell(error)
+        print_error(error)
         return 2
 
 

@@ -3,14 +3,14 @@
 import shutil
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from dapo_core.db import upgrade
-from dapo_core.db.evaluations import EvaluationRow, record
+from dapo_core.db import EvaluationRow, open_writer, upgrade
 from dapo_core.errors import DataError
 from dapo_core.jobspec import DAPOJob
 from dapo_core.naming import new_run_id
@@ -59,7 +59,8 @@ class Evaluation:
 
     def record(self, outcome: "Outcome") -> None:
         """Raises StoreError."""
-        record(self.home.metadata_url, outcome.rows)
+        with closing(open_writer(self.home.metadata_url)) as writer:
+            writer.add_evaluations(outcome.rows)
 
     def _check(self, job: DAPOJob) -> Mapping[str, Sequence[str]]:
         """Refuse what can be refused before anything is fetched. Returns each row's subset by set, if requested."""

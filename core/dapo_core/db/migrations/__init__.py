@@ -1,4 +1,4 @@
-"""Migrations of the metadata store, one change a file under `versions`; `upgrade` is their only door."""
+"""Migrations of the metadata store, one change per file under `versions`. Only `upgrade` runs them."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +11,13 @@ from dapo_core.db import dialects, roles
 from dapo_core.errors import StoreError
 
 FOLDER: Final = Path(__file__).parent
-# The newest revision, so that a database that is up to date need not wait for Alembic's import.
+# The newest revision, repeated here so that a current database does not need to import Alembic.
 HEAD: Final = "0003"
 
 
 @dataclass(frozen=True)
 class Check:
-    """What `check` found: where the database is, its revision (None: no tables yet), and this program's."""
+    """A database: its URL, server and revision (None: no tables yet), and the revision that this version needs."""
 
     url: str
     server: str
@@ -31,18 +31,18 @@ class Check:
 
 
 def upgrade(url: str, *, with_roles: bool = False) -> None:
-    """Bring the database at `url` to this program's tables, making it if it is not there.
+    """Migrates the database at `url` to this version's tables; creates it if it does not exist.
 
-    Safe when several processes do it at once: one works, the others find it done. `with_roles` sets up the roles of a
-    Postgres store (`dapo_core.db.roles`); once there, every later upgrade renews them. Raises StoreError when the
-    database can not be used, or was upgraded by a newer program.
+    Several processes may call it at once: one migrates, the others wait for it. `with_roles` sets up the roles of a
+    PostgreSQL store (`dapo_core.db.roles`), which later upgrades then renew. Raises StoreError for a database that
+    cannot be used or was upgraded by a newer version.
     """
     location = dialects.parse_url(url)
     is_file = location.get_backend_name() == "sqlite"
     if is_file and location.database and location.database != ":memory:":
         _make_folder(Path(location.database).parent)
     if is_file and with_roles:
-        raise StoreError("Only a Postgres store has roles; who may read a SQLite file is said by its file mode.")
+        raise StoreError("Only a PostgreSQL store has roles; for a SQLite file, use file permissions.")
     engine = dialects.open_engine(url)
     try:
         with engine.begin() as connection:
@@ -60,8 +60,7 @@ def upgrade(url: str, *, with_roles: bool = False) -> None:
 
 
 def check(url: str) -> Check:
-    """Where the database at `url` is and at which revision. Raises StoreError when it can not be read, or was upgraded
-    by a newer program."""
+    """The state of the database at `url`. Raises StoreError if it cannot be read or was upgraded by a newer version."""
     engine = dialects.open_engine(url, read_only=True)
     try:
         with engine.connect() as connection:
@@ -76,7 +75,7 @@ def check(url: str) -> Check:
 
 
 def current_revision(connection: Connection) -> str | None:
-    """The revision a database is at; None before its first upgrade."""
+    """The revision of a database; None before its first upgrade."""
     if not connection.dialect.has_table(connection, "alembic_version"):
         return None
     return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
@@ -87,19 +86,19 @@ def _migrate(connection: Connection) -> None:
 
     ours = config()
     ours.attributes["connection"] = connection
-    found = current_revision(connection)
-    if found is not None and found not in _known(ours):
-        raise _newer(connection, found)
+    revision = current_revision(connection)
+    if revision is not None and revision not in _known(ours):
+        raise _newer(connection, revision)
     command.upgrade(ours, HEAD)
 
 
 def config() -> Any:
-    """Alembic's, for the revisions of this program."""
+    """Alembic's configuration for the revisions of this version."""
     from alembic.config import Config
 
-    made = Config()
-    made.set_main_option("script_location", str(FOLDER).replace("%", "%%"))
-    return made
+    alembic = Config()
+    alembic.set_main_option("script_location", str(FOLDER).replace("%", "%%"))
+    return alembic
 
 
 def _known(ours: Any) -> set[str]:
@@ -108,10 +107,10 @@ def _known(ours: Any) -> set[str]:
     return {script.revision for script in ScriptDirectory.from_config(ours).walk_revisions()}
 
 
-def _newer(connection: Connection, found: str) -> StoreError:
+def _newer(connection: Connection, revision: str) -> StoreError:
     return StoreError(
-        f"The metadata database {connection.engine.url.render_as_string()} is at revision {found}, newer than this "
-        f"program's {HEAD}: install the version of dapo that upgraded it, or name another database."
+        f"The metadata database {connection.engine.url.render_as_string()} is at revision {revision}, newer than "
+        f"{HEAD}, which this version of dapo needs: install the version that upgraded it, or use another database."
     )
 
 
@@ -124,4 +123,6 @@ def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StoreError(f"The folder {folder} of the metadata database can not be made: {error.strerror}.") from error
+        raise StoreError(
+            f"The folder {folder} of the metadata database cannot be created: {error.strerror}."
+        ) from error

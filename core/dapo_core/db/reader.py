@@ -1,61 +1,49 @@
 """Reads the metadata store, for `dapo runs`, `dapo show`, the dashboard and the operator."""
 
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Select, desc, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from dapo_core.db import curves, dialects, overview, schema
-from dapo_core.db.evaluations import EvaluationRow
+from dapo_core.db import curves, dialects, run_table, schema
 from dapo_core.db.rows import (
     AlertRow,
     AttemptRow,
     Bucket,
     CheckpointRow,
     CurvePoint,
+    EvaluationRow,
     EventRow,
     RunProgress,
     RunRow,
+    RunSummary,
     RunTableRow,
     SamplesRow,
 )
-from dapo_core.db.sparklines import sparklines_of
 
-# What is read of a run's guards: enough for the baselines of `run.guards`, and for the rows in which rules hold.
+# Steps that guards need: the first ones for the baselines of `run.guards`, the last ones for consecutive steps.
 FIRST_STEPS = 30
 LAST_STEPS = 100
 
 
-@dataclass(frozen=True)
-class RunSummary:
-    """One line of a list of runs: the run, how far its newest attempt came and its last values."""
-
-    run: RunRow
-    attempts: int
-    step: int | None
-    values: Mapping[str, CurvePoint]
-
-
 def open_reader(url: str) -> "MetadataReader":
-    """A reader of the database at `url`. Raises StoreError when there is none."""
+    """A reader of the database at `url`. Raises StoreError if there is none."""
     return MetadataReader(url)
 
 
 class MetadataReader:
-    """Never writes. Every method raises StoreError when the database can not be read, and may be called from any
-    thread."""
+    """Never writes. Every method is thread-safe and raises StoreError if the database cannot be read."""
 
     def __init__(self, url: str) -> None:
         self._engine = dialects.open_engine(url, read_only=True)
-        # Also for whoever opens a reader for one look and lets it go.
+        # Also for callers that drop the reader without closing it.
         self._finalizer = weakref.finalize(self, self._engine.dispose)
 
     def close(self) -> None:
-        """Close its connections. A reader that is used again makes new ones."""
+        """Closes its connections. The reader opens new ones if it is used again."""
         self._engine.dispose()
 
     def runs(self, namespace: str | None = None, limit: int | None = None) -> list[RunRow]:
@@ -66,7 +54,7 @@ class MetadataReader:
         return [RunRow(**row) for row in self._rows(query)]
 
     def run(self, name: str) -> RunRow | None:
-        """The run of this id, else the newest run of the job of this name."""
+        """The run with this ID, else the newest run of the job with this name."""
         table = schema.runs
         query = select(table).where((table.c.run_id == name) | (table.c.name == name))
         rows = self._rows(query.order_by(desc(table.c.run_id == name), desc(table.c.created_at)).limit(1))
@@ -75,7 +63,7 @@ class MetadataReader:
     def summaries(
         self, metrics: Sequence[str] = (), namespace: str | None = None, limit: int | None = None
     ) -> list[RunSummary]:
-        """Runs, newest first, each with how far it came and the last values of `metrics`: three queries for all."""
+        """Runs, newest first, each with its last step and the last values of `metrics`, in three queries."""
         runs = self.runs(namespace, limit)
         ids = [run.run_id for run in runs]
         attempts: dict[str, list[AttemptRow]] = {}
@@ -96,15 +84,15 @@ class MetadataReader:
         ]
 
     def metrics(self, run_id: str) -> list[str]:
-        """Names of the metrics the run has, by name."""
+        """Sorted names of the run's metrics."""
         return sorted(self.latest(run_id))
 
     def latest(self, run_id: str) -> dict[str, CurvePoint]:
-        """The last value of each metric: the newest attempt's, at its highest step."""
+        """The last value of each metric: that of the newest attempt at its highest step."""
         return self._latest([run_id], None).get(run_id, {})
 
     def curve(self, run_id: str, metric: str, since_step: int | None = None) -> list[CurvePoint]:
-        """The metric by step, each step as the highest attempt that reached it saw it; steps after `since_step`."""
+        """The metric's points after `since_step`, by step; of each step that of the highest attempt."""
         points, names = schema.points, schema.metric_names
         metric_id = select(names.c.metric_id).where(names.c.name == metric).scalar_subquery()
         query = select(points.c.step, points.c.attempt, points.c.ts, points.c.value, points.c.flag).where(
@@ -114,12 +102,12 @@ class MetadataReader:
             query = query.where(points.c.step > since_step)
         with self._connection() as connection:
             rows = connection.execute(query.order_by(points.c.step, points.c.attempt)).all()
-        # Columns by number: by name, a row takes as long to open as to fetch.
+        # Columns by position: by name, unpacking a row takes as long as fetching it.
         return list(map(CurvePoint._make, {row[0]: row for row in rows}.values()))
 
     def since(self, run_id: str, metrics: Sequence[str], after_step: int) -> dict[str, list[CurvePoint]]:
-        """What came to several curves after `after_step`. After a restart a curve goes on at a lower step: look at
-        `attempts` for that, and read from the step that the newest one resumed from."""
+        """Points of several curves after `after_step`. After a restart, a curve continues at a lower step: then read
+        from the step that the newest of `attempts` resumed from."""
         with self._connection() as connection:
             return curves.points_since(connection, run_id, metrics, after_step)
 
@@ -132,16 +120,21 @@ class MetadataReader:
         from_step: int | None = None,
         to_step: int | None = None,
     ) -> dict[tuple[str, str], list[Bucket]]:
-        """Curves by run and metric, each in about `buckets` buckets of as many steps, alike for all of them; single
-        steps where these are no more. Extremes are kept. A bucket at an end of the range may reach past it. What has no
-        points is left out."""
+        """Curves by (run, metric), each in about `buckets` buckets with common boundaries, or in single steps if there
+        are no more than that. Extremes are kept. A bucket at an end of the range may extend beyond it. Curves without
+        points are left out."""
         with self._connection() as connection:
             return curves.buckets_of(connection, run_ids, metrics, buckets, from_step, to_step)
 
-    def sparklines(self, run_ids: Sequence[str], metric: str, buckets: int = 40) -> dict[str, list[float | None]]:
-        """A small picture of one metric for many runs: means over each run's own steps, at most `buckets` of them."""
+    def moments(self, run_id: str, metric: str, most: int) -> list[tuple[int, float]]:
+        """When steps were: (step, Unix seconds) of at most `most` + 1 points of the metric, evenly spread."""
         with self._connection() as connection:
-            return sparklines_of(connection, run_ids, metric, buckets)
+            return curves.moments_of(connection, run_id, metric, most)
+
+    def sparklines(self, run_ids: Sequence[str], metric: str, buckets: int = 40) -> dict[str, list[float | None]]:
+        """One metric of many runs, each as the means of at most `buckets` buckets over the run's own steps."""
+        with self._connection() as connection:
+            return curves.sparklines_of(connection, run_ids, metric, buckets)
 
     def run_table(
         self,
@@ -154,9 +147,9 @@ class MetadataReader:
         limit: int | None = 1000,
         offset: int = 0,
     ) -> list[RunTableRow]:
-        """Runs, newest first, with the last values of `metrics`; `search` is a part of a run's or a job's name."""
+        """Runs, newest first, with the last values of `metrics`. `search` is a part of the run ID or job name."""
         with self._connection() as connection:
-            return overview.run_table_of(
+            return run_table.run_table_of(
                 connection,
                 metrics,
                 namespace=namespace,
@@ -167,6 +160,11 @@ class MetadataReader:
                 offset=offset,
             )
 
+    def gpus(self, run_ids: Sequence[str]) -> dict[str, int]:
+        """How many GPUs the pods of each run request together, by its spec; 0 for one without a topology."""
+        with self._connection() as connection:
+            return run_table.gpus_of(connection, run_ids)
+
     def progress(
         self,
         run_ids: Sequence[str],
@@ -176,10 +174,10 @@ class MetadataReader:
         first_steps: int = FIRST_STEPS,
         last_steps: int = LAST_STEPS,
     ) -> dict[str, RunProgress]:
-        """How far each of the runs is, with the last values of `metrics`, and the curves of `history` at their first
-        and last steps; every run that is asked for is there. The work does not grow with the length of the runs."""
+        """The progress of each of the runs, with the last values of `metrics` and the curves of `history` at their
+        first and last steps. Every run is in the result. The cost does not depend on the length of the runs."""
         with self._connection() as connection:
-            return overview.progress_of(connection, run_ids, metrics, history, first_steps, last_steps)
+            return run_table.progress_of(connection, run_ids, metrics, history, first_steps, last_steps)
 
     def alerts(
         self,
@@ -189,7 +187,7 @@ class MetadataReader:
         open_only: bool = False,
         limit: int | None = None,
     ) -> list[AlertRow]:
-        """Alerts, newest first, of some runs, of a namespace, or of all; `open_only`: those that hold now."""
+        """Alerts, newest first, of some runs, of a namespace, or all; `open_only`: those that hold now."""
         table = schema.alerts
         query = select(table).order_by(desc(table.c.first_seen), table.c.run_id, table.c.rule).limit(limit)
         if run_ids is not None:
@@ -214,13 +212,13 @@ class MetadataReader:
         return [CheckpointRow(**row) for row in self._rows(query)]
 
     def samples(self, run_id: str) -> list[SamplesRow]:
-        """Where the run's samples lie, highest step and attempt first."""
+        """The run's sample objects, highest step and attempt first."""
         table = schema.samples
         query = select(table).where(table.c.run_id == run_id).order_by(desc(table.c.step), desc(table.c.attempt))
         return [SamplesRow(**row) for row in self._rows(query)]
 
     def evaluations(self, run_id: str | None = None, subject: str | None = None) -> list[EvaluationRow]:
-        """What `dapo evaluate` found, newest first: of a run's checkpoints, of what was named so, or all of it."""
+        """Results of `dapo evaluate`, newest first: of a run's checkpoints, of a subject, or all."""
         table = schema.evaluations
         query = select(table).order_by(desc(table.c.created_at), table.c.evaluation_id, table.c.set_name)
         if run_id is not None:
@@ -256,7 +254,7 @@ class MetadataReader:
 
 
 def _step(attempts: Sequence[AttemptRow]) -> int | None:
-    """The last step of the newest attempt, which may be behind an earlier one's; before its first, what it began at."""
+    """The last step of the newest attempt, or before that the step it started from."""
     if not attempts:
         return None
     newest = max(attempts, key=lambda attempt: attempt.attempt)

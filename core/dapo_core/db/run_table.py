@@ -1,4 +1,4 @@
-"""All runs at once: the dashboard's table of runs, and how far each is for the operator."""
+"""Queries over many runs: the dashboard's table of runs, their progress for the operator, and their GPUs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,6 +8,7 @@ from sqlalchemy import Connection, and_, func, or_, select
 from dapo_core.db import schema
 from dapo_core.db.curves import metric_ids
 from dapo_core.db.rows import CheckpointRow, CurvePoint, Flag, RunProgress, RunTableRow
+from dapo_core.jobspec.layout import Layout
 
 History = dict[str, list[tuple[int, float | None, Flag | None]]]
 
@@ -27,7 +28,7 @@ def run_table_of(
     limit: int | None,
     offset: int,
 ) -> list[RunTableRow]:
-    """Runs, newest first. Specs and configurations, which are long, stay where they are."""
+    """Runs, newest first, without their specs and configurations, which are long."""
     lives = _lives().subquery("lives")
     query = (
         select(
@@ -53,7 +54,7 @@ def run_table_of(
         found = (func.lower(column).like(like, escape="\\") for column in (runs.c.run_id, runs.c.name))
         query = query.where(or_(*found))
     rows = connection.execute(query).mappings().all()
-    # Apart: a row for each run and metric is read in a tenth of the time that hundreds of columns a run would take.
+    # In a query of its own: one row per run and metric takes a tenth of the time of hundreds of columns per run.
     values = _last_values(connection, [row["run_id"] for row in rows], metrics)
     return [
         RunTableRow(**{**row, "attempts": row["attempts"] or 0}, values=values.get(row["run_id"], {})) for row in rows
@@ -65,7 +66,7 @@ def _escaped(search: str) -> str:
 
 
 def _lives() -> Any:
-    """Of each run: how many attempts, and how far the newest came."""
+    """Of each run: the number of attempts, and the last step of the newest."""
     newest = attempts.alias("newest")
     count = (
         select(attempts.c.run_id, func.count().label("attempts"), func.max(attempts.c.attempt).label("newest"))
@@ -110,7 +111,7 @@ def progress_of(
     first: int,
     last: int,
 ) -> dict[str, RunProgress]:
-    """A fixed number of queries for however many runs."""
+    """The progress of the runs, in a fixed number of queries."""
     newest: dict[str, Any] = {}
     mine = attempts.c.run_id.in_(run_ids)
     for row in connection.execute(select(attempts).where(mine).order_by(attempts.c.attempt)):
@@ -151,7 +152,7 @@ def _schedules(connection: Connection, run_ids: Sequence[str]) -> dict[str, tupl
 
 
 def _moments(connection: Connection, run_ids: Sequence[str]) -> dict[tuple[str, int], float]:
-    """When each attempt's newest value was taken, by run and attempt."""
+    """The time of each attempt's newest value, by run and attempt."""
     newest = select(latest.c.run_id, latest.c.attempt, func.max(latest.c.ts)).where(latest.c.run_id.in_(run_ids))
     rows = connection.execute(newest.group_by(latest.c.run_id, latest.c.attempt))
     return {(run_id, attempt): ts for run_id, attempt, ts in rows}
@@ -161,7 +162,7 @@ def _histories(
     connection: Connection, run_ids: Sequence[str], metrics: Sequence[str], first: int, last: int
 ) -> dict[str, History]:
     ids = metric_ids(connection, metrics)
-    # From the whole curve's first steps and from the end: what lies between is not read.
+    # Only the first and the last steps of each curve: what is in between is not read.
     begin, end = latest.alias("a"), latest.alias("b")
     found: dict[str, dict[str, dict[int, Any]]] = {}
     for bound, near in (
@@ -194,3 +195,16 @@ def _newest_checkpoints(connection: Connection, run_ids: Sequence[str]) -> dict[
     here = and_(checkpoints.c.run_id == newest.c.run_id, checkpoints.c.step == newest.c.step)
     rows = connection.execute(select(checkpoints).join(newest, here)).mappings()
     return {row["run_id"]: CheckpointRow(**row) for row in rows}
+
+
+def gpus_of(connection: Connection, run_ids: Sequence[str]) -> dict[str, int]:
+    """GPUs that the pods of each run request together, by its spec."""
+    topology = runs.c.spec["spec"]["topology"]
+    counts = (
+        topology[role][name].as_string() for role in ("trainer", "rollout") for name in ("replicas", "gpusPerPod")
+    )
+    query = select(runs.c.run_id, topology["mode"].as_string(), *counts).where(runs.c.run_id.in_(run_ids))
+    return {
+        run_id: Layout(mode == "Separated", *(int(number or 0) for number in numbers)).gpus
+        for run_id, mode, *numbers in connection.execute(query)
+    }
