@@ -1,4 +1,4 @@
-"""The commands that need nothing but core: `dapo crd` and `dapo version`."""
+"""`dapo crd` and `dapo version`."""
 
 import platform
 from importlib.metadata import PackageNotFoundError
@@ -19,7 +19,7 @@ def crd() -> None:
     typer.echo(crd_yaml(), nl=False)
 
 
-def version(short: Annotated[bool, typer.Option("--short", help="Print the platform's version only.")] = False) -> None:
+def version(short: Annotated[bool, typer.Option("--short", help="Print only the platform's version.")] = False) -> None:
     """Print the versions of the platform and its engines."""
     if short:
         typer.echo(version_of(DISTRIBUTION))
@@ -27,8 +27,8 @@ def version(short: Annotated[bool, typer.Option("--short", help="Print the platf
     typer.echo(f"{'dapo':<14}{version_of(DISTRIBUTION)}")
     typer.echo(f"{'python':<14}{platform.python_version()}")
     for name in ENGINES:
-        if found := _installed(name):
-            typer.echo(f"{name:<14}{found}")
+        if installed := _installed(name):
+            typer.echo(f"{name:<14}{installed}")
 
 
 def _installed(name: str) -> str | None:

@@ -20,17 +20,21 @@ db = typer.Typer(
 
 LoginArgument = Annotated[str, typer.Argument(help="Name of the login.", metavar="LOGIN")]
 NamespaceOption = Annotated[
-    str | None, typer.Option(help="Only this namespace. Left out: all of them.", show_default=False)
+    str | None, typer.Option(help="Only this namespace. Default: all namespaces.", show_default=False)
 ]
-DaysOption = Annotated[float | None, typer.Option(min=0, help="Days after a run's end.", show_default=False)]
+DaysOption = Annotated[
+    float | None, typer.Option(min=0, help="Days after the end of a run. Default: never.", show_default=False)
+]
 
 
 @db.command()
 def upgrade(
     metadata: MetadataOption = None,
-    roles: Annotated[bool, typer.Option("--roles", help="Also set up the roles of a Postgres store.")] = False,
+    roles: Annotated[
+        bool, typer.Option("--roles", help="Also create or update the roles of a PostgreSQL store.")
+    ] = False,
 ) -> None:
-    """Bring the store to this program's tables, making it if it is not there."""
+    """Create the store, or migrate it to the revision of this version."""
     from dapo_core.db import check, upgrade
 
     url = _url(metadata)
@@ -40,13 +44,13 @@ def upgrade(
 
 @db.command()
 def check(metadata: MetadataOption = None) -> None:
-    """Tell where the store is, its revision and its size; ends with 31 unless the revision is this program's."""
+    """Show the store's URL, revision and size; exit with 31 if the store needs an upgrade."""
     from dapo_core.db import check
 
-    found = check(_url(metadata))
-    typer.echo(f"{found.url}: {found.server}, revision {found.revision}, {size(found.size_bytes)}.")
-    if not found.is_current:
-        raise StoreError(f"This program needs revision {found.program}: run `dapo db upgrade`.")
+    status = check(_url(metadata))
+    typer.echo(f"{status.url}: {status.server}, revision {status.revision}, {size(status.size_bytes)}.")
+    if not status.is_current:
+        raise StoreError(f"This version of dapo needs revision {status.program}: run `dapo db upgrade`.")
 
 
 @db.command()
@@ -55,65 +59,68 @@ def prune(
     thin_after: DaysOption = None,
     remove_after: DaysOption = None,
     max_points: Annotated[
-        int | None, typer.Option(min=0, help="Points of the whole store; past it the oldest go.", show_default=False)
+        int | None,
+        typer.Option(min=0, help="Maximum points in the store; the oldest runs are removed first.", show_default=False),
     ] = None,
     run: Annotated[str | None, typer.Option(help="Only this run.", show_default=False)] = None,
     namespace: NamespaceOption = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this it is only told.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Apply the changes (default: dry run).")] = False,
 ) -> None:
-    """Thin runs that ended long ago to one point in 16, and remove the oldest."""
+    """Thin out runs that ended long ago to one point in 16 steps, and remove the oldest runs."""
     from dapo_core.db.prune import Keep, apply, plan
 
     url = _url(metadata)
     chosen = plan(url, Keep(thin_after, remove_after, max_points, run, namespace), time.time())
-    for verb, listed in (("remove", chosen.remove), ("thin", chosen.thin)):
-        for each in listed:
-            typer.echo(f"{verb:<8}{each.run_id:<40}{each.namespace:<20}{each.points:>14,} points")
+    for verb, ended_runs in (("remove", chosen.remove), ("thin", chosen.thin)):
+        for ended in ended_runs:
+            typer.echo(f"{verb:<8}{ended.run_id:<40}{ended.namespace:<20}{ended.points:>14,} points")
     typer.echo(
         f"{len(chosen.remove)} runs to remove and {len(chosen.thin)} to thin: {chosen.points_gone:,} of "
         f"{chosen.points:,} points, about {size(round(chosen.bytes_gone))}."
     )
     if yes:
         apply(url, chosen)
-        typer.echo("Done. The database uses the space again for what comes next.")
+        typer.echo("Done. The database will reuse the freed space.")
     elif chosen.remove or chosen.thin:
-        typer.echo("Nothing was changed: add --yes.")
+        typer.echo("Dry run: nothing was changed. Apply the changes with --yes.")
 
 
 @db.command()
 def grant(
     login: LoginArgument,
-    role: Annotated[Literal["writer", "reader", "acknowledger"], typer.Option(help="What it may do.")],
+    role: Annotated[Literal["writer", "reader", "acknowledger"], typer.Option(help="Permissions of the login.")],
     metadata: MetadataOption = None,
     namespace: NamespaceOption = None,
     password_file: Annotated[
         Path | None,
-        typer.Option(exists=True, dir_okay=False, help="Its password. Left out: one is made.", show_default=False),
+        typer.Option(
+            exists=True, dir_okay=False, help="File with the password. Default: a generated one.", show_default=False
+        ),
     ] = None,
 ) -> None:
-    """Make a login of a Postgres store, or bind one to another role or namespace; prints its URL when it is new."""
+    """Create a login of a PostgreSQL store and print its URL, or give a login another role or namespace."""
     from dapo_core.db import roles
 
     password = password_file.read_text().strip() if password_file else None
     url = roles.grant(_url(metadata), login, role, namespace, password)
     where = f"namespace {namespace}" if namespace else "all namespaces"
-    typer.echo(f"{login}: {role} of {where}.", err=True)
+    typer.echo(f"{login}: {role} in {where}.", err=True)
     if url is not None:
         typer.echo(url.render_as_string(hide_password=False))
 
 
 @db.command()
 def revoke(login: LoginArgument, metadata: MetadataOption = None) -> None:
-    """Take all rights of a login away and end its connections."""
+    """Revoke all rights of a login and end its connections."""
     from dapo_core.db import roles
 
     roles.revoke(_url(metadata), login)
-    typer.echo(f"{login} has no rights in this store any more.")
+    typer.echo(f"{login} no longer has any rights in this store.")
 
 
 @db.command()
 def logins(metadata: MetadataOption = None) -> None:
-    """List the logins of a Postgres store with their role and namespace."""
+    """List the logins of a PostgreSQL store with their roles and namespaces."""
     from dapo_core.db import roles
 
     for login, group, namespace in roles.logins(_url(metadata)):

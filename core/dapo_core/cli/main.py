@@ -1,4 +1,4 @@
-"""The `dapo` command: finds its subcommands by entry points and imports one only when it is called."""
+"""The `dapo` command: finds its subcommands by entry points, and imports one only when it is called."""
 
 import sys
 from collections.abc import Callable
@@ -17,8 +17,8 @@ ENTRY_POINTS: Final = "dapo.commands"
 HELP: Final[dict[str, str]] = {
     "run": "Train on this machine, supervised, until the job is done.",
     "resume": "Resume a run from its newest checkpoint.",
-    "evaluate": "Measure a checkpoint or model: mean@k, pass@k and maj@k.",
-    "data": "Make data sets ready to train and validate on.",
+    "evaluate": "Evaluate a checkpoint or model: mean@k, pass@k and maj@k.",
+    "data": "Prepare data sets for training and validation.",
     "plan": "Show what a job would do, without starting anything.",
     "runs": "List the runs on this machine.",
     "show": "Show one run: progress, attempts, checkpoints and events.",
@@ -31,7 +31,7 @@ HELP: Final[dict[str, str]] = {
 
 
 def command_of(name: str, entry_point: EntryPoint) -> Any:
-    """The click command behind an entry point: a typer app, or a function that becomes one."""
+    """The click command of an entry point, which is a typer app or a function."""
     loaded = _load(name, entry_point)
     if isinstance(loaded, typer.Typer):
         return typer.main.get_command(loaded)
@@ -47,27 +47,27 @@ def _load(name: str, entry_point: EntryPoint) -> Callable[..., Any] | typer.Type
         if (error.name or "").startswith("dapo_"):
             raise
         raise NotInstalledError(
-            f"`dapo {name}` needs {error.name}, which is not installed here: install {DISTRIBUTION} with the extra "
+            f"`dapo {name}` needs {error.name}, which is not installed: install {DISTRIBUTION} with the extra "
             "cpu or gpu."
         ) from error
 
 
 class LazyGroup(TyperGroup):
-    """A group whose commands are stand-ins with a help line until one of them is called."""
+    """A group whose commands are placeholders with a help line until one of them is called."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """The commands in the order of use, then those that other packages add."""
+        """The commands in the order of HELP, then those that other packages add."""
         found = entry_points()
         return [name for name in HELP if name in found] + sorted(found.keys() - HELP.keys())
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The stand-in of a command: enough to list it and to suggest it for a misspelling."""
+        """The placeholder of a command: enough to list it, and to suggest it for a misspelled one."""
         if cmd_name not in entry_points():
             return None
         return typer.core.TyperCommand(cmd_name, help=HELP.get(cmd_name))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that is called, now really loaded. Names are known beforehand, so that a slip is answered."""
+        """The command that is called, now loaded. A misspelled one gets suggestions, because all names are known."""
         self.commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
         name, command, rest = super().resolve_command(ctx, args)
         if command is None or command.name is None:
@@ -76,8 +76,11 @@ class LazyGroup(TyperGroup):
 
 
 def entry_points() -> dict[str, EntryPoint]:
-    """Subcommands by name. Only this distribution is asked: scanning all of them takes longer than the help itself."""
-    return {found.name: found for found in distribution(DISTRIBUTION).entry_points.select(group=ENTRY_POINTS)}
+    """Subcommands by name. Only of this distribution: scanning all of them takes longer than the help itself."""
+    return {
+        entry_point.name: entry_point
+        for entry_point in distribution(DISTRIBUTION).entry_points.select(group=ENTRY_POINTS)
+    }
 
 
 app = typer.Typer(
@@ -86,7 +89,7 @@ app = typer.Typer(
 
 
 def _version(wanted: bool) -> None:
-    """As everywhere: `--version` is `dapo version`."""
+    """`--version` is `dapo version`."""
     if wanted:
         entry_points()["version"].load()()
         raise typer.Exit
@@ -95,22 +98,22 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="The same as `dapo version`.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Same as `dapo version`.")
     ] = False,
 ) -> None:
     """Reinforcement learning of language models with DAPO, on one machine or on Kubernetes."""
 
 
 def main() -> None:
-    """Entry point of `dapo`: a user's mistake is reported in sentences on stderr and exits with 2."""
+    """Entry point of `dapo`. A DapoError is printed to stderr and ends with its exit code, a user's mistake with 2."""
     try:
         app()
     except DapoError as error:
-        tell(error)
+        print_error(error)
         sys.exit(ExitCode.USAGE if error.user_mistake else end_of(error).code)
 
 
-def tell(error: DapoError) -> None:
-    """Print the sentences of an error, each on its own line, cause by cause."""
+def print_error(error: DapoError) -> None:
+    """Prints the sentences of an error to stderr, each on its own line."""
     for line in str(error).splitlines():
         typer.secho(f"error: {line}", fg=typer.colors.RED, err=True)

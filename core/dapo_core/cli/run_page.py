@@ -1,29 +1,91 @@
-"""The page of `dapo show RUN`: what is read for it, and how it is laid out."""
+"""What `dapo runs` and `dapo show` print: the table of runs, the page of one run, and evaluations."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Final
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dapo_core.cli.evaluations import evaluations_list
-from dapo_core.cli.run_tables import state_style, steps_text, value_text
-from dapo_core.db import ENDED_STATES, AttemptRow, CheckpointRow, CurvePoint, EventRow, MetadataReader, RunRow
-from dapo_core.db.evaluations import EvaluationRow
+from dapo_core.db import (
+    ENDED_STATES,
+    AttemptRow,
+    CheckpointRow,
+    CurvePoint,
+    EvaluationRow,
+    EventRow,
+    MetadataReader,
+    RunRow,
+    RunSummary,
+)
 from dapo_core.errors import StoreError
 from dapo_core.run.checkpoint import newest_committed
-from dapo_core.run.formatting import ago, duration, moment, percent, size
-from dapo_core.run.metrics import Headline, validation_of
+from dapo_core.run.formatting import ago, duration, moment, number, percent, size
+from dapo_core.run.metrics import Headline, in_percent, validation_of
 from dapo_core.run.progress import LAST_METRICS, PACE_METRICS, progress_of
 from dapo_core.run.sparkline import sparkline
+
+_HEADLINES: Final = (Headline.REWARD, Headline.ACCURACY, Headline.LENGTH)
+
+
+def runs_table(summaries: Sequence[RunSummary], now: float) -> Table:
+    """One row per run, newest first. `Reported` is the age of its last metrics: a run whose machine died is still
+    Running."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("Run", no_wrap=True)
+    table.add_column("State")
+    for heading in ("Step", "Attempts", *(headline.title for headline in _HEADLINES), "Created", "Reported"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for summary in summaries:
+        run, values = summary.run, summary.values
+        newest = max((point.ts for point in values.values()), default=None)
+        table.add_row(
+            run.run_id,
+            Text(run.state, state_style(run.state)),
+            steps_text(summary.step, run.total_steps),
+            str(summary.attempts),
+            *(_last(values, headline) for headline in _HEADLINES),
+            ago(run.created_at, now),
+            ago(newest, now),
+        )
+    return table
+
+
+def steps_text(step: int | None, total: int | None) -> str:
+    """`12/60`; `12` without a total, `-` without a step."""
+    return "-" if step is None else f"{step}/{total}" if total else str(step)
+
+
+def value_text(metric: str, value: float | None) -> str:
+    """A value of `metric`: shares and probabilities in percent."""
+    return percent(value) if in_percent(metric) else number(value)
+
+
+def _last(values: Mapping[str, CurvePoint], headline: Headline) -> str:
+    point = headline.of(values)
+    return value_text(headline.metric(values), None if point is None else point.number)
+
+
+def state_style(state: str) -> str:
+    """Rich style of a run's or checkpoint's state."""
+    return {
+        "Running": "cyan",
+        "Succeeded": "green",
+        "committed": "green",
+        "Failed": "red",
+        "failed": "red",
+        "Suspended": "yellow",
+        "Stopped": "yellow",
+        "Restarting": "yellow",
+    }.get(state, "dim")
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """All that the page shows of a run: its last step, the seconds left where they are known, curves by the metric's
-    name, and events, newest first."""
+    """What the page shows of a run: its last step, the seconds left if they are known, curves by the metric's name, and
+    events, newest first."""
 
     run: RunRow
     step: int | None
@@ -37,7 +99,7 @@ class RunRecord:
 
 
 def load(reader: MetadataReader, run: RunRow, events: int) -> RunRecord:
-    """Read a run's page. Raises StoreError."""
+    """Reads what the page shows, with at most so many `events`. Raises StoreError."""
     latest = reader.latest(run.run_id)
     shown = [name for headline in Headline if (name := headline.metric(latest)) in latest]
     shown += sorted(name for name in latest if validation_of(name) is not None)
@@ -56,7 +118,7 @@ def load(reader: MetadataReader, run: RunRow, events: int) -> RunRecord:
 
 
 def _evaluations_of(reader: MetadataReader, run_id: str) -> Sequence[EvaluationRow]:
-    """None in a store that an older program made: it has no table for them, and all else could be read."""
+    """None in the store of an older version, which has no table for them: everything else can be read."""
     try:
         return reader.evaluations(run_id)
     except StoreError:
@@ -64,7 +126,7 @@ def _evaluations_of(reader: MetadataReader, run_id: str) -> Sequence[EvaluationR
 
 
 def page(record: RunRecord, now: float, width: int = 100) -> Iterator[RenderableType]:
-    """The parts of the page, from top to bottom; a part that has nothing to say is left out."""
+    """The parts of the page, from top to bottom, without empty ones."""
     yield _head(record, now)
     parts: list[tuple[str, RenderableType | None]] = [
         ("Curves", _curves(record, max(10, min(60, width - 60)))),
@@ -101,7 +163,7 @@ def _head(record: RunRecord, now: float) -> RenderableType:
 
 
 def _curves(record: RunRecord, width: int) -> RenderableType | None:
-    table = _table("", "", "first", "last", "least", "most")
+    table = _table("", "", "First", "Last", "Min", "Max", numbers=("First", "Last", "Min", "Max"))
     for headline in Headline:
         name = headline.metric(record.latest)
         values = _finite(record.curves.get(name, ()))
@@ -116,7 +178,7 @@ def _curves(record: RunRecord, width: int) -> RenderableType | None:
 
 
 def _validation(record: RunRecord) -> RenderableType | None:
-    table = _table("Metric", "", "first", "last", "best", "at step")
+    table = _table("Metric", "", "First", "Last", "Best", "At step", numbers=("First", "Last", "Best", "At step"))
     for name, curve in record.curves.items():
         points, validation = [point for point in curve if point.value is not None], validation_of(name)
         if validation is None or not points:
@@ -130,34 +192,34 @@ def _validation(record: RunRecord) -> RenderableType | None:
 
 
 def _attempts(record: RunRecord, now: float) -> RenderableType | None:
-    table = _table("Attempt", "Started", "took", "steps", "exit", "Reason")
-    for each in record.attempts:
-        took = duration((each.ended_at if each.ended_at is not None else now) - each.started_at)
-        steps = f"{each.step_from if each.step_from is not None else '?'} to {each.step_to or '-'}"
-        counted = "" if each.counted is None else " (counted)" if each.counted else " (not counted)"
-        reason = f"{each.reason or 'running'}{counted}{f': {each.message}' if each.message else ''}"
-        code = "" if each.exit_code is None else str(each.exit_code)
-        table.add_row(str(each.attempt), moment(each.started_at), took, steps, code, reason)
+    table = _table("Attempt", "Started", "Duration", "Steps", "Exit", "Reason", numbers=("Duration", "Steps", "Exit"))
+    for attempt in record.attempts:
+        took = duration((attempt.ended_at if attempt.ended_at is not None else now) - attempt.started_at)
+        steps = f"{attempt.step_from if attempt.step_from is not None else '?'} to {attempt.step_to or '-'}"
+        counted = "" if attempt.counted is None else " (counted)" if attempt.counted else " (not counted)"
+        reason = f"{attempt.reason or 'running'}{counted}{f': {attempt.message}' if attempt.message else ''}"
+        code = "" if attempt.exit_code is None else str(attempt.exit_code)
+        table.add_row(str(attempt.attempt), moment(attempt.started_at), took, steps, code, reason)
     return table if table.row_count else None
 
 
 def _checkpoints(record: RunRecord) -> RenderableType | None:
-    table = _table("Step", "State", "size", "How to go on from it")
+    table = _table("Step", "State", "Size", "Resume with", numbers=("Size",))
     newest = newest_committed(record.checkpoints)
     for row in record.checkpoints:
         if row.state == "deleted":
             continue
         state = Text(row.state, state_style(row.state))
-        table.add_row(str(row.step), state, size(row.size_bytes), _way_on(row, newest))
+        table.add_row(str(row.step), state, size(row.size_bytes), _resume_with(row, newest))
     return table if table.row_count else None
 
 
-def _way_on(row: CheckpointRow, newest: CheckpointRow | None) -> str:
+def _resume_with(row: CheckpointRow, newest: CheckpointRow | None) -> str:
     if row.state != "committed":
         return row.decision or ""
     if newest is not None and row.step == newest.step:
         return f"dapo resume {row.run_id}"
-    # An older one is the start of another run: this one's curves go on from its newest.
+    # Only the newest one continues this run; an older one starts another run.
     return f"checkpoints.resumeFrom: {row.run_id}@{row.step}"
 
 
@@ -170,13 +232,45 @@ def _events(record: RunRecord) -> RenderableType | None:
     return table if table.row_count else None
 
 
-def _table(*headings: str) -> Table:
-    """Headings in lower case are of numbers, which stand at the right."""
+def _table(*headings: str, numbers: Sequence[str]) -> Table:
+    """Columns whose headings are in `numbers` are aligned to the right."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in headings:
-        table.add_column(heading, justify="right" if heading[:1].islower() else "left", overflow="fold")
+        table.add_column(heading, justify="right" if heading in numbers else "left", overflow="fold")
     return table
 
 
 def _finite(curve: Sequence[CurvePoint]) -> list[float]:
     return [point.number for point in curve if math.isfinite(point.number)]
+
+
+def evaluations_list(rows: Sequence[EvaluationRow]) -> Group:
+    """Two lines per set, newest first: results and sampling. Intervals are 95% over prompts."""
+    return Group(*(line for row in rows for line in (_results(row), _sampled(row))))
+
+
+def _results(row: EvaluationRow) -> Text:
+    results = row.results
+    k = results["samples"]
+    mean, passed, majority = results["mean"], results["pass_at"][str(k)], results["majority"]
+    where = "" if row.step is None else f"  step {row.step}"
+    return Text.assemble(
+        (moment(row.created_at), "dim"),
+        f"{where}  ",
+        (row.set_name, "bold"),
+        f"  mean@{k} {percent(mean['value'])}{_interval(mean)}"
+        f"  pass@{k} {percent(passed['value'])}  maj@{k} {percent(majority['value'])}",
+    )
+
+
+def _sampled(row: EvaluationRow) -> Text:
+    results, sampling = row.results, row.sampling
+    drawn = f"{results['prompts']} x {results['samples']}"
+    how = f"temperature {sampling['temperature']:g}, top-p {sampling['topP']:g}"
+    length = f"{results['lengths']['mean']:.1f} of at most {sampling['maxResponseTokens']:,} tokens"
+    return Text(f"    {drawn}, {how}; {length}, {percent(results['truncated'])} truncated", "dim")
+
+
+def _interval(estimate: Mapping[str, Any]) -> str:
+    low, high = estimate["low"], estimate["high"]
+    return "" if low is None or high is None else f" ({percent(low)} to {percent(high)})"

@@ -1,4 +1,4 @@
-"""`dapo runs` and `dapo show RUN`: what the metadata store knows, in the terminal."""
+"""`dapo runs` and `dapo show RUN`: runs of the metadata store, in the terminal."""
 
 import difflib
 import json
@@ -17,7 +17,7 @@ from dapo_core.run.home import Home
 
 
 class UnknownRunError(DapoError):
-    """There is no run of this name."""
+    """There is no run with this name."""
 
     user_mistake = True
 
@@ -25,12 +25,12 @@ class UnknownRunError(DapoError):
 def runs(
     home: HomeOption = None,
     metadata: MetadataOption = None,
-    namespace: Annotated[str | None, typer.Option(help="Only the runs of this namespace.", show_default=False)] = None,
-    limit: Annotated[int, typer.Option(help="How many, newest first.", min=1)] = 50,
+    namespace: Annotated[str | None, typer.Option(help="Only runs in this namespace.", show_default=False)] = None,
+    limit: Annotated[int, typer.Option(help="Maximum number of runs, newest first.", min=1)] = 50,
     as_json: JsonOption = False,
 ) -> None:
     """List the runs on this machine."""
-    from dapo_core.cli.run_tables import runs_table
+    from dapo_core.cli.run_page import runs_table
     from dapo_core.run.metrics import HEADLINES
 
     summaries = _reader(home, metadata).summaries(HEADLINES, namespace, limit)
@@ -44,24 +44,22 @@ def runs(
 
 def show(
     run: Annotated[
-        str, typer.Argument(help="Run, or job: then its newest run; or a model that was evaluated.", metavar="RUN")
+        str, typer.Argument(help="Run ID, job name (its latest run), or an evaluated model.", metavar="RUN")
     ],
     home: HomeOption = None,
     metadata: MetadataOption = None,
-    events: Annotated[int, typer.Option(help="How many events, newest last.", min=0)] = 10,
+    events: Annotated[int, typer.Option(help="Maximum number of events, newest last.", min=0)] = 10,
     as_json: JsonOption = False,
 ) -> None:
     """Show one run: progress, attempts, checkpoints and events."""
-    from dapo_core.cli.evaluations import evaluations_list
-    from dapo_core.cli.run_page import load, page
+    from dapo_core.cli.run_page import evaluations_list, load, page
 
     reader, console = _reader(home, metadata), Console()
-    if reader.run(run) is None and (found := reader.evaluations(subject=_subject(run))):
-        # No run, but a model that was evaluated.
+    if reader.run(run) is None and (evaluations := reader.evaluations(subject=_subject(run))):
         if as_json:
-            _print_json(found)
+            _print_json(evaluations)
         else:
-            console.print(evaluations_list(found))
+            console.print(evaluations_list(evaluations))
         return
     record = load(reader, find_run(reader, run), events)
     if as_json:
@@ -71,19 +69,21 @@ def show(
 
 
 def _subject(text: str) -> str:
-    """A model as `dapo evaluate` has recorded it: a URI, also of a folder."""
+    """A model as `dapo evaluate` records it: its URI, also for a folder."""
     return text if "://" in text else Path(text).expanduser().resolve().as_uri()
 
 
 def find_run(reader: MetadataReader, name: str) -> RunRow:
-    """The run of this id, else the job's newest. Raises UnknownRunError with the nearest names."""
-    found = reader.run(name)
-    if found is not None:
-        return found
-    rows = reader.runs()
-    known = list(dict.fromkeys([row.run_id for row in rows] + [row.name for row in rows]))
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5) or [row.run_id for row in rows[:3]]
-    hint = f"the nearest are {', '.join(near)}." if near else "there are no runs yet."
+    """The run of this ID, else the newest run of this job. Raises UnknownRunError with similar names."""
+    row = reader.run(name)
+    if row is not None:
+        return row
+    runs = reader.runs()
+    names = list(dict.fromkeys([run.run_id for run in runs] + [run.name for run in runs]))
+    if similar := difflib.get_close_matches(name, names, n=3, cutoff=0.5):
+        hint = f"did you mean {' or '.join(similar)}?"
+    else:
+        hint = f"the newest are {', '.join(run.run_id for run in runs[:3])}." if runs else "there are no runs yet."
     raise UnknownRunError(f"There is no run {name!r}; {hint}")
 
 
@@ -96,11 +96,11 @@ def _print_json(value: Any) -> None:
 
 
 def _named(value: Any) -> Any:
-    """Rows with the names of their fields, be they dataclasses or named tuples, which JSON takes for lists."""
+    """Dataclasses and named tuples as mappings of their fields; JSON would write named tuples as lists."""
     if is_dataclass(value):
         return {field.name: _named(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return _named(value._asdict())
     if isinstance(value, dict):
-        return {key: _named(each) for key, each in value.items()}
-    return [_named(each) for each in value] if isinstance(value, list | tuple) else value
+        return {key: _named(item) for key, item in value.items()}
+    return [_named(item) for item in value] if isinstance(value, list | tuple) else value

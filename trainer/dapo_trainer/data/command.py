@@ -29,7 +29,7 @@ class OnOverlap(StrEnum):
 
 @data.callback()
 def root() -> None:
-    """Make data sets ready to train and validate on."""
+    """Prepare data sets for training and validation."""
 
 
 @data.command()

@@ -58,7 +58,7 @@ def evaluate(
     metadata: MetadataOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure a checkpoint or model: mean@k, pass@k and maj@k."""
+    """Evaluate a checkpoint or model: mean@k, pass@k and maj@k."""
     from dapo_trainer.evaluate.evaluation import Evaluation
     from dapo_trainer.evaluate.request import Choices, Sampling
 
