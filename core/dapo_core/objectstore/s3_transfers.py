@@ -3,6 +3,7 @@
 import hashlib
 import io
 import os
+import random
 import time
 from typing import Any, BinaryIO, Final
 
@@ -16,12 +17,13 @@ from dapo_core.objectstore.contract import CHUNK, Content, of_parts
 from dapo_core.objectstore.s3_address import Address
 from dapo_core.objectstore.s3_errors import explained
 from dapo_core.parallel import parallel
+from dapo_core.run.backoff import Backoff
 
 # Parts in memory for each file. More are not faster, and take more CPU time from training.
 PARALLEL_PARTS: Final = 2
 _SUM: Final = "x-amz-content-sha256"
 TRIES: Final = 6  # in a row, without a byte in between
-_FIRST_WAIT: Final = 0.25  # seconds, doubled for each further try
+BACKOFF: Final = Backoff(0.25, 8.0)
 
 
 class ResumingReader(io.RawIOBase):
@@ -48,7 +50,7 @@ class ResumingReader(io.RawIOBase):
                 if failures >= TRIES:
                     with explained(self._what, self._address):
                         raise error
-                time.sleep(_FIRST_WAIT * 2 ** (failures - 1))
+                time.sleep(BACKOFF.delay(failures, random.random()))
                 continue
             buffer[: len(data)] = data
             self._position += len(data)
