@@ -149,7 +149,7 @@ class Reconciler:
         ends = [condition for condition in written.conditions if condition.type in ("Succeeded", "Failed")]
         ended_at = next((end.last_transition_time for end in ends if end.status == "True"), None)
         late = ended_at is not None and age(ended_at, self.shared.now()) > LATE_METRICS_SECONDS
-        if job.job is None or job.deleting_since is not None or late:
+        if job.parsed is None or job.deleting_since is not None or late:
             self.shared.store.forget(job.run_id)
         else:
             self.shared.store.watch(job.run_id, job.spec, self.wake)

@@ -27,17 +27,17 @@ class OperatorSettings:
     # DAPO_LEASE_NAMESPACE: where the Lease is; None: the operator's own namespace.
     lease_namespace: str | None = None
     # DAPO_IDENTITY: the holder that this process writes into the Lease; must differ from every other process's. A pod's
-    # UID lets a restarted container continue at once; the default is the host name and a random part.
+    # UID lets a restarted container continue immediately; the default is the host name and a random part.
     identity: str = ""
     # DAPO_TELEMETRY_PORT: the TCP port of /metrics, /healthz and /readyz.
     telemetry_port: int = 9090
-    # DAPO_REQUESTS_PER_SECOND, DAPO_REQUESTS_BURST: the limit of requests to the API server, on average and at once.
+    # DAPO_REQUESTS_PER_SECOND, DAPO_REQUESTS_BURST: the limit of requests to the API server, on average and in a burst.
     requests_per_second: float = 100.0
     requests_burst: int = 200
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> "OperatorSettings":
-        """The settings in an environment. Raises ValueError for a number that is none."""
+        """The settings in an environment. Raises ValueError when a variable that has to be a number is not one."""
         names = environment.get("DAPO_NAMESPACES", "").replace(",", " ").split()
         defaults = Site()
         site = Site(

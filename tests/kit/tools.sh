@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# tools.sh NAME...: prints the path of each server or tool that the tests start, making first what is not there.
+# tools.sh NAME...: prints the path of each server or tool that the tests start, after building what is missing.
 #
-# A tool is taken from .dapo/tools, else unpacked from the cache (a folder with NAME.xz and SHA256SUMS; a wrong sum is
-# as good as none), else built with Go. Parallel calls wait for each other.
+# A tool is taken from .dapo/tools, else unpacked from the cache (a folder with NAME.xz and SHA256SUMS; a file with a
+# wrong sum is ignored), else built with Go. Parallel calls wait for each other.
 #   DAPO_TOOLS_CACHE   the cache's folder; by default ../shared/bin, beside this repository
 set -euo pipefail
 readonly CALLED_FROM=$PWD
@@ -31,7 +31,7 @@ declare -rA PACKAGE=(
 say() { printf 'tools: %s\n' "$*" >&2; }
 fail() { say "$@"; exit 1; }
 
-# The program that holds NAME: six of Kubernetes' are one, told apart by the name they are called by.
+# The program that contains NAME: six of Kubernetes' are one binary, which acts by the name it is called by.
 program_of() { case " $KUBE_NAMES " in *" $1 "*) echo kube ;; *) echo "$1" ;; esac; }
 
 folder_of() { echo "$TOOLS/$1-${VERSION[$1]}"; }
@@ -39,7 +39,7 @@ folder_of() { echo "$TOOLS/$1-${VERSION[$1]}"; }
 in_cache() {
     [ -f "$CACHE/$1.xz" ] && [ -f "$CACHE/SHA256SUMS" ] || return 1
     (cd "$CACHE" && grep -E "^[0-9a-f]{64}  $1\.xz\$" SHA256SUMS | sha256sum --check --status) && return
-    say "$CACHE/$1.xz is not what its SHA256SUMS says: building $1 instead"
+    say "$CACHE/$1.xz does not match SHA256SUMS: building $1 instead"
     return 1
 }
 
@@ -51,7 +51,7 @@ unpack() { # PROGRAM FILE
 
 build() { # PROGRAM FILE
     command -v go >/dev/null ||
-        fail "$1 is neither in $TOOLS nor in $CACHE, and Go is not there to build it: install Go 1.26 (https://go.dev/dl)" \
+        fail "$1 is neither in $TOOLS nor in $CACHE, and Go was not found: install Go 1.26 (https://go.dev/dl)" \
             "or set DAPO_TOOLS_CACHE to a folder that holds $1.xz and SHA256SUMS"
     say "building $1 ${VERSION[$1]} with Go; on two cores that takes one to nine minutes, once"
     local flags="-s -w" begun=$SECONDS at=k8s.io/client-go/pkg/version k8s=k8s.io/component-base/version
@@ -63,7 +63,7 @@ build() { # PROGRAM FILE
     else
         CGO_ENABLED=0 GOBIN="$ROOT/$2.bin" go install -trimpath -ldflags "$flags" "${PACKAGE[$1]}"
         mv "$2.bin"/* "$2" && rmdir "$2.bin"
-    fi || fail "$1 could not be built: what Go says is above"
+    fi || fail "could not build $1: see the output of Go above"
     say "$1 built in $((SECONDS - begun)) s"
 }
 
@@ -78,11 +78,11 @@ make_program() {
     mv "$part" "$folder/$1"
 }
 
-[ $# -gt 0 ] || fail "name what is needed: ${!VERSION[*]} $KUBE_NAMES"
+[ $# -gt 0 ] || fail "usage: tools.sh NAME..., of ${!VERSION[*]} $KUBE_NAMES"
 mkdir -p $TOOLS
 for name in "$@"; do
     program=$(program_of "$name")
-    [ -n "${VERSION[$program]:-}" ] || fail "$name is not known; there are ${!VERSION[*]} $KUBE_NAMES"
+    [ -n "${VERSION[$program]:-}" ] || fail "'$name' is not one of ${!VERSION[*]} $KUBE_NAMES"
     folder=$(folder_of "$program")
     if [ ! -x "$folder/$program" ]; then
         exec 9>"$folder.lock"

@@ -39,7 +39,7 @@ class OperatorProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> "OperatorProcess":
-        """Start it; it takes its time to connect."""
+        """Start it; connecting takes a while."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
             command = [sys.executable, "-m", "dapo_operator"]
@@ -57,12 +57,12 @@ class OperatorProcess:
         self.process.send_signal(number)
 
     def kill(self) -> None:
-        """SIGKILL: nothing is given back."""
+        """SIGKILL: the lease is not released."""
         self.process.kill()
         self.process.wait()
 
     def stop(self, seconds: float = 30) -> int:
-        """SIGTERM; answers its exit code."""
+        """Send SIGTERM; returns the exit code."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGCONT)
             self.process.terminate()

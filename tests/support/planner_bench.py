@@ -137,7 +137,7 @@ class Bench:
     # What a cluster and people do.
 
     def change(self, pod: str, **fields: Any) -> "Bench":
-        """Change what is seen of a pod."""
+        """Change what is observed of a pod."""
         self.pods[pod] = replace(self.pods[pod], **fields)
         return self
 
@@ -189,10 +189,10 @@ class Bench:
         return self
 
     def progress(self, step: int, **fields: Any) -> "Bench":
-        """The metadata store tells of a step."""
+        """The metadata store has a new step."""
         number = self.status.attempts[-1].number if self.status.attempts else 0
-        told = {"store": "ok", "progress": Progress(step=step, total_steps=200), "reached": step}
-        self.seen = replace(self.seen, recorded_attempt=number, **told, **fields)
+        read = {"store": "ok", "progress": Progress(step=step, total_steps=200), "reached": step}
+        self.seen = replace(self.seen, recorded_attempt=number, **read, **fields)
         return self
 
     # What is asked of the outcome.

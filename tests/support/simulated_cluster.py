@@ -1,4 +1,4 @@
-"""Fifty jobs, their pods' fates, and operators that come and go, in virtual time and from one seed."""
+"""Fifty jobs, failing pods, and operators that are killed and restarted, in virtual time and from one seed."""
 
 import asyncio
 import copy
@@ -55,7 +55,7 @@ class Operator:
         self.relist()
 
     def relist(self) -> None:
-        """A start, or a watch that was told 410: what is there now is all that is known."""
+        """A start, or a watch that got 410: only what exists now is known."""
         self.seen = len(self.kube.events)
         version = str(10**9)
         for kind, resource in (("Pod", PODS), *WATCHED.items()):
@@ -68,7 +68,7 @@ class Operator:
             self._job("MODIFIED", raw)
 
     def hear(self, until: float) -> None:
-        """What the watches tell of everything up to a moment, in order."""
+        """The watch events up to a moment, in order."""
         events = self.kube.events
         while self.seen < len(events) and events[self.seen][0] <= until:
             _, kind, raw = events[self.seen]

@@ -23,8 +23,8 @@ _SUFFIX_ALPHABET: Final = "23456789abcdefghjkmnpqrstuvwxyz"
 
 @dataclass(frozen=True)
 class Job:
-    """What is fixed for a plan. `job` is None when the spec is invalid, and `problems` are why. `shape` is the digest
-    of its pods; `held`: it has the operator's finalizer. Times are Unix seconds."""
+    """What is fixed for a plan. `parsed` is None when the spec is invalid, and `problems` are why. `shape` is the
+    digest of its pods; `held`: it has the operator's finalizer. Times are Unix seconds."""
 
     name: str
     namespace: str
@@ -33,7 +33,7 @@ class Job:
     created_at: float
     deleting_since: float | None
     held: bool
-    job: DAPOJob | None
+    parsed: DAPOJob | None
     problems: tuple[Problem, ...]
     shape: str
     suspended: bool = False
@@ -43,9 +43,9 @@ class Job:
     @property
     def spec(self) -> DAPOJobSpec:
         """The spec. Raises ValueError when it is invalid."""
-        if self.job is None:
+        if self.parsed is None:
             raise ValueError(f"the spec of {self.namespace}/{self.name} is invalid")
-        return self.job.spec
+        return self.parsed.spec
 
     @property
     def reference(self) -> ObjectReference:
@@ -63,11 +63,11 @@ class Job:
         """Digests of the support objects of an attempt of a valid job, by kind and name. Computed once: they are
         compared far more often than they change."""
         if attempt not in self._digests:
-            assert self.job is not None
+            assert self.parsed is not None
             self._digests.clear()
             self._digests[attempt] = {
                 (body["kind"], body["metadata"]["name"]): body["metadata"]["annotations"][DIGEST]
-                for body in support_objects(self.job, self.uid, attempt)
+                for body in support_objects(self.parsed, self.uid, attempt)
             }
         return self._digests[attempt]
 
@@ -90,7 +90,7 @@ def job_of(raw: Mapping[str, Any], site: Site) -> Job:
         created_at=unix_seconds(meta.get("creationTimestamp")) or 0.0,
         deleting_since=unix_seconds(meta.get("deletionTimestamp")),
         held=FINALIZER in meta.get("finalizers", ()),
-        job=parsed,
+        parsed=parsed,
         problems=tuple(problems),
         shape=shape,
         suspended=spec.get("suspend") is True,
@@ -99,7 +99,7 @@ def job_of(raw: Mapping[str, Any], site: Site) -> Job:
 
 
 def status_of(raw: Mapping[str, Any]) -> DAPOJobStatus:
-    """The status; empty when there is none, or none that this version can read."""
+    """The status; empty when there is none or this version cannot read it."""
     try:
         return DAPOJobStatus.model_validate(raw.get("status") or {})
     except ValueError:

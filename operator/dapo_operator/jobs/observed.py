@@ -128,7 +128,7 @@ def pod_of(raw: Mapping[str, Any], owner_uid: str | None = None) -> Pod | None:
     role, attempt, index = (labels.get(label, "") for label in (LABEL_ROLE, LABEL_ATTEMPT, LABEL_INDEX))
     if role not in ROLES or not attempt.isdecimal() or not index.isdecimal():
         return None
-    conditions = {each["type"]: each for each in status.get("conditions", ())}
+    conditions = {condition["type"]: condition for condition in status.get("conditions", ())}
     container = _container(status)
     ended = container.get("state", {}).get("terminated") or {}
     reason, trouble = _trouble(spec, status, conditions, container)

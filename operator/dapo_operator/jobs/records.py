@@ -31,12 +31,12 @@ def changes(
     job: Job, old: DAPOJobStatus | None, new: DAPOJobStatus, events: Sequence[Event], now: float
 ) -> list[Entry]:
     """What to record when `new` replaces `old` (None: nothing is known to be recorded, so everything is)."""
-    if job.job is None and not new.attempts:
+    if job.parsed is None and not new.attempts:
         return []
     entries: list[Entry] = []
-    if old is None and job.job is not None:
-        spec = job.job.model_dump(mode="json", by_alias=True, exclude_none=True)
-        entries.append(RunCreated(job.name, job.namespace, spec, job.created_at, job.job.spec.schedule.steps))
+    if old is None and job.parsed is not None:
+        spec = job.parsed.model_dump(mode="json", by_alias=True, exclude_none=True)
+        entries.append(RunCreated(job.name, job.namespace, spec, job.created_at, job.parsed.spec.schedule.steps))
     before = {attempt.number: attempt for attempt in old.attempts} if old is not None else {}
     for attempt in new.attempts:
         entries += _attempt_changes(before.get(attempt.number), attempt)
@@ -60,7 +60,7 @@ def _state(status: DAPOJobStatus, now: float | None = None) -> RunChanged:
     phase = status.phase or "Pending"
     state = _STATES.get(phase, "Running" if status.attempts else "Created")
     last = status.attempts[-1] if status.attempts else None
-    condition = next((each for each in status.conditions if each.type == phase and each.status == "True"), None)
+    condition = next((c for c in status.conditions if c.type == phase and c.status == "True"), None)
     reason = condition.reason if condition else (last.reason if last else None) or phase
     message = condition.message if condition else (last.message if last else None) or ""
     ended = now if state in ENDED_STATES else None

@@ -94,7 +94,7 @@ def boot_seconds() -> float:
 class Leadership:
     """One replica in the election.
 
-    `identity` must be unique to the process; a pod's UID is, and lets a restarted container continue at once.
+    `identity` must be unique to the process; a pod's UID is, and lets a restarted container continue immediately.
     """
 
     def __init__(

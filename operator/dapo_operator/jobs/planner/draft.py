@@ -48,7 +48,7 @@ class Draft:
     @property
     def policy(self) -> RunPolicy:
         """The run policy; its defaults when the spec is invalid."""
-        return self.job.job.spec.run_policy if self.job.job is not None else RunPolicy()
+        return self.job.parsed.spec.run_policy if self.job.parsed is not None else RunPolicy()
 
     @property
     def attempt(self) -> Attempt | None:

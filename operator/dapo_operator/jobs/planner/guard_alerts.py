@@ -33,10 +33,10 @@ def note_guards(draft: Draft) -> None:
 def stopped_by_guard(draft: Draft, attempt: Attempt) -> Ending | None:
     """The first active guard whose action ends the attempt. A resumed attempt first gets as many steps as the guard
     asks for."""
-    if draft.job.job is None:
+    if draft.job.parsed is None:
         return None
     for alert in draft.seen.alerts:
-        if alert.action != "Warn" and alert.step >= _judged_from(draft.job.job.spec, attempt, alert):
+        if alert.action != "Warn" and alert.step >= _judged_from(draft.job.parsed.spec, attempt, alert):
             return Ending(alert.rule, alert.message, ExitCode.GUARD)
     return None
 

@@ -27,7 +27,7 @@ def decision_on(draft: Draft, attempt: Attempt) -> Decision:
 
 
 def _failure(draft: Draft, attempt: Attempt) -> Failure:
-    spec = draft.job.spec if draft.job.job else None
+    spec = draft.job.spec if draft.job.parsed else None
     reason, message = attempt.reason or "", attempt.message or ""
     role = next((role for role in ROLES if role == attempt.role), None)
     if spec is None:

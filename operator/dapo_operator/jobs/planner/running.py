@@ -31,7 +31,7 @@ def _ending(draft: Draft, attempt: Attempt) -> Ending | None:
     """Why the attempt has to end. The first rule that applies wins, and the order is their weight: what the head itself
     reports, then what the user wants, then what happened to the pods, then limits, then guards."""
     pods, started = draft.ends, attempt.ready_at is not None
-    spec = draft.job.spec if draft.job.job else None
+    spec = draft.job.spec if draft.job.parsed else None
     return (
         head_end(pods)
         or revoked(draft)
@@ -56,7 +56,7 @@ def _missing(draft: Draft, attempt: Attempt) -> Ending | None:
 
 def _changed(draft: Draft, attempt: Attempt) -> Ending | None:
     """Pods that do not run yet are replaced when the spec now asks for different ones."""
-    if draft.job.job is None:
+    if draft.job.parsed is None:
         return Ending(Reason.SPEC_CHANGED, "The spec was changed and is no longer valid.")
     if attempt.shape == draft.job.shape:
         return None
@@ -64,7 +64,7 @@ def _changed(draft: Draft, attempt: Attempt) -> Ending | None:
 
 
 def _note_spec(draft: Draft, attempt: Attempt) -> None:
-    if draft.job.job is None:
+    if draft.job.parsed is None:
         message = " ".join(problem.message for problem in draft.job.problems)
         message = f"{message} The running attempt continues unchanged."
         draft.set_condition("SpecAccepted", False, Reason.INVALID_SPEC, message)
@@ -84,7 +84,7 @@ def _note_nodes(draft: Draft, attempt: Attempt) -> None:
 
 def _start_pods(draft: Draft, attempt: Attempt) -> None:
     """Create what is missing until all pods were ready once."""
-    job, pods = draft.job.job, draft.pods
+    job, pods = draft.job.parsed, draft.pods
     if job is None:
         return
     wanted = job.spec.topology.layout.pod_count
@@ -128,7 +128,7 @@ def _all_ready(draft: Draft, attempt: Attempt, count: int) -> None:
 
 def _watch_pods(draft: Draft, attempt: Attempt) -> None:
     """All pods were ready once. Restore support objects that somebody deleted, unless the spec asks for others now."""
-    job, refused = draft.job.job, ""
+    job, refused = draft.job.parsed, ""
     if job is not None and attempt.shape == draft.job.shape:
         lacking = list(missing_support(draft, job, attempt.number, changed=False))
         if lacking and retry_is_due(draft):

@@ -24,7 +24,7 @@ TRY_AGAIN_SECONDS: Final = 60.0
 def start(draft: Draft) -> None:
     """No attempt is live. The first rule that applies wins: refuse the spec, stay failed, stay suspended, wait for
     quota, for old pods and for the backoff; otherwise start an attempt."""
-    if draft.job.job is None:
+    if draft.job.parsed is None:
         return _refuse(draft)
     if draft.holds("Failed") and not _recovered(draft):
         return None
@@ -35,7 +35,7 @@ def start(draft: Draft) -> None:
         return None
     if _leftovers(draft) or _backing_off(draft):
         return None
-    return _start(draft, draft.job.job)
+    return _start(draft, draft.job.parsed)
 
 
 def _refuse(draft: Draft) -> None:
@@ -57,12 +57,12 @@ def _recovered(draft: Draft) -> bool:
     if draft.job.generation > (failed.observed_generation or 0) or draft.seen.acceptable:
         draft.set_condition("Failed", False, Reason.RESUMED, "The problem was fixed.")
         return True
-    if failed.reason == Reason.POD_REFUSED and draft.job.job is not None and not draft.job.suspended:
+    if failed.reason == Reason.POD_REFUSED and draft.job.parsed is not None and not draft.job.suspended:
         refusal = draft.seen.refusal
         again = draft.now if refusal is None else refusal.at + TRY_AGAIN_SECONDS
         if draft.now >= again:
-            one_each = [(role, index) for role, index in draft.job.job.spec.topology.layout.members() if index == 0]
-            draft.act(*(TryPod(body) for body in _pods(draft, draft.job.job, MAX_ATTEMPT, one_each)))
+            one_each = [(role, index) for role, index in draft.job.parsed.spec.topology.layout.members() if index == 0]
+            draft.act(*(TryPod(body) for body in _pods(draft, draft.job.parsed, MAX_ATTEMPT, one_each)))
             again = draft.now + TRY_AGAIN_SECONDS
         draft.wake(again)
     return False

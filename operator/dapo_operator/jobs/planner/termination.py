@@ -16,7 +16,7 @@ from dapo_operator.kube.objects import timestamp, unix_seconds
 SETTLE_SECONDS: Final = 20
 # A hung trainer saves nothing: it gets this long to write its stacks to the log.
 HUNG_GRACE_SECONDS: Final = 30
-# The workers of a driver that is done end by themselves, at once.
+# The workers of a driver that is done end immediately by themselves.
 LEAVE_SECONDS: Final = 30
 _MAX_MESSAGE: Final = 1000
 
@@ -71,8 +71,8 @@ def _with_head_end(draft: Draft, attempt: Attempt) -> Attempt:
 
 
 def _with_lost_node(draft: Draft, attempt: Attempt) -> Attempt:
-    """Whoever lost another pod exits with 30 at once. That the pod's node is lost shows minutes later, by the control
-    plane's condition or because no kubelet ends the pod; then the job is not at fault."""
+    """Whoever lost another pod exits with 30 immediately. That the pod's node is lost shows minutes later, by the
+    control plane's condition or because no kubelet ends the pod; then the job is not at fault."""
     if attempt.exit_code != ExitCode.DISTRIBUTED or attempt.reason != Reason.DISTRIBUTED_FAULT:
         return attempt
     taken = next((pod for pod in draft.ends if pod.disruption is not None), None)
