@@ -1,6 +1,6 @@
 """Enforces NetworkPolicies on the one node of the process cluster, whose bridge plug-in does not.
 
-Usage: network_policies.py SERVER AUTHORITY TOKENS, as process.sh starts it. It needs only Python's standard library and `nft`.
+Usage: network_policies.py SERVER AUTHORITY TOKENS, as process.sh starts it. It needs `nft`.
 
 Watches pods, namespaces and policies, and rewrites one nftables table after each change. As with any network plug-in, a
 pod's address is known a moment after the pod has it. Named ports are not supported: a rule with one allows nothing, and
