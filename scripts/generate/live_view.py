@@ -12,7 +12,7 @@ from rich.text import Text
 
 from dapo_core.db import open_reader
 from dapo_core.run.home import Home
-from dapo_trainer.local.run_view import View, first_view, with_heartbeat, with_history
+from dapo_trainer.local.run_view import RunView, first_view, with_heartbeat, with_history
 from dapo_trainer.local.screen import Screen, render
 from dapo_trainer.process.run_folder import find_run
 from dapo_trainer.process.trainer_process import Heartbeat
@@ -26,7 +26,7 @@ _PART = re.compile(r"[!-~]+|\S")
 _ELSEWHERE = re.compile(r"@font-face \{.*?\}\s*|<!--.*?-->\s*", re.DOTALL)
 
 
-def live_svg(view: View, now: float, width: int = 100, height: int = 30) -> str:
+def live_svg(view: RunView, now: float, width: int = 100, height: int = 30) -> str:
     """The view at one moment as an SVG of `width` x `height` characters."""
     console = Console(width=width, height=height, record=True, file=Path("/dev/null").open("w"), force_terminal=True)
     with console.file:

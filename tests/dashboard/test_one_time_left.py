@@ -18,7 +18,7 @@ from dapo_core.run.formatting import duration
 from dapo_dashboard.reads import run_list
 from dapo_dashboard.reads.cached_reader import CachedReader
 from dapo_operator.metadata_store import MetadataStore
-from dapo_trainer.local.run_view import View, first_view, with_attempt, with_step
+from dapo_trainer.local.run_view import RunView, first_view, with_attempt, with_step
 from dapo_trainer.local.screen import Screen, render
 
 __all__ = ["store"]
@@ -61,7 +61,7 @@ def of_the_operator(store: Store) -> tuple[int | None, str | None]:
     return progress.step, progress.eta
 
 
-def of_the_live_view() -> View:
+def of_the_live_view() -> RunView:
     view = first_view("r", JOB, START)
     for attempt, done in ATTEMPTS.items():
         view = with_attempt(view, attempt, attempt - 1, START)

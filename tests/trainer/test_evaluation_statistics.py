@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dapo_trainer.evaluate.statistics import Estimate, by_subset, pass_at, powers, summarise
+from dapo_trainer.evaluate.statistics import IntervalEstimate, by_subset, pass_at, powers, summarise
 from dapo_trainer.groups.evaluated import Evaluated
 from dapo_trainer.rewards.verdict import failed, right_or_wrong
 
@@ -45,7 +45,7 @@ def test_pass_at(k: int, samples: int, correct: int, expected: float) -> None:
 
 @pytest.mark.parametrize("k", [0, 5], ids=["none", "more than were sampled"])
 def test_pass_at_needs_that_many_samples(k: int) -> None:
-    with pytest.raises(ValueError, match=f"pass@{k} can not be told from 4 samples"):
+    with pytest.raises(ValueError, match=f"pass@{k} cannot be estimated from 4 samples"):
         pass_at(k, 4, 1)
 
 
@@ -81,7 +81,7 @@ def test_a_summary() -> None:
 
 def test_one_sample_of_one_prompt_has_no_uncertainty_to_tell() -> None:
     found = summarise([group([True])])
-    assert (found.mean, found.sampling_error) == (Estimate(1.0), None)
+    assert (found.mean, found.sampling_error) == (IntervalEstimate(1.0), None)
 
 
 def test_the_same_groups_give_the_same_interval() -> None:

@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 import pytest
 from patience import patient
 
-from dapo_trainer.pod.gate import Gate, Line
+from dapo_trainer.pod.gate import Gate, GateConnection
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def wait_for(holds: object, seconds: float = 10.0) -> None:
 
 
 def test_a_pod_that_has_to_go_says_so(gate: Gate, left: list[str]) -> None:
-    with closing(Line("127.0.0.1", gate.port)) as line:
+    with closing(GateConnection("127.0.0.1", gate.port)) as line:
         line.leaving("rollout-1")
         wait_for(lambda: left == ["rollout-1"])
         assert line.end is None
@@ -45,7 +45,7 @@ def test_a_pod_that_has_to_go_says_so(gate: Gate, left: list[str]) -> None:
 
 @pytest.mark.parametrize(("done", "end"), [(True, "done"), (False, "lost")], ids=["finished", "failed"])
 def test_pods_learn_how_the_driver_ended(gate: Gate, done: bool, end: str) -> None:
-    lines = [Line("127.0.0.1", gate.port) for _ in range(3)]
+    lines = [GateConnection("127.0.0.1", gate.port) for _ in range(3)]
     gate.close(done=done)
     wait_for(lambda: [line.end for line in lines] == [end] * 3)
     lines[0].leaving("rollout-1")  # nobody listens any more, which is no error
@@ -54,7 +54,7 @@ def test_pods_learn_how_the_driver_ended(gate: Gate, done: bool, end: str) -> No
 def test_before_the_gate_opens_nobody_answers(gate: Gate) -> None:
     gate.close(done=False)
     with pytest.raises(OSError):
-        Line("127.0.0.1", gate.port)
+        GateConnection("127.0.0.1", gate.port)
 
 
 def test_a_stranger_is_turned_away(gate: Gate, left: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +69,7 @@ def test_a_stranger_is_turned_away(gate: Gate, left: list[str], monkeypatch: pyt
 )  # fmt: skip
 def test_nonsense_is_turned_away(gate: Gate, said: bytes) -> None:
     assert answer(gate, said) == b""
-    with closing(Line("127.0.0.1", gate.port)) as line:
+    with closing(GateConnection("127.0.0.1", gate.port)) as line:
         assert line.end is None
 
 

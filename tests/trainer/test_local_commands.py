@@ -22,7 +22,7 @@ def dapo(folder: Path, *words: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        pytest.param(["run", "none.yaml"], "none.yaml can not be read", id="no file"),
+        pytest.param(["run", "none.yaml"], "none.yaml cannot be read", id="no file"),
         pytest.param(["run", "job.yaml", "--set", "schedule.stepz=3"], "did you mean steps?", id="unknown field"),
         pytest.param(["run", "job.yaml", "--set", "schedule.steps"], "write a dotted field", id="no value"),
         pytest.param(["run", "job.yaml", "--name", "Not A Name"], "metadata.name", id="name"),
@@ -41,7 +41,7 @@ def test_mistakes_are_told_before_anything_starts(tmp_path: Path, words: list[st
 
 def test_the_supervisor_needs_no_engine() -> None:
     code = (
-        "import sys, dapo_trainer.local.command, dapo_trainer.local.launch, dapo_trainer.preflight\n"
+        "import sys, dapo_trainer.local.command, dapo_trainer.local.run_session, dapo_trainer.preflight\n"
         "print([name for name in ('torch', 'ray', 'verl', 'vllm', 'transformers') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -23,7 +23,7 @@ from dapo_trainer.local.command import with_values
 from dapo_trainer.local.record import StoreRecord
 from dapo_trainer.local.run_view import model_name, with_history
 from dapo_trainer.local.summary import ComparedResponses, compared_responses, summary
-from dapo_trainer.local.supervisor import Outcome
+from dapo_trainer.local.supervisor import RunOutcome
 from dapo_trainer.process.run_folder import RunFolder, find_run, hold
 
 
@@ -141,7 +141,7 @@ def said(*args: Any, **kwargs: Any) -> str:
 class TestSummary:
     def test_what_was_learned_comes_first(self) -> None:
         pair = ComparedResponses("7 + 5 =", "11", False, "7 + 5 is\n12", True)
-        text = said(trained(120), Outcome(0, "done", "Completed", "", "Succeeded"), 610.0, [pair], {"log": "a.log"})
+        text = said(trained(120), RunOutcome(0, "done", "Completed", "", "Succeeded"), 610.0, [pair], {"log": "a.log"})
         lines = [line.strip() for line in text.splitlines()]
         assert "DONE  arithmetic-20261121-0412-x7k2  120 of 120 steps in 10:10, 1 restart" in lines
         assert any(line.startswith("addition mean@8") and "(step 10)" in line and "points" in line for line in lines)
@@ -151,7 +151,7 @@ class TestSummary:
         assert "dapo resume" not in text
 
     def test_a_failure_says_why_and_how_to_go_on(self) -> None:
-        outcome = Outcome(139, "failed", "TooManyRestarts", "It crashed six times.", "Failed")
+        outcome = RunOutcome(139, "failed", "TooManyRestarts", "It crashed six times.", "Failed")
         text = said(empty(), outcome, 3.0, [], {}, ["Fatal Python error: Segmentation fault"])
         assert "It crashed six times." in text
         assert "| Fatal Python error: Segmentation fault" in text

@@ -11,7 +11,7 @@ from dapo_core.db import AttemptRow
 from dapo_core.run.guards import Alert
 from dapo_core.run.last_words import LastWords, ending
 from dapo_trainer.local.guard_watch import GuardWatch
-from dapo_trainer.local.run_view import Note, Step, shown_record
+from dapo_trainer.local.run_view import FinishedStep, Note, shown_record
 from dapo_trainer.local.supervisor import decision_after
 from dapo_trainer.process.signals import StopRequest
 from dapo_trainer.process.trainer_process import why
@@ -104,7 +104,7 @@ class TestGuard:
 
     def told(self, steps: list[tuple[int, int, float]]) -> list[int]:
         guard = GuardWatch(job(guards=self.GUARDS).spec)
-        return [s for a, s, v in steps if guard.judge(Step(a, s, 0.0, {"actor/entropy": v}))]
+        return [s for a, s, v in steps if guard.judge(FinishedStep(a, s, 0.0, {"actor/entropy": v}))]
 
     @pytest.mark.parametrize(
         ("steps", "told"),
@@ -121,19 +121,19 @@ class TestGuard:
         log = AlertNotes()
         guard = GuardWatch(job(guards=self.GUARDS).spec, log)
         for step, (at, entropy) in enumerate([(0, 0.01), (1, 0.01), (30, 0.01), (62, 0.01), (63, 0.9), (64, 0.9)]):
-            guard.judge(Step(1, step, float(at), {"actor/entropy": entropy}))
+            guard.judge(FinishedStep(1, step, float(at), {"actor/entropy": entropy}))
         assert log.told == [("EntropyCollapse", 1.0), ("EntropyCollapse", 62.0), ("-EntropyCollapse", 64.0)]
 
     def test_values_that_are_not_finite_are_seen(self) -> None:
         guard = GuardWatch(job(guards=[{"rule": "NonFinite", "action": "Fail"}]).spec)
-        alarms = guard.judge(Step(1, 1, 0.0, {"actor/grad_norm": float("nan")}))
+        alarms = guard.judge(FinishedStep(1, 1, 0.0, {"actor/grad_norm": float("nan")}))
         assert [alarm.action for alarm in alarms] == ["Fail"]
 
 
 @pytest.mark.parametrize(
     ("kind", "body", "shown"),
     [
-        pytest.param("step", {"values": {"m": 1.0}}, Step(2, 7, 5.0, {"m": 1.0}), id="step"),
+        pytest.param("step", {"values": {"m": 1.0}}, FinishedStep(2, 7, 5.0, {"m": 1.0}), id="step"),
         pytest.param(
             "event",
             {"type": "Warning", "reason": "SpoolLost", "message": "lost", "dedup_key": "k"},
@@ -144,5 +144,5 @@ class TestGuard:
         pytest.param("samples", {"key": "k", "rows": 1, "size_bytes": 1}, None, id="samples are not shown"),
     ],
 )
-def test_what_is_shown_of_a_record(kind: Kind, body: dict[str, Any], shown: Step | Note | None) -> None:
+def test_what_is_shown_of_a_record(kind: Kind, body: dict[str, Any], shown: FinishedStep | Note | None) -> None:
     assert shown_record(Record(1, kind, 5.0, 2, 7, body)) == shown

@@ -11,7 +11,7 @@ from dapo_trainer.local.display import note_line, phase_line, step_line
 from dapo_trainer.local.run_view import (
     EVENTS_KEPT,
     Note,
-    View,
+    RunView,
     with_attempt,
     with_event,
     with_heartbeat,
@@ -22,7 +22,7 @@ from dapo_trainer.local.screen import Screen, render
 from dapo_trainer.process.trainer_process import Heartbeat
 
 
-def text(view: View, width: int = 80, height: int = 24, glyphs: Glyphs | None = None) -> str:
+def text(view: RunView, width: int = 80, height: int = 24, glyphs: Glyphs | None = None) -> str:
     return "\n".join(line.plain for line in render(view, Screen(width, height, NOW, glyphs or Glyphs())))
 
 
@@ -50,13 +50,13 @@ class TestFolding:
         ],
     )
     def test_time_left(self, steps: list[int], total: int | None, left: int | None) -> None:
-        view = View("run", "model", "Colocated", 0.0, total)
+        view = RunView("run", "model", "Colocated", 0.0, total)
         for step in steps:
             view = with_step(view, 1, step, NOW, {STEP_SECONDS: 4.0})
         assert view.seconds_left() == left
 
     def test_a_validation_before_the_first_step_is_no_step_of_its_attempt(self) -> None:
-        view = View("run", "model", "Colocated", 0.0, 10)
+        view = RunView("run", "model", "Colocated", 0.0, 10)
         for step in (1, 2, 3):
             view = with_step(view, 1, step, NOW, {STEP_SECONDS: 9.0, "m": 1.0})
         view = with_step(with_attempt(view, 2, 1, NOW), 2, 2, NOW, {"val-core/a/acc/mean@8": 0.5})
@@ -144,7 +144,7 @@ def test_the_views_of_these_tests_have_metrics_of_the_catalogue() -> None:
 
 class TestLines:
     def test_a_step(self) -> None:
-        view = with_step(with_attempt(View("run", "m", "Colocated", NOW, 12), 1, 0, NOW), 1, 9, NOW, {})
+        view = with_step(with_attempt(RunView("run", "m", "Colocated", NOW, 12), 1, 0, NOW), 1, 9, NOW, {})
         view = with_step(view, 1, 10, NOW + 4, values(10))
         line = step_line(view).split(" ", 1)[1]
         assert line == (

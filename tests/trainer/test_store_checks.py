@@ -15,7 +15,7 @@ from servers.minio import MinioServer
 from dapo_core.errors import StoreError
 from dapo_core.run.home import Home
 from dapo_core.run.reasons import ExitCode
-from dapo_trainer.local.launch import Show, work_on
+from dapo_trainer.local.run_session import Show, work_on
 from dapo_trainer.process.run_folder import RunFolder
 
 

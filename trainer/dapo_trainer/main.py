@@ -50,7 +50,7 @@ class StopRequested(KeyboardInterrupt):
     """SIGTERM before the first step: there is nothing to save. Ray lets no other exception of a handler through."""
 
 
-class Trainer:
+class TrainingAttempt:
     """One attempt: its stores, opened in order and closed in reverse, around the training itself."""
 
     def __init__(self, environment: TrainerEnvironment, job: DAPOJob) -> None:
@@ -224,7 +224,7 @@ class Trainer:
 
 
 def _run(environment: TrainerEnvironment, job: DAPOJob) -> tuple[ExitCode, LastWords]:
-    trainer = Trainer(environment, job)
+    trainer = TrainingAttempt(environment, job)
     trainer.watch_for_stop()
     code, words = ExitCode.DONE, LastWords(Reason.COMPLETED, "All steps are done.")
     try:

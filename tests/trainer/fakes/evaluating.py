@@ -14,7 +14,7 @@ from pathlib import Path
 from dapo_core.jobspec import load_job
 from dapo_core.run.last_words import LastWords
 from dapo_core.run.samples import Sample
-from dapo_trainer.evaluate.worker import Progress
+from dapo_trainer.evaluate.worker import EvaluationProgress
 from dapo_trainer.evaluate.worker_process import EvaluationFolder
 from dapo_trainer.groups.evaluated import Evaluated
 from dapo_trainer.groups.sample_log import to_parquet
@@ -24,7 +24,7 @@ FOLDER = EvaluationFolder.of(Path(os.environ["DAPO_WORK_DIR"]))
 PLAN = json.loads(os.environ.get("FAKE_EVALUATION", "{}"))
 job = load_job(Path(os.environ["DAPO_JOB"]))
 
-Progress(FOLDER.heartbeat).phase("validate", 1, 2, "sampling and scoring")
+EvaluationProgress(FOLDER.heartbeat).phase("validate", 1, 2, "sampling and scoring")
 match PLAN.get("end"):
     case "words":
         LastWords("ModelUnloadable", "The model is torn: download it again.").write()

@@ -7,9 +7,8 @@ run's folder, written at each step and at SIGTERM.
 """
 
 import json
-import math
 import os
-import random
+import runpy
 import signal
 import subprocess
 import sys
@@ -30,6 +29,8 @@ CHECKPOINT = WORK.parent / "fake-checkpoint"
 ORPHAN_MARK = f"orphan of {WORK.parent}".encode()
 ORPHAN = f"import os,sys,time\nif os.fork(): sys.exit()\nos.setsid()\ntime.sleep(600) # {ORPHAN_MARK.decode()}"
 stopping = threading.Event()
+# This runs as a script of its own, without pytest's path.
+step_metrics = runpy.run_path(str(Path(__file__).parents[2] / "support" / "step_metrics.py"))["step_metrics"]
 
 
 def beat(phase: str, step: int, detail: str = "") -> None:
@@ -40,38 +41,11 @@ def beat(phase: str, step: int, detail: str = "") -> None:
 
 
 def values(step: int) -> dict[str, float]:
-    """Numbers that behave like a run's."""
-    chance = random.Random(step)
-    share = step / max(1, STEPS)
-    accuracy = min(1.0, 0.28 + 0.6 * (1 - math.exp(-4 * share)) + chance.gauss(0, 0.03))
-    found = {
-        "dapo/accuracy/generated": accuracy,
-        "dapo/accuracy/trained": 0.5 + chance.gauss(0, 0.03),
-        "dapo/reward/generated": 2 * accuracy - 1,
-        "critic/score/mean": chance.gauss(0, 0.1),
-        "response_length/mean": 20 + 8 * share + chance.gauss(0, 0.7),
-        "response_length/max": 31,
-        "response_length/clip_ratio": 0.02,
-        "actor/entropy": 0.5 * math.exp(-2 * share) + chance.gauss(0, 0.01),
-        "dapo/mean_probability": 0.7 + 0.2 * share,
-        "dapo/groups/all_wrong": 0.3 * (1 - share),
-        "dapo/groups/mixed": 0.5,
-        "dapo/groups/all_right": 0.2 + 0.3 * share,
-        "dapo/generation_batches": 2 if chance.random() > 0.3 else 1,
-        "actor/clip_fraction_high": 0.003,
-        "actor/clip_fraction_low": 0.001,
-        "actor/grad_norm": 0.4 + chance.random() / 10,
-        "actor/lr": 5e-4,
-        "perf/throughput": 9000 + 500 * chance.random(),
-        "perf/time_per_step": SECONDS,
-        "timing_s/gen": SECONDS * 0.5,
-        "timing_s/old_log_prob": SECONDS * 0.1,
-        "timing_s/update_actor": SECONDS * 0.35,
-        "timing_s/update_weights": SECONDS * 0.05,
-    }
+    """Metrics of one step, with a validation every fifth and at the end."""
+    metrics: dict[str, float] = step_metrics(step, STEPS, SECONDS)
     if step % 5 == 0 or step == STEPS:
-        found["val-core/addition/acc/mean@8"] = accuracy - 0.03
-    return found | PLAN.get("values", {})
+        metrics["val-core/addition/acc/mean@8"] = metrics["dapo/accuracy/generated"] - 0.03
+    return metrics | PLAN.get("values", {})
 
 
 def end(code: int, reason: str, message: str, step: int, spool: Spool) -> None:

@@ -12,7 +12,7 @@ from dapo_core.cli.main import print_error
 from dapo_core.errors import DapoError
 from dapo_core.jobspec import load_job
 from dapo_core.run.home import Home
-from dapo_trainer.local.launch import Show, work_on
+from dapo_trainer.local.run_session import Show, work_on
 from dapo_trainer.process.run_folder import RunFolder
 
 FAKE = Path(__file__).with_name("fake_trainer.py")

@@ -12,13 +12,12 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dapo_core.run.formatting import percent
-
-if TYPE_CHECKING:
-    from dapo_trainer.evaluate.statistics import Estimate, Summary
-
 from dapo_core.cli.common_options import HomeOption, JsonOption, MetadataOption
+from dapo_core.run.formatting import percent
 from dapo_core.run.home import Home
+
+if TYPE_CHECKING:  # numpy is imported when it is needed
+    from dapo_trainer.evaluate.statistics import IntervalEstimate, Summary
 
 
 def evaluate(
@@ -95,7 +94,7 @@ def report(results: Mapping[str, "tuple[Summary, Mapping[str, Summary]]"]) -> It
             yield _subsets(subsets)
 
 
-def interval(estimate: "Estimate") -> str:
+def interval(estimate: "IntervalEstimate") -> str:
     """`90.1% to 96.0%`, or a dash where there is none."""
     if estimate.low is None or estimate.high is None:
         return "-"

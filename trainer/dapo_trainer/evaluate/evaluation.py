@@ -35,7 +35,7 @@ class Evaluation:
     choices: Choices
     subset: str | None
 
-    def run(self, text: str, data: Sequence[str], console: Console, responses: Path | None) -> "Outcome":
+    def run(self, text: str, data: Sequence[str], console: Console, responses: Path | None) -> "EvaluationOutcome":
         """Returns the outcome, which is not recorded yet. Raises DapoError for whatever prevents it."""
         target = resolve(text, self.home)
         folder = RunFolder(self.home.path / "evaluations" / new_run_id("evaluation"))
@@ -55,9 +55,9 @@ class Evaluation:
             shutil.copyfile(files.responses, responses)
         step, groups = files.read_groups()
         results = {name: _results(name, groups, subsets.get(name)) for name in _names(job)}
-        return Outcome(_rows(folder.run_id, target, step, job, results), results)
+        return EvaluationOutcome(_rows(folder.run_id, target, step, job, results), results)
 
-    def record(self, outcome: "Outcome") -> None:
+    def record(self, outcome: "EvaluationOutcome") -> None:
         """Raises StoreError."""
         with closing(open_writer(self.home.metadata_url)) as writer:
             writer.add_evaluations(outcome.rows)
@@ -73,7 +73,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class EvaluationOutcome:
     """The results by set: as they are stored, and as numbers."""
 
     rows: Sequence[EvaluationRow]

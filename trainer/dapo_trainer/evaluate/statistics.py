@@ -21,7 +21,7 @@ _CELLS_AT_ONCE = 4_000_000  # numbers of resampled tables held in memory
 
 
 @dataclass(frozen=True)
-class Estimate:
+class IntervalEstimate:
     """A mean over prompts; `low` and `high` bound the 95 % interval, None where one prompt gives none."""
 
     value: float
@@ -30,7 +30,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Lengths:
+class LengthSummary:
     """Response lengths in tokens."""
 
     mean: float
@@ -50,11 +50,11 @@ class Summary:
 
     prompts: int
     samples: int
-    mean: Estimate
+    mean: IntervalEstimate
     sampling_error: float | None
-    pass_at: Mapping[int, Estimate]
-    majority: Estimate
-    lengths: Lengths
+    pass_at: Mapping[int, IntervalEstimate]
+    majority: IntervalEstimate
+    lengths: LengthSummary
     truncated: float
     unstated: float
     failures: int
@@ -114,12 +114,12 @@ def _numbers_as_such(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if index % 2 else (0, part) for index, part in enumerate(re.split(r"(\d+)", name))]
 
 
-def _estimates(table: np.ndarray, seed: int) -> list[Estimate]:
+def _estimates(table: np.ndarray, seed: int) -> list[IntervalEstimate]:
     """Mean of each column with its interval; a row of `table` is a prompt, resampled as one."""
     prompts = len(table)
     values = table.mean(axis=0)
     if prompts < 2:
-        return [Estimate(float(value)) for value in values]
+        return [IntervalEstimate(float(value)) for value in values]
     random, at_once = np.random.default_rng(seed), max(1, _CELLS_AT_ONCE // table.size)
     means = [
         table[random.integers(prompts, size=(min(at_once, RESAMPLES - done), prompts))].mean(axis=1)
@@ -127,7 +127,7 @@ def _estimates(table: np.ndarray, seed: int) -> list[Estimate]:
     ]
     tail = (1 - LEVEL) / 2
     low, high = np.quantile(np.concatenate(means), [tail, 1 - tail], axis=0)
-    return [Estimate(float(v), float(a), float(b)) for v, a, b in zip(values, low, high, strict=True)]
+    return [IntervalEstimate(float(v), float(a), float(b)) for v, a, b in zip(values, low, high, strict=True)]
 
 
 def _sampling_error(shares: np.ndarray, samples: int) -> float | None:
@@ -137,6 +137,6 @@ def _sampling_error(shares: np.ndarray, samples: int) -> float | None:
     return sqrt(float((shares * (1 - shares)).sum()) / (samples - 1)) / len(shares)
 
 
-def _lengths(tokens: Sequence[int]) -> Lengths:
+def _lengths(tokens: Sequence[int]) -> LengthSummary:
     median, p95 = np.quantile(tokens, [0.5, 0.95])
-    return Lengths(float(np.mean(tokens)), float(median), float(p95), max(tokens))
+    return LengthSummary(float(np.mean(tokens)), float(median), float(p95), max(tokens))

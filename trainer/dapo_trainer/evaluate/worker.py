@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 
-class Progress(Report):
+class EvaluationProgress(Report):
     """The session's report: only the phase and the events are of interest here."""
 
     def __init__(self, file: Path) -> None:
@@ -56,7 +56,7 @@ class Progress(Report):
 
 def _evaluate(environment: TrainerEnvironment) -> None:
     folder, job = EvaluationFolder.of(environment.work), load_job(environment.job_file)
-    progress = Progress(folder.heartbeat)
+    progress = EvaluationProgress(folder.heartbeat)
     checkpoint, step = folder.read_request(), None
     _set_environment()
     if checkpoint is not None:

@@ -14,7 +14,7 @@ from dapo_core.run.guards import Alert
 from dapo_core.run.reasons import ExitCode, Reason
 from dapo_trainer.local.display import Presenter
 from dapo_trainer.local.guard_watch import GuardWatch
-from dapo_trainer.local.run_view import Note, SpoolFeed, Step
+from dapo_trainer.local.run_view import FinishedStep, Note, SpoolFeed
 from dapo_trainer.process.run_folder import AttemptFolder, shown_path
 from dapo_trainer.process.signals import StopRequest
 from dapo_trainer.process.stacks import dump_stacks
@@ -38,7 +38,7 @@ class Cause:
 
 
 @dataclass
-class Attempt:
+class LocalAttempt:
     """One life of the trainer. `watch` returns when all its processes are gone."""
 
     run_id: str
@@ -110,7 +110,7 @@ class Attempt:
             self.presenter.step(record)
             self._check_guards(record)
 
-    def _check_guards(self, step: Step) -> None:
+    def _check_guards(self, step: FinishedStep) -> None:
         for alert in self.guards.judge(step):
             self.report(Note(step.at, alert.rule, alert.message, warning=True))
             if alert.action != "Warn" and self.cause is None:

@@ -34,7 +34,7 @@ def run(
     """Train on this machine, supervised, until the job is done."""
     from dapo_core.jobspec import absolute_paths, parse_job, read_mapping
     from dapo_core.naming import new_run_id
-    from dapo_trainer.local.launch import Show, work_on
+    from dapo_trainer.local.run_session import Show, work_on
     from dapo_trainer.preflight import check
     from dapo_trainer.process.run_folder import RunFolder
 
@@ -54,7 +54,7 @@ def resume(
     quiet: QuietOption = False,
 ) -> None:
     """Resume a run from its newest checkpoint."""
-    from dapo_trainer.local.launch import Show, work_on
+    from dapo_trainer.local.run_session import Show, work_on
     from dapo_trainer.preflight import check
     from dapo_trainer.process.run_folder import find_run
 

@@ -19,10 +19,10 @@ from dapo_core.run.formatting import duration, number, percent
 from dapo_core.run.metrics import Headline
 from dapo_core.run.sparkline import Glyphs
 from dapo_trainer.local.run_view import (
+    FinishedStep,
     Mood,
     Note,
-    Step,
-    View,
+    RunView,
     with_attempt,
     with_event,
     with_heartbeat,
@@ -30,7 +30,7 @@ from dapo_trainer.local.run_view import (
     with_step,
 )
 from dapo_trainer.local.screen import MIN_WIDTH, Screen, render
-from dapo_trainer.local.shown_metrics import charts
+from dapo_trainer.local.text_charts import charts
 from dapo_trainer.process.trainer_process import Heartbeat
 
 REFRESH_SECONDS = 0.25
@@ -42,22 +42,22 @@ UNREADABLE = (OSError, SystemExit)
 class Display(Protocol):
     """Shows everything that changes. It never decides about the run."""
 
-    def update(self, view: View) -> None:
+    def update(self, view: RunView) -> None:
         """The state at this moment; called several times a second."""
 
-    def step(self, view: View) -> None:
+    def step(self, view: RunView) -> None:
         """A step was finished: `view.step`."""
 
     def note(self, note: Note) -> None:
         """Something happened."""
 
 
-class Silent:
+class NoDisplay:
     """Shows nothing (`--quiet`)."""
 
-    def update(self, view: View) -> None: ...
+    def update(self, view: RunView) -> None: ...
 
-    def step(self, view: View) -> None: ...
+    def step(self, view: RunView) -> None: ...
 
     def note(self, note: Note) -> None: ...
 
@@ -69,14 +69,14 @@ class Lines:
         self._write = write
         self._phase = ""
 
-    def update(self, view: View) -> None:
+    def update(self, view: RunView) -> None:
         # Before the first step, the phases are all there is to see; later they would drown the steps.
         line = phase_line(view)
         if line != self._phase and view.step_at is None:
             self._phase = line
             self._write(line)
 
-    def step(self, view: View) -> None:
+    def step(self, view: RunView) -> None:
         self._write(step_line(view))
 
     def note(self, note: Note) -> None:
@@ -86,7 +86,7 @@ class Lines:
 class Picture:
     """The view as something rich draws at the size the terminal has then."""
 
-    def __init__(self, view: View, glyphs: Glyphs, now: float | None = None) -> None:
+    def __init__(self, view: RunView, glyphs: Glyphs, now: float | None = None) -> None:
         self.view = view
         self._glyphs = glyphs
         self._now = now
@@ -100,7 +100,7 @@ class Picture:
 class Curves:
     """Only the charts of a run, which stay in the terminal after the live view."""
 
-    def __init__(self, view: View, glyphs: Glyphs) -> None:
+    def __init__(self, view: RunView, glyphs: Glyphs) -> None:
         self._view = view
         self._glyphs = glyphs
 
@@ -116,12 +116,12 @@ class LiveView:
         self._glyphs = glyphs
         self._drawn = 0.0
 
-    def update(self, view: View) -> None:
+    def update(self, view: RunView) -> None:
         if time.monotonic() - self._drawn >= REFRESH_SECONDS:
             self._live.update(Picture(view, self._glyphs), refresh=True)
             self._drawn = time.monotonic()
 
-    def step(self, view: View) -> None: ...
+    def step(self, view: RunView) -> None: ...
 
     def note(self, note: Note) -> None: ...
 
@@ -132,10 +132,10 @@ class Forgiving:
     def __init__(self, display: Display) -> None:
         self._display = display
 
-    def update(self, view: View) -> None:
+    def update(self, view: RunView) -> None:
         self._try(lambda: self._display.update(view))
 
-    def step(self, view: View) -> None:
+    def step(self, view: RunView) -> None:
         self._try(lambda: self._display.step(view))
 
     def note(self, note: Note) -> None:
@@ -145,14 +145,14 @@ class Forgiving:
         try:
             show()
         except UNREADABLE:
-            self._display = Silent()
+            self._display = NoDisplay()
             discard_output()
 
 
 class Presenter:
     """Keeps the view of a run up to date and shows it."""
 
-    def __init__(self, view: View, display: Display, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, view: RunView, display: Display, now: Callable[[], float] = time.time) -> None:
         self.view = view
         self._display = display
         self._now = now
@@ -165,7 +165,7 @@ class Presenter:
         self.view = with_heartbeat(self.view, beat)
         self._display.update(self.view)
 
-    def step(self, step: Step) -> None:
+    def step(self, step: FinishedStep) -> None:
         self.view = with_step(self.view, step.attempt, step.step, step.at, step.values)
         self._display.step(self.view)
 
@@ -192,7 +192,7 @@ def glyphs_of(console: Console) -> Glyphs:
 def displayed(console: Console, *, plain: bool, quiet: bool) -> Iterator[Display]:
     """The display that fits the output, within the block; afterwards the terminal is as before."""
     if quiet:
-        yield Silent()
+        yield NoDisplay()
     elif plain:
         yield Forgiving(Lines(lambda line: print(line, file=console.file, flush=True)))
     else:
@@ -224,7 +224,7 @@ def _quiet_keys(terminal: int) -> Iterator[None]:
             termios.tcsetattr(terminal, termios.TCSADRAIN, before)
 
 
-def step_line(view: View) -> str:
+def step_line(view: RunView) -> str:
     """`step 12/120  reward 0.36  accuracy 68 %  ...`: the values of the last step, those it has."""
     step = view.step or 0
 
@@ -255,7 +255,7 @@ def note_line(note: Note) -> str:
     return f"{_time(note.at)} {'warning: ' if note.warning else ''}{note.reason}: {note.message}"
 
 
-def phase_line(view: View) -> str:
+def phase_line(view: RunView) -> str:
     """What the trainer does, for the time before the first step."""
     return f"{_time(view.phase_since)} attempt {view.attempt} {view.phase}{': ' if view.detail else ''}{view.detail}"
 

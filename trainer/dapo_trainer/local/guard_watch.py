@@ -7,7 +7,7 @@ from dapo_core.errors import StoreError
 from dapo_core.jobspec import DAPOJobSpec
 from dapo_core.run.guards import Alert, evaluate, metrics_of
 from dapo_trainer.local.record import StoreRecord
-from dapo_trainer.local.run_view import Step
+from dapo_trainer.local.run_view import FinishedStep
 
 REFRESH_SECONDS = 60.0
 
@@ -32,7 +32,7 @@ class GuardWatch:
         except StoreError:
             return
 
-    def judge(self, step: Step) -> list[Alert]:
+    def judge(self, step: FinishedStep) -> list[Alert]:
         """Alerts that begin with this step; one that goes on is not returned again."""
         if step.attempt > self._attempt:
             self._forget(step.step)

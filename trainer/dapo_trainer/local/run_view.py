@@ -30,7 +30,7 @@ Curves = Mapping[str, Mapping[int, float]]
 
 
 @dataclass(frozen=True)
-class Step:
+class FinishedStep:
     """One finished step as the trainer reported it, with NaN and infinities as such."""
 
     attempt: int
@@ -50,7 +50,7 @@ class Note:
 
 
 @dataclass(frozen=True)
-class View:
+class RunView:
     """The state of the view.
 
     `step` is the last finished one, None before the first, and `step_at` when the attempt finished it. `step_from` is
@@ -111,10 +111,10 @@ class View:
         return seconds_left(pace_of(self.curves, self.step, self.step_from), self.step, self.total_steps, self.cadence)
 
 
-def first_view(run_id: str, job: DAPOJob, now: float) -> View:
+def first_view(run_id: str, job: DAPOJob, now: float) -> RunView:
     """The view of a run that is about to start: model, mode, steps and limits, from the job. Pure."""
     spec = job.spec
-    return View(
+    return RunView(
         run_id=run_id,
         model=model_name(spec.model.source),
         mode=spec.topology.mode,
@@ -134,13 +134,13 @@ def model_name(source: str) -> str:
     return unquote(urlsplit(source).path).rstrip("/").rsplit("/", 1)[-1] or source
 
 
-def with_attempt(view: View, number: int, restarts: int, at: float) -> View:
+def with_attempt(view: RunView, number: int, restarts: int, at: float) -> RunView:
     """A new attempt starts; what was finished stays, but not its pace."""
     view = with_mood(view, "running")
     return replace(view, attempt=number, restarts=restarts, phase="start", phase_since=at, detail="", step_at=None)
 
 
-def with_heartbeat(view: View, beat: Heartbeat | None) -> View:
+def with_heartbeat(view: RunView, beat: Heartbeat | None) -> RunView:
     """What the trainer does now."""
     if beat is None:
         return view
@@ -148,7 +148,7 @@ def with_heartbeat(view: View, beat: Heartbeat | None) -> View:
     return replace(view, phase=beat.phase, phase_since=beat.since, detail=beat.detail, total_steps=total)
 
 
-def with_step(view: View, attempt: int, step: int, at: float, values: Mapping[str, float]) -> View:
+def with_step(view: RunView, attempt: int, step: int, at: float, values: Mapping[str, float]) -> RunView:
     """A finished step. The first one of a new attempt drops what older attempts did beyond it."""
     curves = view.curves
     if attempt > view.step_attempt:
@@ -161,17 +161,17 @@ def with_step(view: View, attempt: int, step: int, at: float, values: Mapping[st
     return replace(view, step=step, step_at=at, curves=curves)
 
 
-def with_event(view: View, note: Note) -> View:
+def with_event(view: RunView, note: Note) -> RunView:
     """One more event; the oldest are dropped."""
     return replace(view, events=(*view.events, note)[-EVENTS_KEPT:])
 
 
-def with_mood(view: View, mood: Mood, notice: str = "") -> View:
+def with_mood(view: RunView, mood: Mood, notice: str = "") -> RunView:
     """The run's state, with a sentence for the last line."""
     return replace(view, mood=mood, notice=notice)
 
 
-def with_history(view: View, reader: MetadataReader, until_step: int | None = None) -> View:
+def with_history(view: RunView, reader: MetadataReader, until_step: int | None = None) -> RunView:
     """The view with the steps and events that the metadata store has of the run, so that it does not start empty.
 
     Unchanged when the store cannot be read: nothing depends on what is shown.
@@ -182,7 +182,7 @@ def with_history(view: View, reader: MetadataReader, until_step: int | None = No
         return view
 
 
-def _replayed(view: View, reader: MetadataReader, until_step: int | None) -> View:
+def _replayed(view: RunView, reader: MetadataReader, until_step: int | None) -> RunView:
     steps: dict[int, dict[str, float]] = {}
     last: dict[int, tuple[int, float]] = {}
     for metric in reader.metrics(view.run_id):
@@ -206,7 +206,7 @@ class SpoolFeed:
         self._spool = spool
         self._reader: SpoolReader | None = None
 
-    def read(self) -> Sequence[Step | Note]:
+    def read(self) -> Sequence[FinishedStep | Note]:
         """What was added since the last call; nothing while there is no spool."""
         if self._reader is None:
             if not self._spool.is_dir():
@@ -215,10 +215,10 @@ class SpoolFeed:
         return [shown for record in self._reader.read() if (shown := shown_record(record)) is not None]
 
 
-def shown_record(record: Record) -> Step | Note | None:
+def shown_record(record: Record) -> FinishedStep | Note | None:
     """A record as the view takes it; None for what is not shown (a checkpoint comes with an event). Pure."""
     if record.kind == "step":
-        return Step(record.attempt, record.step or 0, record.ts, record.numbers)
+        return FinishedStep(record.attempt, record.step or 0, record.ts, record.numbers)
     if record.kind == "event":
         body = record.body
         return Note(record.ts, str(body["reason"]), str(body["message"]), warning=body.get("type") == "Warning")

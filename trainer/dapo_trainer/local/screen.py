@@ -8,8 +8,8 @@ from rich.text import Text
 from dapo_core.run.formatting import clock, duration, fit, plural
 from dapo_core.run.metrics import STAGES
 from dapo_core.run.sparkline import Glyphs
-from dapo_trainer.local.run_view import Mood, Note, View
-from dapo_trainer.local.shown_metrics import bars, charts, figures
+from dapo_trainer.local.run_view import Mood, Note, RunView
+from dapo_trainer.local.text_charts import bars, charts, figures
 
 MIN_WIDTH = 40
 DEFAULT_GLYPHS = Glyphs()
@@ -39,7 +39,7 @@ class Screen:
         return " - " if self.glyphs.ascii else " · "
 
 
-def render(view: View, screen: Screen) -> list[Text]:
+def render(view: RunView, screen: Screen) -> list[Text]:
     """At most `screen.height` lines, none wider than `screen.width`."""
     head = [*_header(view, screen), Text(), _progress(view, screen), _phase(view, screen), Text()]
     numbers = bars(view, screen.width, screen.glyphs)
@@ -80,7 +80,7 @@ def sides(left: Text, right: Text, width: int) -> Text:
     return Text.assemble(left, " " * gap, right)
 
 
-def _header(view: View, screen: Screen) -> list[Text]:
+def _header(view: RunView, screen: Screen) -> list[Text]:
     word, style = _MOODS[view.mood]
     attempt = f"attempt {max(1, view.attempt)}{screen.dot}{view.restarts} of {plural(view.max_restarts, 'restart')}"
     right = Text.assemble((word, style), screen.dot if word else "", (attempt, "yellow" if view.restarts else "dim"))
@@ -92,14 +92,14 @@ def _header(view: View, screen: Screen) -> list[Text]:
     ]
 
 
-def _left(view: View) -> Text:
+def _left(view: RunView) -> Text:
     seconds = view.seconds_left()
     if view.mood in ("done", "failed", "stopped"):
         return Text("ended", "dim")
     return Text("time left unknown", "dim") if seconds is None else Text(f"about {duration(seconds)} left", "bold")
 
 
-def _progress(view: View, screen: Screen) -> Text:
+def _progress(view: RunView, screen: Screen) -> Text:
     total = view.total_steps
     step = view.step or 0
     label = f"step {step:,}" + (f" of {total:,}" if total else "")
@@ -111,7 +111,7 @@ def _progress(view: View, screen: Screen) -> Text:
     return Text.assemble(" ", (marks[0] * full, "bold cyan"), (marks[1] * (width - full), "dim"), "  ", right)
 
 
-def _phase(view: View, screen: Screen) -> Text:
+def _phase(view: RunView, screen: Screen) -> Text:
     age = max(0.0, screen.now - view.phase_since) if view.phase_since else 0.0
     spin = "*" if screen.glyphs.ascii else _SPINNER[int(screen.now * 8) % len(_SPINNER)]
     if view.mood != "running" and view.mood != "stopping":
@@ -127,7 +127,7 @@ def _phase(view: View, screen: Screen) -> Text:
     return sides(line, Text.assemble((detail, "default"), (f"{duration(age)} ", "bold")), screen.width)
 
 
-def _events(view: View, screen: Screen, rows: int) -> list[Text]:
+def _events(view: RunView, screen: Screen, rows: int) -> list[Text]:
     return [_event(note, screen) for note in view.events[-rows:]] if rows > 0 else []
 
 
@@ -139,7 +139,7 @@ def _event(note: Note, screen: Screen) -> Text:
     return line
 
 
-def _foot(view: View, screen: Screen) -> Text:
+def _foot(view: RunView, screen: Screen) -> Text:
     if view.mood != "running":
         return Text(fit(f" {view.notice}", screen.width), "bold yellow")
     log = f"{screen.dot}log {view.log}" if view.log else ""

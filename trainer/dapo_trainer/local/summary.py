@@ -14,8 +14,8 @@ from dapo_core.run.formatting import clock, duration, fit, minus, percent, plura
 from dapo_core.run.metrics import validation_means
 from dapo_core.run.samples import Sample
 from dapo_trainer.groups.sample_log import read_samples
-from dapo_trainer.local.run_view import View
-from dapo_trainer.local.supervisor import Outcome
+from dapo_trainer.local.run_view import RunView
+from dapo_trainer.local.supervisor import RunOutcome
 
 SAMPLES = 5
 _TEXT = 160
@@ -35,8 +35,8 @@ class ComparedResponses:
 
 
 def summary(
-    view: View,
-    outcome: Outcome,
+    view: RunView,
+    outcome: RunOutcome,
     seconds: float,
     responses: Sequence[ComparedResponses],
     files: Mapping[str, str],
@@ -54,7 +54,7 @@ def summary(
     return Group(*parts)
 
 
-def _headline(view: View, outcome: Outcome, seconds: float) -> Text:
+def _headline(view: RunView, outcome: RunOutcome, seconds: float) -> Text:
     of = f" of {view.total_steps:,}" if view.total_steps else ""
     restarts = f", {plural(view.restarts, 'restart')}" if view.restarts else ""
     return Text.assemble(
@@ -64,7 +64,7 @@ def _headline(view: View, outcome: Outcome, seconds: float) -> Text:
     )
 
 
-def _accuracy(view: View) -> RenderableType | None:
+def _accuracy(view: RunView) -> RenderableType | None:
     table = Table(box=None, padding=(0, 2), header_style="bold")
     for column in ("Validation", "before", "after", "change"):
         table.add_column(column, justify="left" if column == "Validation" else "right")
@@ -96,7 +96,7 @@ def _one_line(text: str) -> str:
     return fit(" ".join(text.split()), _TEXT)
 
 
-def _times(view: View, seconds: float) -> RenderableType | None:
+def _times(view: RunView, seconds: float) -> RenderableType | None:
     totals = view.total_stage_seconds()
     if not totals:
         return None
@@ -113,7 +113,7 @@ def _files(files: Mapping[str, str]) -> RenderableType | None:
     return _table("Files", list(files.items())) if files else None
 
 
-def _commands(view: View, outcome: Outcome) -> RenderableType:
+def _commands(view: RunView, outcome: RunOutcome) -> RenderableType:
     rows = [(f"dapo show {view.run_id}", "its curves, attempts and events")]
     if outcome.mood != "done":
         rows.insert(0, (f"dapo resume {view.run_id}", "resume from its newest checkpoint"))

@@ -12,7 +12,7 @@ from dapo_core.jobspec import DAPOJob, DAPOJobSpec
 from dapo_core.run.failure_policy import Action, Decision, History, decide, failure_of, fruitless
 from dapo_core.run.formatting import duration, plural, sentence
 from dapo_core.run.reasons import ExitCode, Reason
-from dapo_trainer.local.attempt import Attempt, Cause
+from dapo_trainer.local.attempt import Cause, LocalAttempt
 from dapo_trainer.local.display import Presenter
 from dapo_trainer.local.guard_watch import GuardWatch
 from dapo_trainer.local.record import StoreRecord
@@ -29,7 +29,7 @@ WAIT_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """How a run ended, unless it is resumed. `exit_code` is that of its last attempt."""
 
     exit_code: int
@@ -60,7 +60,7 @@ class Supervisor:
     _cause: Cause | None = None
     _step: int | None = None
 
-    def work(self) -> Outcome:
+    def work(self) -> RunOutcome:
         """Blocks until the run is done, has failed or was stopped. Raises RunBusyError, StoreError, OSError."""
         become_subreaper()
         self._started = time.monotonic()
@@ -111,7 +111,7 @@ class Supervisor:
         process = TrainerProcess(self.command, environment, folder)
         tree.started(process.pid)
         self._report(Note(time.time(), "Started", f"Attempt {number} is process {process.pid}."))
-        attempt = Attempt(
+        attempt = LocalAttempt(
             run_id=self.run.run_id,
             folder=folder,
             process=process,
@@ -132,7 +132,7 @@ class Supervisor:
         self.record.deliver(folder.spool)
         return ended
 
-    def _after(self, attempts: Sequence[AttemptRow]) -> Outcome | Decision:
+    def _after(self, attempts: Sequence[AttemptRow]) -> RunOutcome | Decision:
         """What follows the last attempt: the end of the run, or another attempt."""
         last = attempts[-1]
         state = _final(last, self._cause)
@@ -158,11 +158,11 @@ class Supervisor:
             time.sleep(WAIT_SECONDS)
         return not self.stop.asked
 
-    def _stopped_waiting(self, last: AttemptRow) -> Outcome:
+    def _stopped_waiting(self, last: AttemptRow) -> RunOutcome:
         message = f"Stopped by the user before the next attempt. The last attempt: {last.message}"
         return _outcome(last, "Stopped", Reason.TERMINATED, message)
 
-    def _close(self, outcome: Outcome) -> Outcome:
+    def _close(self, outcome: RunOutcome) -> RunOutcome:
         self._report(Note(time.time(), outcome.reason, outcome.message, warning=outcome.mood == "failed"))
         self.record.state(outcome.state, outcome.reason, outcome.message)
         self.presenter.mood(outcome.mood, outcome.message)
@@ -182,9 +182,9 @@ def decision_after(spec: DAPOJobSpec, attempts: Sequence[AttemptRow], counted: i
     return decide(spec.run_policy, failure, history, last.ended_at or time.time())
 
 
-def _outcome(last: AttemptRow, state: RunState, reason: str, message: str) -> Outcome:
+def _outcome(last: AttemptRow, state: RunState, reason: str, message: str) -> RunOutcome:
     assert last.exit_code is not None, "an attempt that was watched has one"
-    return Outcome(last.exit_code, MOODS[state], reason, message, state)
+    return RunOutcome(last.exit_code, MOODS[state], reason, message, state)
 
 
 def _final(last: AttemptRow, cause: Cause | None) -> RunState | None:

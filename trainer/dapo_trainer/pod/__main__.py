@@ -11,7 +11,7 @@ from dapo_core.naming import ROLES, Role
 from dapo_core.run.last_words import LastWords, ending
 from dapo_core.run.reasons import ExitCode, Reason
 from dapo_trainer.pod.node import LOST_AFTER_SECONDS, NODE_IP, READY_FILE, Node, PodEnvironment, device
-from dapo_trainer.pod.roles import become_driver, serve
+from dapo_trainer.pod.pod_roles import become_driver, serve
 from dapo_trainer.verl_adapter import environment as engine_environment
 
 log = logging.getLogger("dapo_trainer.pod")

@@ -80,7 +80,7 @@ class Gate:
         self._server.server_close()
 
 
-class Line:
+class GateConnection:
     """A pod's end. Raises OSError when the driver does not listen, or is another job's."""
 
     def __init__(self, host: str, port: int = PORT) -> None:

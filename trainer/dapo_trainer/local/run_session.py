@@ -17,9 +17,9 @@ from dapo_core.run.home import Home
 from dapo_trainer.local.display import UNREADABLE, Curves, Presenter, discard_output, displayed, glyphs_of
 from dapo_trainer.local.guard_watch import GuardWatch
 from dapo_trainer.local.record import StoreRecord
-from dapo_trainer.local.run_view import View, first_view, with_history
+from dapo_trainer.local.run_view import RunView, first_view, with_history
 from dapo_trainer.local.summary import compared_responses, summary
-from dapo_trainer.local.supervisor import Outcome, Supervisor
+from dapo_trainer.local.supervisor import RunOutcome, Supervisor
 from dapo_trainer.process.run_folder import RunFolder, hold, replace_text, shown_path
 from dapo_trainer.process.signals import StopRequest, stop_requests
 from dapo_trainer.process.trainer_process import TRAINER, StoreUrls, log_tail
@@ -91,7 +91,7 @@ def _supervise(
     stop: StopRequest,
     show: Show,
     command: Sequence[str],
-) -> tuple[Presenter, Outcome]:
+) -> tuple[Presenter, RunOutcome]:
     reader = open_reader(stores.metadata)
     view = with_history(first_view(run.run_id, job, began), reader)
     guards = GuardWatch(job.spec, record)
@@ -112,7 +112,9 @@ def _supervise(
         return presenter, supervisor.work()
 
 
-def _print_summary(show: Show, run: RunFolder, stores: StoreUrls, view: View, outcome: Outcome, seconds: float) -> None:
+def _print_summary(
+    show: Show, run: RunFolder, stores: StoreUrls, view: RunView, outcome: RunOutcome, seconds: float
+) -> None:
     newest = run.attempts()[-1]
     # A trainer that left last words explains itself; only without them is its log quoted.
     unexplained = outcome.mood == "failed" and not newest.last_words.exists()

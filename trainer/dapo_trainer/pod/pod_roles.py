@@ -15,7 +15,7 @@ from dapo_core.errors import DistributedFaultError
 from dapo_core.jobspec import DAPOJobSpec
 from dapo_core.run.reasons import ExitCode
 from dapo_trainer.data.sources import model_folder
-from dapo_trainer.pod.gate import Line
+from dapo_trainer.pod.gate import GateConnection
 from dapo_trainer.pod.node import NODE_IP, PORT, Node, PodEnvironment, ray_start
 from dapo_trainer.process.processes import environment_of
 
@@ -79,12 +79,12 @@ class _Asked(threading.Event):
         self.set()
 
 
-def _pass_gate(environment: PodEnvironment, asked: threading.Event) -> Line | None:
+def _pass_gate(environment: PodEnvironment, asked: threading.Event) -> GateConnection | None:
     """The connection to the driver, which may take a while to listen; None when the pod is terminated first."""
     last_error = ""
     while True:
         try:
-            return Line(environment.head_host)
+            return GateConnection(environment.head_host)
         except OSError as error:
             if str(error) != last_error:
                 last_error = str(error)
