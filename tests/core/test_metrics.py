@@ -7,7 +7,7 @@ import pytest
 
 from dapo_core.run import metrics
 from dapo_core.run.metrics import FAMILIES, METRICS, PHASES, Headline, Panel, Validation
-from dapo_dashboard import demo
+from dapo_dashboard import demo_runs
 from dapo_dashboard.charts import panels
 from dapo_trainer.groups.dynamic_sampling import Kind
 from dapo_trainer.groups.evaluated import Evaluated, validation_metrics
@@ -19,7 +19,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 @pytest.fixture(scope="module")
 def recorded() -> set[str]:
     """The metrics of real runs: those of the demo."""
-    with sqlite3.connect(demo.unpack() / "dapo.db") as database:
+    with sqlite3.connect(demo_runs.unpack() / "dapo.db") as database:
         return {name for (name,) in database.execute("select name from metric_names")}
 
 
