@@ -17,9 +17,9 @@ from dapo_operator.kube.leadership import Leadership, LeadershipLostError
 from dapo_operator.kube.lease import Fence, KubeLease
 from dapo_operator.kube.rate_limit import RateLimit
 from dapo_operator.settings import OperatorSettings
+from dapo_operator.telemetry.health import TelemetryServer
 from dapo_operator.telemetry.instrumentation import Telemetry
 from dapo_operator.telemetry.logs import set_up
-from dapo_operator.telemetry.server import TelemetryServer
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from dapo_operator.jobs.builders.common import Site
 from dapo_operator.jobs.dapojob import Job
 from dapo_operator.jobs.observed import Observed, Refusal
 from dapo_operator.jobs.planner import plan as make_plan
-from dapo_operator.jobs.records import changes
+from dapo_operator.jobs.status_changes import changes
 from dapo_operator.kube.api_errors import ApiError, ConflictError, NotFoundError
 from dapo_operator.kube.objects import Object, ObjectReference, age
 from dapo_operator.metadata_store import MetadataStore

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from chart_rendering import CHART, INSTALLATIONS, NAMESPACE, Object, helm, named, pod_templates, rendered
 
-from dapo_operator.telemetry import prometheus
+from dapo_operator.telemetry import instrumentation
 
 EVERY = pytest.mark.parametrize("name", INSTALLATIONS)
 
@@ -177,7 +177,7 @@ def test_the_login_reaches_streamlit() -> None:
 def test_alerts_name_metrics_that_the_operator_has() -> None:
     rule = named(rendered("everything"), "PrometheusRule", "dapo-operator")
     expressions = " ".join(each["expr"] for group in rule["spec"]["groups"] for each in group["rules"])
-    source = Path(prometheus.__file__).read_text()
+    source = Path(instrumentation.__file__).read_text()
     for metric in set(re.findall(r"dapo_operator_(\w+?)(?:_bucket|_total)?\{", expressions)):
         assert f'"{metric}"' in source or f"_{metric}" in source, metric
     assert "{{" not in expressions

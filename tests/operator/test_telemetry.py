@@ -14,10 +14,9 @@ import pytest
 from aiohttp import web
 from patience import patient
 
-from dapo_operator.telemetry.health import Health
+from dapo_operator.telemetry.health import Health, TelemetryServer
 from dapo_operator.telemetry.instrumentation import Telemetry, resource_in
 from dapo_operator.telemetry.logs import bound, set_up
-from dapo_operator.telemetry.server import TelemetryServer
 
 KEY = ("team", "first")
 

@@ -3,7 +3,7 @@
 from planner_bench import Bench, raw_job
 
 from dapo_core.run.entries import AttemptEnded, AttemptStarted, RunChanged
-from dapo_operator.jobs.records import changes
+from dapo_operator.jobs.status_changes import changes
 
 
 def kinds(bench: Bench, old: object = None) -> list[str]:
