@@ -44,8 +44,8 @@ from servers.tools import tool  # noqa: E402
 from dapo_core.db import CurvePoint, open_reader  # noqa: E402
 from dapo_core.objectstore.s3 import open_s3  # noqa: E402
 from dapo_core.run.checkpoint import Retention  # noqa: E402
-from dapo_trainer.checkpoints.store import CheckpointStore  # noqa: E402
-from dapo_trainer.checkpoints.uploads import CheckpointUploader  # noqa: E402
+from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore, LocalCheckpoint  # noqa: E402
+from dapo_trainer.checkpoints.uploader import CheckpointUploader  # noqa: E402
 
 # Times itself: the start of Python and the import of boto3 are not counted.
 BOTO = """
@@ -96,7 +96,7 @@ class Bench:
 
     def ours_up(self) -> float:
         began = time.perf_counter()
-        self.checkpoints("ours").commit(1, self.local, attempt=1, spec_digest="d")
+        self.checkpoints("ours").commit(LocalCheckpoint(1, self.local, 1, "d"))
         return time.perf_counter() - began
 
     def ours_down(self) -> float:
@@ -203,7 +203,7 @@ def beside(bench: Bench, steps: int, seconds: float) -> dict[str, float]:
             uploader.wait(120)
             folder = bench.folder / f"global_step_{step}"
             shutil.copytree(bench.local, folder)
-            uploader.upload(step, folder, attempt=1, spec_digest="d")
+            uploader.upload(LocalCheckpoint(step, folder, 1, "d"))
     uploader.close(120)
     for worker in workers:
         worker.kill()
@@ -227,17 +227,17 @@ BALLAST = """
 import os, sys
 from pathlib import Path
 if any("dapo_trainer" in word for word in sys.orig_argv):
-    from dapo_trainer.checkpoints.uploads import CheckpointUploader
+    from dapo_trainer.checkpoints.uploader import CheckpointUploader
     upload = CheckpointUploader.upload
 
-    def with_ballast(self, step, folder, **rest):
+    def with_ballast(self, checkpoint):
         block = os.urandom(1 << 20)
-        stays = Path(os.environ["BALLAST_STAYS"]) if "BALLAST_STAYS" in os.environ else folder
+        stays = Path(os.environ["BALLAST_STAYS"]) if "BALLAST_STAYS" in os.environ else checkpoint.folder
         for number in range(4):
             with open(stays / f"ballast-{number}.bin", "wb") as file:
                 for turn in range(int(os.environ["BALLAST_MB"]) // 4):
                     file.write(turn.to_bytes(8, "big") + block[8:])
-        upload(self, step, folder, **rest)
+        upload(self, checkpoint)
 
     CheckpointUploader.upload = with_ballast
 """

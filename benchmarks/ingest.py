@@ -40,9 +40,9 @@ from dapo_core.db import (  # noqa: E402
     roles,
     upgrade,
 )
+from dapo_trainer.spool import Sender, Spool, drain, read_records  # noqa: E402
 from dapo_trainer.spool.records import batch_of  # noqa: E402
-from dapo_trainer.spool.sender import BATCH, Sender, drain  # noqa: E402
-from dapo_trainer.spool.spool import Spool, read_records  # noqa: E402
+from dapo_trainer.spool.sender import BATCH  # noqa: E402
 
 COMMITS = 500  # enough for a rate of single commits, which would take minutes for all points
 RUN_STEPS = 2000  # a run's steps where the table grows

@@ -25,7 +25,7 @@ from dapo_core.jobspec import DAPOJob, absolute_paths, parse_job, read_mapping
 ROOT = Path(__file__).parents[1]
 PHASES = ("step", "gen", "old_log_prob", "adv", "update_actor", "update_weights")
 REWARD = """
-from dapo_trainer.rewards.answers import math
+from dapo_trainer.rewards.rule_rewards import math
 
 def compute_score(data_source, solution_str, ground_truth, extra_info=None, **_):
     verdict = math(solution_str.replace("<|im_end|>", ""), ground_truth)

@@ -89,3 +89,8 @@ class NotInstalledError(DapoError):
     """A command needs packages that are not installed here."""
 
     user_mistake = True
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, to quote it in a sentence; its type when it has no message."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")

@@ -11,7 +11,7 @@ from transformers import AutoTokenizer, Qwen2ForCausalLM
 
 from dapo_core.errors import CheckpointError
 from dapo_trainer.checkpoint_tool.export import export
-from dapo_trainer.checkpoints.store import CheckpointStore
+from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore, LocalCheckpoint
 from dapo_trainer.demo.warm_start import model, tokenizer
 
 
@@ -36,7 +36,7 @@ def store() -> CheckpointStore:
 def test_shards_become_one_model(ranks: int, dtype: torch.dtype, tmp_path: Path, store: CheckpointStore) -> None:
     policy = model(tokenizer())
     policy.config.dtype = dtype
-    store.commit(7, checkpoint(tmp_path / "global_step_7", policy, tokenizer(), ranks), attempt=1, spec_digest="d")
+    store.commit(LocalCheckpoint(7, checkpoint(tmp_path / "global_step_7", policy, tokenizer(), ranks), 1, "d"))
     assert export(store, None, tmp_path / "model").step == 7
     exported = Qwen2ForCausalLM.from_pretrained(tmp_path / "model")
     assert exported.dtype == dtype
@@ -49,7 +49,7 @@ def test_shards_become_one_model(ranks: int, dtype: torch.dtype, tmp_path: Path,
 
 
 def test_a_model_that_was_there_is_replaced(tmp_path: Path, store: CheckpointStore) -> None:
-    store.commit(1, checkpoint(tmp_path / "c", model(tokenizer()), tokenizer(), 1), attempt=1, spec_digest="d")
+    store.commit(LocalCheckpoint(1, checkpoint(tmp_path / "c", model(tokenizer()), tokenizer(), 1), 1, "d"))
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "stale").touch()
     export(store, 1, tmp_path / "model")
@@ -59,18 +59,18 @@ def test_a_model_that_was_there_is_replaced(tmp_path: Path, store: CheckpointSto
 @pytest.mark.parametrize(
     ("files", "step", "sentence"),
     [
-        pytest.param({}, 1, "no committed checkpoint of step 1", id="no such step"),
+        pytest.param({}, 1, "no committed checkpoint at step 1", id="no such step"),
         pytest.param({}, None, "run r has no committed checkpoint", id="no checkpoint at all"),
         pytest.param({"data.pt": b"x"}, 1, "holds no actor/model_\\*", id="no model in it"),
         pytest.param(
             {"actor/model_world_size_1_rank_0.pt": b"x", "actor/huggingface/config.json": b"{}"},
             1,
-            "can not be put together to a model",
+            "cannot be merged into a model",
             id="not what verl writes",
         ),
     ],
 )
-def test_what_can_not_be_exported(
+def test_what_cannot_be_exported(
     files: dict[str, bytes], step: int | None, sentence: str, tmp_path: Path, store: CheckpointStore
 ) -> None:
     for name, data in files.items():
@@ -78,7 +78,7 @@ def test_what_can_not_be_exported(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
     if files:
-        store.commit(1, tmp_path / "c", attempt=1, spec_digest="d")
+        store.commit(LocalCheckpoint(1, tmp_path / "c", 1, "d"))
     with pytest.raises(CheckpointError, match=sentence):
         export(store, step, tmp_path / "model")
     assert not (tmp_path / "model").exists()

@@ -27,7 +27,9 @@ def answer(loop: ModuleType, mark: str, count_failures: bool = False, penalty: f
 
     verdict = failed("hung") if mark == "x" else right_or_wrong(mark in "+P", None)
     scored = Scored(verdict, verdict.score + penalty, verdict.failure is None or count_failures)
-    return loop.Answer(Response([5] * TOKENS, [-0.5] * TOKENS, True, (0, 0)), "", scored, truncated=mark in "PM")
+    return loop.JudgedResponse(
+        Response([5] * TOKENS, [-0.5] * TOKENS, True, (0, 0)), "", scored, truncated=mark in "PM"
+    )
 
 
 def rows(loop: ModuleType, marks: str, uid: str = "a", filtered: bool = True, **more: Any) -> tuple[Any, list[Any]]:

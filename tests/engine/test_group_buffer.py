@@ -10,7 +10,7 @@ from group_stage import TRAIN, Build, G, Items, Stage, build_stage, groups_of
 from dapo_core.errors import SamplingExhaustedError, StoppedError
 from dapo_trainer.groups.dynamic_sampling import GroupOutcome, Kind
 from dapo_trainer.verl_adapter.group_buffer import stored
-from dapo_trainer.verl_adapter.ledger import Ledger
+from dapo_trainer.verl_adapter.session import GroupTracker
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ class TestCap:
         [(reason, message, step)] = at.news.events
         assert (reason, step) == ("SamplingExhausted", 7)
         assert message == (
-            "After 12 prompts (3 batches) only 2 of 4 groups have both right and wrong answers "
+            "After 12 prompts (3 batches) only 2 of 4 groups have both correct and wrong responses "
             "(9 all wrong, 1 all right, 0 lost); training on those."
         )
 
@@ -119,7 +119,7 @@ class TestRestore:
     def test_finished_groups_are_taken_up_and_orphans_cleared(self, stage: Build) -> None:
         at = stage("dapo_separated")
         self.restored(at)
-        at.session.ledger.submit(TRAIN, ["open"])
+        at.session.groups.submit(TRAIN, ["open"])
         at.buffer.restore()
         assert at.buffer.carried == 1
         assert {key.split("_")[0] for key in at.queue.items} == {"good", "open"}
@@ -137,8 +137,8 @@ class TestRestore:
     def test_a_prompt_sent_out_again_is_not_taken_twice(self, stage: Build) -> None:
         at = stage("dapo_separated")
         self.restored(at)
-        at.session.ledger.submit(TRAIN, ["good"])  # it finished between verl's second try and this call
-        at.session.ledger.finish(TRAIN, [at.rollout.generate("good", 1)])
+        at.session.groups.submit(TRAIN, ["good"])  # it finished between verl's second try and this call
+        at.session.groups.finish(TRAIN, [at.rollout.generate("good", 1)])
         at.buffer.restore()
         assert at.buffer.carried == 0
         at.buffer.begin_step(1, 1)
@@ -153,7 +153,7 @@ class TestRestore:
 def test_a_stop_is_answered_while_waiting(stage: Build) -> None:
     at = stage()
     at.buffer.begin_step(1, 2)
-    at.session.ledger.submit(TRAIN, ["never"])
+    at.session.groups.submit(TRAIN, ["never"])
     threading.Timer(0.05, at.session.stop.set).start()
     with pytest.raises(StoppedError):
         at.buffer.sample(1, TRAIN, 2)
@@ -162,50 +162,50 @@ def test_a_stop_is_answered_while_waiting(stage: Build) -> None:
 def test_a_crash_of_the_rollout_wakes_the_trainer(stage: Build) -> None:
     at = stage()
     at.buffer.begin_step(1, 2)
-    at.session.ledger.submit(TRAIN, ["never"])
-    threading.Timer(0.05, at.session.ledger.fail, [RuntimeError("the engine died")]).start()
+    at.session.groups.submit(TRAIN, ["never"])
+    threading.Timer(0.05, at.session.groups.fail, [RuntimeError("the engine died")]).start()
     with pytest.raises(RuntimeError, match="the engine died"):
         at.buffer.sample(1, TRAIN, 2)
 
 
-class TestLedger:
+class TestGroupTracker:
     def test_partitions_are_apart(self) -> None:
-        ledger = Ledger()
-        ledger.submit("train", ["a", "b"])
-        ledger.submit("val", ["c"])
-        ledger.finish("val", [GroupOutcome("c", 0, (), ())])
-        assert ledger.take("train", 0) == [] and [o.uid for o in ledger.take("val", 0)] == ["c"]
-        assert (ledger.in_flight("train"), ledger.in_flight("val")) == (2, 0)
-        assert ledger.underway("train") == {"a", "b"} and ledger.underway("val") == set()
+        tracker = GroupTracker()
+        tracker.submit("train", ["a", "b"])
+        tracker.submit("val", ["c"])
+        tracker.finish("val", [GroupOutcome("c", 0, (), ())])
+        assert tracker.take("train", 0) == [] and [o.uid for o in tracker.take("val", 0)] == ["c"]
+        assert (tracker.in_flight("train"), tracker.in_flight("val")) == (2, 0)
+        assert tracker.underway("train") == {"a", "b"} and tracker.underway("val") == set()
 
     def test_a_group_is_in_flight_until_it_is_taken(self) -> None:
-        ledger = Ledger()
-        ledger.submit("train", ["a"])
-        ledger.finish("train", [GroupOutcome("a", 0, (), ())])
-        assert ledger.in_flight("train") == 1, "else its place would be filled twice"
-        ledger.take("train", 0)
-        assert ledger.in_flight("train") == 0
+        tracker = GroupTracker()
+        tracker.submit("train", ["a"])
+        tracker.finish("train", [GroupOutcome("a", 0, (), ())])
+        assert tracker.in_flight("train") == 1, "else its place would be filled twice"
+        tracker.take("train", 0)
+        assert tracker.in_flight("train") == 0
 
     def test_whoever_waits_is_woken_at_once(self) -> None:
-        ledger = Ledger()
-        ledger.submit("train", ["a"])
-        threading.Timer(0.05, ledger.finish, ["train", [GroupOutcome("a", 0, (), ())]]).start()
-        assert [o.uid for o in ledger.take("train", 30)] == ["a"]  # the test's own limit would be over before
+        tracker = GroupTracker()
+        tracker.submit("train", ["a"])
+        threading.Timer(0.05, tracker.finish, ["train", [GroupOutcome("a", 0, (), ())]]).start()
+        assert [o.uid for o in tracker.take("train", 30)] == ["a"]  # the test's own limit would be over before
 
     def test_a_failure_reaches_every_later_call(self) -> None:
-        ledger = Ledger()
-        ledger.fail(ValueError("gone"))
+        tracker = GroupTracker()
+        tracker.fail(ValueError("gone"))
         for _ in range(2):
             with pytest.raises(ValueError, match="gone"):
-                ledger.take("train", 30)
+                tracker.take("train", 30)
 
     def test_many_threads_lose_nothing(self) -> None:
-        ledger, taken = Ledger(), set[str]()
+        tracker, taken = GroupTracker(), set[str]()
         uids = [f"{i}" for i in range(400)]
-        ledger.submit("train", uids)
+        tracker.submit("train", uids)
         workers = [
             threading.Thread(
-                target=lambda part: [ledger.finish("train", [GroupOutcome(u, 0, (), ())]) for u in part],
+                target=lambda part: [tracker.finish("train", [GroupOutcome(u, 0, (), ())]) for u in part],
                 args=[uids[i::4]],
             )
             for i in range(4)
@@ -213,10 +213,10 @@ class TestLedger:
         for worker in workers:
             worker.start()
         while len(taken) < len(uids):
-            taken |= {outcome.uid for outcome in ledger.take("train", 5)}
+            taken |= {outcome.uid for outcome in tracker.take("train", 5)}
         for worker in workers:
             worker.join()
-        assert ledger.in_flight("train") == 0 and taken == set(uids)
+        assert tracker.in_flight("train") == 0 and taken == set(uids)
 
 
 def test_what_is_left_of_a_group_must_be_two_responses_to_compare() -> None:

@@ -14,7 +14,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from dapo_core.errors import CheckpointError
 from dapo_core.naming import checkpoint_prefix
 from dapo_core.objectstore import open_store
-from dapo_trainer.checkpoints.store import CheckpointStore
+from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore, LocalCheckpoint
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -73,7 +73,8 @@ def commit(tmp_path: Path, nodes: Any, saved: Path) -> CheckpointStore:
     here.mkdir()
     (here / "data.pt").write_text("position")
     checkpoints = CheckpointStore(open_store((tmp_path / "store").as_uri()), RUN)
-    checkpoints.commit(STEP, here, attempt=1, spec_digest="d", elsewhere=lambda step, _: nodes.put(step, saved))
+    local = LocalCheckpoint(STEP, here, 1, "d")
+    checkpoints.commit(local, remote_files=lambda step, _: nodes.put(step, saved))
     return checkpoints
 
 
@@ -99,7 +100,7 @@ def test_each_node_brings_what_its_ranks_load(tmp_path: Path, ranks: list[Any], 
     checkpoints = commit(tmp_path, other_nodes(tmp_path, ranks), saved)
     restored = tmp_path / "restored"
     later = other_nodes(tmp_path, ranks[:2])  # rank 2 has moved to a third node
-    later.bring(Origin(checkpoints.store.url, checkpoints.manifest(STEP)), restored)
+    later.restore(Origin(checkpoints.store.url, checkpoints.manifest(STEP)), restored)
     found = sorted(path.relative_to(restored).as_posix() for path in restored.rglob("*") if path.is_file())
     assert found == ["actor/fsdp_config.json", "actor/model_world_size_3_rank_1.pt", "data.pt"]
 
@@ -112,4 +113,4 @@ def test_a_file_damaged_in_the_store_is_told_as_such(tmp_path: Path, ranks: list
     key = f"{checkpoint_prefix(RUN, STEP)}actor/model_world_size_3_rank_1.pt"
     checkpoints.store.put_bytes(key, b"shard x")
     with pytest.raises(CheckpointError, match="rank_1"):
-        nodes.bring(Origin(checkpoints.store.url, checkpoints.manifest(STEP)), tmp_path / "restored")
+        nodes.restore(Origin(checkpoints.store.url, checkpoints.manifest(STEP)), tmp_path / "restored")

@@ -62,7 +62,7 @@ def test_every_prompt_is_accounted_for(
                     at.queue.kv_clear(handed.keys, TRAIN)  # as verl does after the step
             except SamplingExhaustedError:
                 policy = at.buffer._policy()
-                in_flight = at.session.ledger.in_flight(TRAIN)
+                in_flight = at.session.groups.in_flight(TRAIN)
                 assert policy.starved(batch, at.buffer.carried, in_flight, at.buffer.tally.generated)
                 assert on_exhausted != "TrainPartial" or (trained == 0 and at.buffer.carried == 0)
                 break
@@ -71,7 +71,7 @@ def test_every_prompt_is_accounted_for(
             rejected = tally.rejected(at.buffer._policy())
             assert carried + tally.generated == trained + rejected + tally.dropped + at.buffer.carried
             assert not separated or tally.dropped == 0
-            underway = at.session.ledger.underway(TRAIN)
+            underway = at.session.groups.uids_in_flight(TRAIN)
             left = {key.split("_")[0] for key in at.queue.items}
             kept = {outcome.uid for outcome in at.buffer._ready}
             assert left - underway == kept, "the queue holds what is carried, and nothing else"

@@ -58,9 +58,9 @@ class TestSeparated:
 
 def settle(at: Stage) -> None:
     """Take in what is under way without asking for more."""
-    while at.session.ledger.in_flight(TRAIN):
-        at.buffer._owed += at.buffer._sort(at.buffer._policy(), at.session.ledger.take(TRAIN, 1))
-    at.buffer._owed += at.buffer._sort(at.buffer._policy(), at.session.ledger.take(TRAIN, 0))
+    while at.session.groups.in_flight(TRAIN):
+        at.buffer._owed += at.buffer._sort(at.buffer._policy(), at.session.groups.take(TRAIN, 1))
+    at.buffer._owed += at.buffer._sort(at.buffer._policy(), at.session.groups.take(TRAIN, 0))
 
 
 def rejected(at: Stage) -> int:

@@ -21,7 +21,7 @@ def _engines() -> None:
     engines.load("dapo_trainer.verl_adapter.runner")
     engines.load("dapo_trainer.verl_adapter.tcp_transport")
     engines.load("dapo_trainer.verl_adapter.policy_loss")
-    engines.load("dapo_trainer.verl_adapter.checkpoint_callback")
+    engines.load("dapo_trainer.verl_adapter.trainers")
 
 
 def find(path: str) -> Any:

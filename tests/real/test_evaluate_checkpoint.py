@@ -14,7 +14,7 @@ from transformers import Qwen2ForCausalLM, Qwen2Tokenizer
 
 from dapo_core.db import open_reader
 from dapo_core.objectstore import FolderStore
-from dapo_trainer.checkpoints.store import CheckpointStore
+from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore, LocalCheckpoint
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -26,7 +26,7 @@ def uri(tmp_path: Path, small_model: Path) -> str:
     policy = Qwen2ForCausalLM.from_pretrained(small_model / "model")
     text = Qwen2Tokenizer.from_pretrained(small_model / "model")
     store = CheckpointStore(FolderStore(tmp_path / "store"), "small")
-    store.commit(7, checkpoint(tmp_path / "global_step_7", policy, text, 2), attempt=1, spec_digest="d")
+    store.commit(LocalCheckpoint(7, checkpoint(tmp_path / "global_step_7", policy, text, 2), 1, "d"))
     return store.uri(7)
 
 

@@ -92,7 +92,7 @@ def test_separate_pools_train_on_what_the_cap_leaves(dapo: Starter, half_out_of_
     trained = [by_step[step]["dapo/groups/trained"] for step in range(1, STEPS + 1)]
     assert all(0 < groups <= PROMPTS for groups in trained) and trained[-1] < PROMPTS, trained
     [(told, message), *_] = run.query("select type, message from events where reason = 'SamplingExhausted'")
-    assert told == "Warning" and message.endswith("training on those."), message
+    assert told == "Warning" and message.endswith("training on these."), message
     _every_prompt_is_accounted_for([by_step[step] for step in range(1, STEPS + 1)])
 
 

@@ -17,7 +17,7 @@ from servers.postgres import PostgresServer
 from dapo_core.db import roles, upgrade
 from dapo_core.objectstore.s3 import open_s3
 from dapo_core.run.reasons import ExitCode
-from dapo_trainer.checkpoints.store import CheckpointStore
+from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -147,7 +147,7 @@ def test_a_killed_run_is_resumed_from_before_a_damaged_checkpoint(life: Life) ->
     life.run.process.kill()
     life.run.process.wait(30)
     # The store's own word: whoever was killed may not have told the database of the newest.
-    newest, whole, *_ = [manifest.step for manifest in life.checkpoints.list()]
+    newest, whole, *_ = [manifest.step for manifest in life.checkpoints.manifests()]
     _damage(life, newest)
     _forget_local_copies(life.run)
     life.run = life.resume()
@@ -179,7 +179,7 @@ def test_the_record_is_whole(life: Life) -> None:
 
 
 def test_checkpoints_are_whole_and_on_record(life: Life) -> None:
-    manifests = life.checkpoints.list()
+    manifests = life.checkpoints.manifests()
     assert manifests and manifests[0].step == life.last_step()
     for manifest in manifests:
         life.checkpoints.verify(manifest)

@@ -7,7 +7,7 @@ from store_fakes import MemoryStore
 
 from dapo_core.naming import checkpoint_prefix
 from dapo_core.objectstore import FolderStore, ObjectStore
-from dapo_trainer.checkpoints.store import CheckpointStore
+from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore, LocalCheckpoint
 
 STORES: dict[str, Callable[[Path], ObjectStore]] = {
     "folder": lambda folder: FolderStore(folder / "store"),
@@ -26,7 +26,7 @@ def local(folder: Path, step: int, size: int = 1000) -> Path:
 
 def save(checkpoints: CheckpointStore, folder: Path, *steps: int, **metrics: float) -> None:
     for step in steps:
-        checkpoints.commit(step, local(folder, step), attempt=1, spec_digest="d", metrics=metrics)
+        checkpoints.commit(LocalCheckpoint(step, local(folder, step), 1, "d", metrics=metrics))
 
 
 def harm(store: ObjectStore, step: int, name: str, change: Callable[[bytes], bytes]) -> None:

@@ -62,12 +62,12 @@ class Rollout:
     def __call__(self, count: int) -> int:
         uids = [f"p{self.made + i}" for i in range(count)]
         self.made += count
-        self.session.ledger.submit(TRAIN, uids)
+        self.session.groups.submit(TRAIN, uids)
         for uid in uids:
             self.queue.items[uid] = {"is_prompt": True, "status": "pending"}
         outcomes = [self.generate(uid, next(self.answers, self.then)) for uid in uids]
         self.outcomes += outcomes
-        threading.Thread(target=self.session.ledger.finish, args=(TRAIN, outcomes), daemon=True).start()
+        threading.Thread(target=self.session.groups.finish, args=(TRAIN, outcomes), daemon=True).start()
         return count
 
     def generate(self, uid: str, correct: int | None) -> GroupOutcome:

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow
 from pyarrow import parquet
 
-from dapo_trainer.data.tables import SourceFile
+from dapo_trainer.data.source_tables import SourceFile
 
 Row = dict[str, Any]
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from dapo_trainer.spool.files import SpoolReader
+from dapo_trainer.spool import SpoolReader
 
 # Metric, step, attempt, value, flag.
 Point = tuple[str, int, int, float | None, str | None]

@@ -12,7 +12,7 @@ from dapo_core.db import Batch, CheckpointRow, EventType, Receipt
 from dapo_core.errors import StoreError
 from dapo_core.objectstore import Content, ObjectInfo, ObjectNotFoundError, measure, part_bytes_of
 from dapo_core.objectstore.contract import Readable
-from dapo_trainer.spool.writer import SegmentFile
+from dapo_trainer.spool.segment_writer import SegmentFile
 
 Fault = Callable[[str, str], None]
 """Called with the name of an operation and its key before each; raises to make it fail."""

@@ -12,8 +12,7 @@ from servers.postgres import plain
 
 from dapo_core.db import MetadataWriter, open_reader, open_writer
 from dapo_core.run.backoff import Backoff
-from dapo_trainer.spool.sender import Sender
-from dapo_trainer.spool.spool import Spool, read_records
+from dapo_trainer.spool import Sender, Spool, read_records
 
 QUICK = Backoff(0.02, 0.2)  # minutes become seconds
 PATIENCE: Final = patient(60.0)
@@ -29,7 +28,7 @@ class Training:
         self.told: list[str] = []
         self.writer: MetadataWriter = open_writer(url)
         self.sender = Sender(
-            folder, self.writer, RUN, poll_seconds=0.01, verify_seconds=0.5, backoff=QUICK, tell=self._tell
+            folder, self.writer, RUN, poll_seconds=0.01, verify_seconds=0.5, backoff=QUICK, notify=self._tell
         )
         self.step = first
         self._ended = threading.Event()

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from dapo_trainer.rewards.answers import TAIL_CHARACTERS, as_integer, exact, math, stated_answer
+from dapo_trainer.rewards.rule_rewards import TAIL_CHARACTERS, as_integer, exact, math, stated_answer
 from dapo_trainer.rewards.verdict import Verdict
 
 LONG = "so we go on and on. " * 5000  # 100 kB

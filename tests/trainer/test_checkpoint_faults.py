@@ -19,8 +19,8 @@ from dapo_core.objectstore import StoreUnreachableError
 from dapo_core.objectstore.s3 import RETRIES, open_s3
 from dapo_core.run.backoff import Backoff
 from dapo_core.run.checkpoint import Retention
-from dapo_trainer.checkpoints.store import CheckpointStore
-from dapo_trainer.checkpoints.uploads import CheckpointUploader
+from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore, LocalCheckpoint
+from dapo_trainer.checkpoints.uploader import CheckpointUploader
 
 QUICK: Retry = RETRIES.new(total=2, connect=2, backoff_factor=0.01, backoff_jitter=0.0)
 AGAIN = Backoff(0.02, 0.1)
@@ -45,7 +45,7 @@ class Bench:
         (made / "actor" / "model.pt").write_bytes(random.Random(step).randbytes(SIZE))
         (made / "actor" / "huggingface" / "tokenizer.json").write_bytes(b"{}" * 1000)
         began = time.monotonic()
-        self.uploader.upload(step, made, attempt=1, spec_digest="d")
+        self.uploader.upload(LocalCheckpoint(step, made, 1, "d"))
         assert time.monotonic() - began < 5, "however the store is"
 
     def commit(self, *steps: int) -> None:
@@ -172,7 +172,7 @@ def test_an_object_changed_behind_our_back(name: str, content: bytes, bench: Ben
     bench.checkpoints.store.put_bytes(checkpoint_prefix("r", 10) + name, content)
     found = bench.checkpoints.restore_newest(tmp_path / "resumed")
     assert found is not None and found.step == 5
-    assert "The one before is tried." in bench.told("CheckpointDamaged") and bench.notes.states()[10] == "failed"
+    assert "Trying the previous checkpoint." in bench.told("CheckpointDamaged") and bench.notes.states()[10] == "failed"
     # The next upload is not hindered by it, and heals the run.
     bench.commit(15)
     assert bench.resumed_from() == 15
@@ -182,13 +182,13 @@ def test_a_damaged_shared_file_does_not_outlive_the_attempt(bench: Bench, tmp_pa
     bench.commit(5)
     [shared] = bench.checkpoints.listing().shared
     bench.checkpoints.store.put_bytes(shared, b"torn")
-    with pytest.raises(CheckpointError, match="No checkpoint of this run is whole"):
+    with pytest.raises(CheckpointError, match="No checkpoint of this run is intact"):
         bench.checkpoints.restore_newest(tmp_path / "resumed")
     bench.commit(10)
     assert bench.resumed_from() == 10, "one of another size is stored again"
     bench.checkpoints.store.put_bytes(shared, b"[]" * 1000)
     again = CheckpointStore(bench.checkpoints.store, "r")
-    again.commit(15, bench.folder / "global_step_10", attempt=2, spec_digest="d")
+    again.commit(LocalCheckpoint(15, bench.folder / "global_step_10", 2, "d"))
     assert again.restore_newest(tmp_path / "resumed") is not None, "and any, by another process"
 
 

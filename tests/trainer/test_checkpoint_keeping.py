@@ -5,29 +5,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from checkpoint_folders import STORES, harm, local, save
+from checkpoint_folders import harm, local, save
 from store_fakes import MemoryStore, Notebook
 
 from dapo_core.naming import checkpoint_prefix, manifest_key
 from dapo_core.objectstore import ObjectStore
 from dapo_core.run.checkpoint import Retention
-from dapo_trainer.checkpoints.store import CheckpointStore
-
-
-@pytest.fixture(params=STORES.values(), ids=STORES.keys())
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
-    made: ObjectStore = request.param(tmp_path)
-    return made
-
-
-@pytest.fixture
-def notes() -> Notebook:
-    return Notebook()
-
-
-@pytest.fixture
-def checkpoints(store: ObjectStore, notes: Notebook) -> CheckpointStore:
-    return CheckpointStore(store, "r", notes)
+from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore, LocalCheckpoint
 
 
 def test_retention_removes_and_says_why(checkpoints: CheckpointStore, notes: Notebook, tmp_path: Path) -> None:
@@ -67,7 +51,7 @@ def aged(store: ObjectStore, tmp_path: Path) -> Iterator[ObjectStore]:
     yield store
 
 
-def test_torn_uploads_are_swept_after_a_grace(aged: ObjectStore, notes: Notebook) -> None:
+def test_incomplete_uploads_are_swept_after_a_grace_period(aged: ObjectStore, notes: Notebook) -> None:
     checkpoints = CheckpointStore(aged, "r", notes)
     assert checkpoints.sweep(busy=[10]) == []
     assert checkpoints.sweep() == [10]
@@ -76,9 +60,11 @@ def test_torn_uploads_are_swept_after_a_grace(aged: ObjectStore, notes: Notebook
     assert notes.states() == {10: "deleted", 15: "deleted"}
 
 
-def test_what_was_committed_but_not_told_is_told(checkpoints: CheckpointStore, notes: Notebook, tmp_path: Path) -> None:
+def test_a_commit_that_was_not_recorded_is_recorded(
+    checkpoints: CheckpointStore, notes: Notebook, tmp_path: Path
+) -> None:
     save(CheckpointStore(checkpoints.store, "r"), tmp_path, 5, 10)
-    checkpoints.record()
+    checkpoints.record_committed()
     assert notes.states() == {5: "committed", 10: "committed"}
 
 
@@ -96,7 +82,7 @@ def test_what_does_not_change_is_stored_once(tmp_path: Path) -> None:
     store = MemoryStore()
     checkpoints = CheckpointStore(store, "r")
     for step in (5, 10, 15):
-        checkpoints.commit(step, with_tokenizer(tmp_path, step), attempt=1, spec_digest="d")
+        checkpoints.commit(LocalCheckpoint(step, with_tokenizer(tmp_path, step), 1, "d"))
     puts = [key for operation, key in store.log if operation == "put" and "/shared/" in key]
     assert len(puts) == 1 and shared_keys(store) == puts
     for step in (5, 15):
@@ -107,19 +93,19 @@ def test_what_does_not_change_is_stored_once(tmp_path: Path) -> None:
 
 def test_shared_files_go_with_the_last_checkpoint_that_names_them(checkpoints: CheckpointStore, tmp_path: Path) -> None:
     for step, tokenizer in ((5, b"old"), (10, b"new"), (15, b"new")):
-        checkpoints.commit(step, with_tokenizer(tmp_path, step, tokenizer), attempt=1, spec_digest="d")
+        checkpoints.commit(LocalCheckpoint(step, with_tokenizer(tmp_path, step, tokenizer), 1, "d"))
     assert len(shared_keys(checkpoints.store)) == 2
     checkpoints.retain(Retention(keep_last=1))
     assert [leftover.kind for leftover in checkpoints.leftovers(grace_seconds=0)] == ["Unused"]
     assert checkpoints.leftovers() == [], "an upload may be about to name it"
     checkpoints.sweep(grace_seconds=0)
     assert len(shared_keys(checkpoints.store)) == 1
-    assert checkpoints.pick() is not None
+    assert checkpoints.restore_newest(tmp_path / "restored") is not None
 
 
-def test_nothing_shared_goes_while_a_manifest_can_not_be_read(checkpoints: CheckpointStore, tmp_path: Path) -> None:
+def test_shared_files_stay_while_a_manifest_cannot_be_read(checkpoints: CheckpointStore, tmp_path: Path) -> None:
     for step in (5, 10):
-        checkpoints.commit(step, with_tokenizer(tmp_path, step, b"%d" % step), attempt=1, spec_digest="d")
+        checkpoints.commit(LocalCheckpoint(step, with_tokenizer(tmp_path, step, b"%d" % step), 1, "d"))
     harm(checkpoints.store, 5, "manifest.json", lambda data: data[:20])
     checkpoints.sweep(grace_seconds=0)
     assert len(shared_keys(checkpoints.store)) == 2

@@ -1,4 +1,4 @@
-"""`dapo checkpoints` as typed: what it tells, what it refuses, and that it removes nothing unasked."""
+"""`dapo checkpoints` as typed: what it prints, what it refuses, and that it removes nothing unasked."""
 
 import json
 import os
@@ -16,8 +16,8 @@ from dapo_core.objectstore import FolderStore, open_store
 from dapo_core.run.checkpoint import Retention
 from dapo_core.run.home import Home as HomeFolder
 from dapo_trainer.checkpoint_tool import command
-from dapo_trainer.checkpoint_tool.place import find
-from dapo_trainer.checkpoints.store import CheckpointStore
+from dapo_trainer.checkpoint_tool.lookup import find_checkpoints
+from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore, LocalCheckpoint
 
 RUN = "first-20261121-0412-x7k2"
 BEST = "val-core/aime/acc/mean@32"
@@ -42,7 +42,7 @@ class Home:
         folder.mkdir()
         (folder / "model.pt").write_bytes(b"weights")
         (folder / "config.json").write_bytes(b"{}")
-        self.checkpoints.commit(step, folder, attempt=1, spec_digest="d", metrics={BEST: value})
+        self.checkpoints.commit(LocalCheckpoint(step, folder, 1, "d", metrics={BEST: value}))
 
     def dapo(self, *words: str, environment: dict[str, str] | None = None) -> Result:
         home = ["--home", str(self.path)] if environment is None else []
@@ -73,19 +73,19 @@ def test_listing(home: Home) -> None:
     assert rows[0]["uri"] == home.checkpoints.uri(20) and rows[0]["metrics"] == {BEST: 0.3}
 
 
-def test_verifying_names_what_is_damaged(home: Home) -> None:
-    assert home.told("verify", RUN).count("whole, 2 files") == 4
+def test_verifying_names_what_is_corrupt(home: Home) -> None:
+    assert home.told("verify", RUN).count("intact, 2 files") == 4
     home.store.put_bytes(checkpoint_prefix(RUN, 10) + "model.pt", b"torn")
     result = home.dapo("verify", RUN)
-    assert result.exit_code == 31 and result.output.count("whole, 2 files") == 3
-    assert "Step 10: The checkpoint of step 10 is damaged: model.pt has 4 bytes instead of 7." in result.output
+    assert result.exit_code == 31 and result.output.count("intact, 2 files") == 3
+    assert "Step 10: The checkpoint at step 10 is corrupt: model.pt has 4 bytes instead of 7." in result.output
     assert home.told("verify", f"{RUN}@20").count("Step") == 1
 
 
-def test_pruning_tells_first(home: Home) -> None:
+def test_pruning_is_a_dry_run_by_default(home: Home) -> None:
     told = home.told("prune", RUN, "--keep-last", "1", "--keep-best", "1", "--metric", BEST)
     assert told.count("Removed: not among the newest 1 or best 1") == 2
-    assert told.splitlines()[-1] == "Nothing is removed yet: add --remove to do it."
+    assert told.splitlines()[-1] == "Dry run: nothing was removed. Add --remove to delete."
     assert home.checkpoints.steps() == [20, 15, 10, 5]
 
 
@@ -114,15 +114,15 @@ def age(home: Home) -> None:
             os.utime(path, (time.time() - 48 * 3600,) * 2)
 
 
-def test_sweeping_tells_first(home: Home) -> None:
+def test_sweeping_is_a_dry_run_by_default(home: Home) -> None:
     torn = checkpoint_prefix(RUN, 25) + "model.pt"
     home.store.put_bytes(torn, b"half")
     home.store.put_bytes(f"{RUN}/checkpoints/shared/{'0' * 64}", b"nobody's")
     assert home.told("sweep").strip() == "Nothing to sweep.", "all of it is young"
     age(home)
     told = home.told("sweep")
-    assert "upload of step 25 that never ended" in told and "shared files that no checkpoint names" in told
-    assert "add --remove" in told and home.store.exists(torn)
+    assert "incomplete upload of step 25" in told and "shared files that no checkpoint uses" in told
+    assert "Add --remove" in told and home.store.exists(torn)
     assert "Removed: 2 objects." in home.told("sweep", RUN, "--remove")
     assert not home.store.exists(torn)
     home.checkpoints.verify(home.checkpoints.manifest(20))
@@ -133,7 +133,7 @@ def test_runs_that_nobody_knows_are_swept_when_asked(home: Home) -> None:
     home.store.put_bytes("old-run/samples/a.parquet", b"")
     age(home)
     assert home.told("sweep").strip() == "Nothing to sweep."
-    assert "all of a run that is not on record" in home.told("sweep", "--unknown-runs")
+    assert "everything of a run that is not on record" in home.told("sweep", "--unknown-runs")
     home.told("sweep", "--unknown-runs", "--remove")
     assert {info.key.partition("/")[0] for info in home.store.list("")} == {RUN}
 
@@ -143,17 +143,17 @@ def test_the_record_of_another_place_sweeps_nothing(home: Home, tmp_path: Path) 
     upgrade(f"sqlite:///{tmp_path / 'other' / 'dapo.db'}")
     other = f"sqlite:///{tmp_path / 'other' / 'dapo.db'}"
     refused = home.refused("sweep", "--unknown-runs", "--remove", "--metadata", other)
-    assert isinstance(refused, SpecError) and "this is the record of another place" in str(refused)
+    assert isinstance(refused, SpecError) and "this is not their metadata store" in str(refused)
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
         pytest.param(["list", "frist"], "There is no run 'frist'; did you mean first?", id="a slip"),
-        pytest.param(["verify", f"{RUN}@7"], "Step 7: There is no committed checkpoint of step 7", id="no such step"),
-        pytest.param(["list", "file:///a/b"], "names no checkpoint: write .../RUN/checkpoints/step-N", id="a URI"),
+        pytest.param(["verify", f"{RUN}@7"], f"{RUN} has no committed checkpoint at step 7", id="no such step"),
+        pytest.param(["list", "file:///a/b"], "is not a checkpoint's URI: use .../RUN/checkpoints/step-N", id="a URI"),
         pytest.param(["prune", RUN, "--keep-best", "1"], "--keep-best needs a metric to compare by", id="no metric"),
-        pytest.param(["export", RUN, "/"], "/ is there already: name another folder, or add --replace", id="the root"),
+        pytest.param(["export", RUN, "/"], "/ already exists: name another folder, or add --replace", id="the root"),
         pytest.param(["list", RUN, "--store", "gs://b"], "is not supported; use s3://", id="a store of no kind"),
     ],
 )
@@ -163,10 +163,10 @@ def test_mistakes(words: list[str], sentence: str, home: Home) -> None:
 
 
 def test_a_uri_needs_no_record(home: Home, tmp_path: Path) -> None:
-    found = find(home.checkpoints.uri(10), HomeFolder.find(tmp_path / "nowhere"))
+    found = find_checkpoints(home.checkpoints.uri(10), HomeFolder.find(tmp_path / "nowhere"))
     assert found.step == 10 and found.run is None
     assert found.checkpoints.manifest(10).step == 10
-    named = find(f"{RUN}@15", HomeFolder.find(tmp_path / "nowhere", store=home.store.url))
+    named = find_checkpoints(f"{RUN}@15", HomeFolder.find(tmp_path / "nowhere", store=home.store.url))
     assert named.step == 15 and named.retention == Retention(2, 0, None)
 
 
@@ -174,7 +174,7 @@ def test_the_jobs_own_store_comes_first(home: Home, tmp_path: Path) -> None:
     elsewhere = (tmp_path / "elsewhere").as_uri()
     spec = dumped(job(checkpoints={"uri": elsewhere}))
     open_writer(home.url).create_run(RunRow("r2", name="second", namespace="default", spec=spec, created_at=2.0))
-    assert find("second", HomeFolder.find(home.path)).checkpoints.store.url == elsewhere
+    assert find_checkpoints("second", HomeFolder.find(home.path)).checkpoints.store.url == elsewhere
 
 
 def test_the_environment_names_record_and_store(home: Home, s3: tuple[str, dict[str, str]], tmp_path: Path) -> None:

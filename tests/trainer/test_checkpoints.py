@@ -13,43 +13,27 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from checkpoint_folders import STORES, harm, local, save
+from checkpoint_folders import harm, local, save
 from store_fakes import MemoryStore, Notebook
 
 from dapo_core.errors import CheckpointError, StoreError
 from dapo_core.naming import checkpoint_prefix, manifest_key
-from dapo_core.objectstore import ObjectStore, open_store
+from dapo_core.objectstore import open_store
 from dapo_core.objectstore.contract import PART_BYTES
 from dapo_core.run.checkpoint import Retention, newest_committed, parse_manifest
-from dapo_trainer.checkpoints.store import CheckpointStore
+from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore, LocalCheckpoint
+from dapo_trainer.checkpoints.restore import check_fit
 
 COMMITTING = Path(__file__).parent / "fakes" / "committing.py"
 
 
-@pytest.fixture(params=STORES.values(), ids=STORES.keys())
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
-    made: ObjectStore = request.param(tmp_path)
-    return made
-
-
-@pytest.fixture
-def notes() -> Notebook:
-    return Notebook()
-
-
-@pytest.fixture
-def checkpoints(store: ObjectStore, notes: Notebook) -> CheckpointStore:
-    return CheckpointStore(store, "r", notes)
-
-
 def test_what_is_committed_is_restored(checkpoints: CheckpointStore, notes: Notebook, tmp_path: Path) -> None:
-    manifest = checkpoints.commit(
-        5, local(tmp_path, 5), attempt=2, spec_digest="d", metrics={"acc": 0.5, "loss": float("nan")}
-    )
+    metrics = {"acc": 0.5, "loss": float("nan")}
+    manifest = checkpoints.commit(LocalCheckpoint(5, local(tmp_path, 5), 2, "d", metrics))
     assert (manifest.step, manifest.attempt, manifest.size_bytes) == (5, 2, 1010)
     assert [entry.path for entry in manifest.files] == ["actor/model.pt", "data.pt"]
-    found = checkpoints.pick()
-    assert found == replace(manifest, metrics={"acc": 0.5}) and newest_committed(checkpoints.list()) == found
+    found = checkpoints.restore_newest(tmp_path / "newest")
+    assert found == replace(manifest, metrics={"acc": 0.5}) and newest_committed(checkpoints.manifests()) == found
     checkpoints.restore(manifest, tmp_path / "restored")
     assert (tmp_path / "restored" / "actor" / "model.pt").read_bytes() == b"\5" * 1000
     assert (tmp_path / "restored" / "data.pt").read_bytes() == b"position 5"
@@ -66,7 +50,7 @@ def test_the_manifest_is_written_last_and_after_the_metrics_are_safe(tmp_path: P
 
 
 def test_without_checkpoints_a_run_starts_from_the_model(checkpoints: CheckpointStore, tmp_path: Path) -> None:
-    assert checkpoints.pick() is None and checkpoints.restore_newest(tmp_path / "x") is None
+    assert checkpoints.restore_newest(tmp_path / "x") is None
     assert checkpoints.steps() == [] and not (tmp_path / "x").exists()
 
 
@@ -101,7 +85,7 @@ DAMAGES: dict[str, tuple[str, Callable[[bytes], bytes] | None, str]] = {
 
 
 @pytest.mark.parametrize(("name", "change", "sentence"), DAMAGES.values(), ids=DAMAGES.keys())
-def test_a_damaged_newest_checkpoint_is_passed_over_aloud(
+def test_a_corrupt_newest_checkpoint_is_skipped_with_an_event(
     name: str,
     change: Callable[[bytes], bytes] | None,
     sentence: str,
@@ -114,55 +98,56 @@ def test_a_damaged_newest_checkpoint_is_passed_over_aloud(
         checkpoints.store.delete(checkpoint_prefix("r", 10) + name)
     else:
         harm(checkpoints.store, 10, name, change)
-    for found in (checkpoints.pick(), checkpoints.restore_newest(tmp_path / "restored")):
-        assert found is not None and found.step == 5
+    found = checkpoints.restore_newest(tmp_path / "restored")
+    assert found is not None and found.step == 5
     assert (tmp_path / "restored" / "data.pt").read_bytes() == b"position 5"
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
     reason, message = notes.events[-1]
-    assert reason == "CheckpointDamaged" and message.endswith("The one before is tried.")
+    assert reason == "CheckpointDamaged" and message.endswith("Trying the previous checkpoint.")
     assert sentence.replace("\\", "") in message and notes.states()[10] == "failed"
 
 
-def test_a_run_whose_checkpoints_are_all_damaged_does_not_begin_anew(
+def test_a_run_whose_checkpoints_are_all_corrupt_does_not_restart_from_zero(
     checkpoints: CheckpointStore, tmp_path: Path
 ) -> None:
     save(checkpoints, tmp_path, 5, 10)
     for step in (5, 10):
         harm(checkpoints.store, step, "data.pt", lambda data: b"")
-    with pytest.raises(CheckpointError, match=r"No checkpoint of this run is whole: .*step 10.*step 5"):
+    with pytest.raises(CheckpointError, match=r"No checkpoint of this run is intact: .*step 10.*step 5"):
         checkpoints.restore_newest(tmp_path / "restored")
     assert not (tmp_path / "restored").exists()
 
 
 def test_a_checkpoint_of_another_job_is_refused(checkpoints: CheckpointStore, tmp_path: Path) -> None:
     save(checkpoints, tmp_path, 5)
-    with pytest.raises(CheckpointError, match=r"step 5 was written by another job .*or start a new run"):
-        checkpoints.restore_newest(tmp_path / "restored", spec_digest="other")
+    with pytest.raises(CheckpointError, match=r"step 5 was saved by a different job .*or start a new run"):
+        checkpoints.restore_newest(tmp_path / "restored", check=lambda manifest: check_fit(manifest, "other", None))
     assert not (tmp_path / "restored").exists()
-    assert checkpoints.restore_newest(tmp_path / "restored", spec_digest="d") is not None
+    accepted = checkpoints.restore_newest(tmp_path / "restored", check=lambda manifest: check_fit(manifest, "d", None))
+    assert accepted is not None
 
 
-def test_a_condemned_checkpoint_is_not_picked_again(
+def test_a_checkpoint_marked_as_corrupt_is_not_restored_again(
     checkpoints: CheckpointStore, notes: Notebook, tmp_path: Path
 ) -> None:
     save(checkpoints, tmp_path, 5, 10)
-    checkpoints.condemn(checkpoints.manifest(10), "A shard is torn.")
-    found = checkpoints.pick()
+    checkpoints.mark_corrupt(checkpoints.manifest(10), "A shard is torn.")
+    found = checkpoints.restore_newest(tmp_path / "restored")
     assert found is not None and found.step == 5
-    assert notes.events[-1] == ("CheckpointDamaged", "A shard is torn. The one before is tried.")
+    assert notes.events[-1] == ("CheckpointDamaged", "A shard is torn. Trying the previous checkpoint.")
     assert notes.states()[10] == "failed" and checkpoints.sweep(grace_seconds=0) == [10]
-    CheckpointStore(checkpoints.store, "another").condemn(found, "not mine")
+    CheckpointStore(checkpoints.store, "another").mark_corrupt(found, "not mine")
     assert checkpoints.steps() == [5]
 
 
-def test_a_run_whose_last_checkpoint_is_condemned_does_not_begin_anew(
+def test_a_run_whose_last_checkpoint_is_corrupt_does_not_restart_from_zero(
     checkpoints: CheckpointStore, tmp_path: Path
 ) -> None:
     save(checkpoints, tmp_path, 5)
-    checkpoints.condemn(checkpoints.manifest(5), "A shard is torn.")
+    checkpoints.mark_corrupt(checkpoints.manifest(5), "A shard is torn.")
     assert checkpoints.sweep(grace_seconds=0) == []
-    with pytest.raises(CheckpointError, match=r"No checkpoint of this run is whole: That of step 5 proved damaged\."):
-        checkpoints.pick()
+    with pytest.raises(CheckpointError, match=r"No checkpoint .* is intact: The checkpoint at step 5 is corrupt\."):
+        checkpoints.restore_newest(tmp_path / "restored")
 
 
 def test_a_store_that_fails_is_no_damage(tmp_path: Path, notes: Notebook) -> None:
@@ -188,10 +173,10 @@ def test_restoring_replaces_what_is_there(checkpoints: CheckpointStore, tmp_path
     assert sorted(path.name for path in (tmp_path / "restored").iterdir()) == ["actor", "data.pt"]
 
 
-def test_restoring_to_a_place_that_is_none_is_told(checkpoints: CheckpointStore, tmp_path: Path) -> None:
+def test_restoring_to_an_impossible_place_raises(checkpoints: CheckpointStore, tmp_path: Path) -> None:
     save(checkpoints, tmp_path, 5)
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match=r"can not be written to .*: Not a directory"):
+    with pytest.raises(StoreError, match=r"cannot be written to .*: Not a directory"):
         checkpoints.restore_newest(tmp_path / "file" / "restored")
 
 
@@ -199,8 +184,8 @@ def test_a_step_done_again_replaces_the_torn_and_the_committed(checkpoints: Chec
     save(checkpoints, tmp_path / "first", 5)
     checkpoints.store.put_bytes(checkpoint_prefix("r", 5) + "of-another-rank.pt", b"x")
     again = local(tmp_path / "second", 5, size=7)
-    checkpoints.commit(5, again, attempt=2, spec_digest="d")
-    found = checkpoints.pick()
+    checkpoints.commit(LocalCheckpoint(5, again, 2, "d"))
+    found = checkpoints.restore_newest(tmp_path / "restored")
     assert found is not None and (found.attempt, found.size_bytes) == (2, 17)
     keys = [info.key for info in checkpoints.store.list("r/")]
     assert keys == [checkpoint_prefix("r", 5) + name for name in ("actor/model.pt", "data.pt", "manifest.json")]
@@ -229,7 +214,7 @@ def test_wherever_an_upload_is_cut_the_one_before_stays(count: int, tmp_path: Pa
     except StoreError:
         pass
     store.fault = cut_after(1000)
-    found = checkpoints.pick()
+    found = checkpoints.restore_newest(tmp_path / "restored")
     assert found is not None and found.step in (5, 10)
     checkpoints.restore(found, tmp_path / "restored")
 
@@ -269,7 +254,7 @@ def test_a_checkpoint_of_an_older_version_is_read(version: int, checkpoints: Che
     """The first knew no shared files, and the second summed big files as a whole."""
     folder = local(tmp_path, 5, size=PART_BYTES + 1)
     big = (folder / "actor" / "model.pt").read_bytes()
-    checkpoints.commit(5, folder, attempt=1, spec_digest="d")
+    checkpoints.commit(LocalCheckpoint(5, folder, 1, "d"))
 
     def older(data: bytes) -> bytes:
         body = json.loads(data) | {"version": version}
@@ -292,11 +277,8 @@ def test_files_of_other_machines_belong_to_the_checkpoint(checkpoints: Checkpoin
     (tmp_path / "there" / "actor").mkdir(parents=True)
     (tmp_path / "there" / "actor" / "model_world_size_2_rank_1.pt").write_bytes(b"1")
     checkpoints.commit(
-        5,
-        local(tmp_path, 5),
-        attempt=1,
-        spec_digest="d",
-        elsewhere=lambda step, _folder: other.put_files(step, tmp_path / "there"),
+        LocalCheckpoint(5, local(tmp_path, 5), 1, "d"),
+        remote_files=lambda step, _folder: other.put_files(step, tmp_path / "there"),
     )
     manifest = checkpoints.manifest(5)
     assert manifest.ranks == 2 and len(manifest.files) == 3
@@ -307,8 +289,8 @@ def test_files_of_other_machines_belong_to_the_checkpoint(checkpoints: Checkpoin
 def test_a_local_folder_without_files_is_refused(made: bool, checkpoints: CheckpointStore, tmp_path: Path) -> None:
     if made:
         (tmp_path / "none").mkdir()
-    with pytest.raises(CheckpointError, match="is empty or absent"):
-        checkpoints.commit(5, tmp_path / "none", attempt=1, spec_digest="d")
+    with pytest.raises(CheckpointError, match="is empty or does not exist"):
+        checkpoints.commit(LocalCheckpoint(5, tmp_path / "none", 1, "d"))
     assert checkpoints.steps() == []
 
 

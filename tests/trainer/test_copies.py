@@ -7,7 +7,7 @@ from servers.minio import MinioServer
 
 from dapo_core.errors import StoreError
 from dapo_core.objectstore import open_store
-from dapo_trainer.data.copies import copied_file, copied_folder
+from dapo_trainer.data.sources import copied_file, copied_folder
 from dapo_trainer.demo.prepare import DONE, copy
 
 
@@ -54,7 +54,7 @@ def test_from_a_bucket(minio: MinioServer, monkeypatch: pytest.MonkeyPatch) -> N
     place, _, query = url.partition("?")
     assert (copied_folder(f"{place}/model?{query}") / "parts" / "1").read_bytes() == b"weights"
     assert copied_file(f"{place}/model/config.json?{query}").read_bytes() == b"{}"
-    with pytest.raises(StoreError, match=r"There is no s3://.*/model/conf"):
+    with pytest.raises(StoreError, match=r"s3://.*/model/conf\?.* was not found"):
         copied_file(f"{place}/model/conf?{query}")
 
 
@@ -64,7 +64,7 @@ def test_a_file_keeps_its_name(bucket: Path) -> None:
 
 
 def test_nothing_half_copied_stays(bucket: Path, cache: Path) -> None:
-    with pytest.raises(StoreError, match=r"There is nothing under file:///.*/nothing\."):
+    with pytest.raises(StoreError, match=r"No objects found under file:///.*/nothing\."):
         copied_folder((bucket / "nothing").as_uri())
     with pytest.raises(StoreError):
         copied_file((bucket / "absent.parquet").as_uri())

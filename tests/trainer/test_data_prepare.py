@@ -14,27 +14,27 @@ from published_data import Row, row, saved
 from pyarrow import parquet
 
 from dapo_core.errors import DataError, ModelError
-from dapo_trainer.data.prepare import SCHEMA, Request, prepare
-from dapo_trainer.data.prompts import PAPER_TEMPLATE, label_of, normalised, prompt_key
-from dapo_trainer.data.report import EDGES, Lengths
-from dapo_trainer.data.tables import Columns, SourceFile
-from dapo_trainer.data.tokens import token_counter, tokenizer_folder
+from dapo_trainer.data.model_files import token_counter, tokenizer_folder
+from dapo_trainer.data.preparation_report import EDGES, Lengths
+from dapo_trainer.data.prepare import SCHEMA, PreparationRequest, prepare
+from dapo_trainer.data.prompts import PAPER_TEMPLATE, label_of, normalized, prompt_key
+from dapo_trainer.data.source_tables import Columns, SourceFile
 
 
-def asked(folder: Path, rows: Sequence[Row], **more: Any) -> Request:
+def asked(folder: Path, rows: Sequence[Row], **more: Any) -> PreparationRequest:
     source = saved(folder / "source.parquet", rows)
-    return replace(Request("maths", [source], folder / "out" / "maths.parquet"), **more)
+    return replace(PreparationRequest("maths", [source], folder / "out" / "maths.parquet"), **more)
 
 
-def questions(request: Request) -> list[str]:
+def questions(request: PreparationRequest) -> list[str]:
     return [made["prompt"][0]["content"] for made in parquet.read_table(request.out).to_pylist()]
 
 
-def answers(request: Request) -> list[str]:
+def answers(request: PreparationRequest) -> list[str]:
     return [made["reward_model"]["ground_truth"] for made in parquet.read_table(request.out).to_pylist()]
 
 
-def refused(request: Request) -> str:
+def refused(request: PreparationRequest) -> str:
     with pytest.raises(DataError) as error:
         prepare(request)
     message = str(error.value)
@@ -60,7 +60,7 @@ def refused(request: Request) -> str:
     ],
 )
 def test_prompts_that_ask_the_same(one: str, other: str) -> None:
-    assert normalised(one) == normalised(other) and prompt_key(one) == prompt_key(other)
+    assert normalized(one) == normalized(other) and prompt_key(one) == prompt_key(other)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def reference(rows: Sequence[Row]) -> dict[str, int]:
     """The same counts, one row at a time."""
     labels: dict[str, set[str]] = {}
     for one in rows:
-        labels.setdefault(normalised(one["prompt"][0]["content"]), set()).add(
+        labels.setdefault(normalized(one["prompt"][0]["content"]), set()).add(
             label_of(one["reward_model"]["ground_truth"])
         )
     agreed = [next(iter(found)) for found in labels.values() if len(found) == 1]
@@ -192,14 +192,14 @@ def test_counts_are_those_of_a_plain_loop_and_bytes_the_same_each_time(tmp_path:
     source = saved(tmp_path / f"many.{suffix}", rows)
     digests = set()
     for attempt in range(2):
-        request = Request("maths", [source], tmp_path / f"{attempt}" / "a.parquet", integers=True)
+        request = PreparationRequest("maths", [source], tmp_path / f"{attempt}" / "a.parquet", integers=True)
         report = prepare(request)
         assert {name: getattr(report, name) for name in reference(rows)} == reference(rows)
         written = [request.out, request.report_file, request.conflicts_file]
         digests.add(sha256(b"".join(file.read_bytes() for file in written)).hexdigest())
     assert len(digests) == 1
-    first = list(dict.fromkeys(normalised(one["prompt"][0]["content"]) for one in rows))
-    kept = [normalised(question) for question in questions(request)]
+    first = list(dict.fromkeys(normalized(one["prompt"][0]["content"]) for one in rows))
+    kept = [normalized(question) for question in questions(request)]
     assert kept == [question for question in first if question in set(kept)], "in the order of the first rows"
 
 
@@ -207,14 +207,14 @@ def test_parquet_and_json_lines_make_the_same(tmp_path: Path) -> None:
     made = set()
     for suffix in ("parquet", "jsonl"):
         out = tmp_path / suffix / "a.parquet"
-        prepare(Request("maths", [saved(tmp_path / f"many.{suffix}", many(2, 500))], out))
+        prepare(PreparationRequest("maths", [saved(tmp_path / f"many.{suffix}", many(2, 500))], out))
         made.add(out.read_bytes())
     assert len(made) == 1
 
 
 def test_several_files_are_one_set_in_their_order(tmp_path: Path) -> None:
     files = [saved(tmp_path / f"{i}.parquet", [row(f"{i}?", "1"), row("same?", "2")]) for i in range(3)]
-    report = prepare(request := Request("maths", files, tmp_path / "out" / "a.parquet"))
+    report = prepare(request := PreparationRequest("maths", files, tmp_path / "out" / "a.parquet"))
     assert questions(request) == ["0?", "same?", "1?", "2?"] and report.copies == (1, 3)
 
 
@@ -223,7 +223,7 @@ def test_mapped_columns(tmp_path: Path, suffix: str) -> None:
     rows = [{"problem": "1+1?", "solution": {"final": 2}}, {"problem": "2+2?", "solution": {"final": 4}}]
     source = saved(tmp_path / f"a.{suffix}", rows)
     columns = Columns("problem", "solution.final")
-    prepare(request := Request("maths", [source], tmp_path / "a.parquet", columns, template=PAPER_TEMPLATE))
+    prepare(request := PreparationRequest("maths", [source], tmp_path / "a.parquet", columns, template=PAPER_TEMPLATE))
     assert answers(request) == ["2", "4"]
     assert questions(request)[0].endswith('\n\n1+1?\n\nRemember to put your answer on its own line after "Answer:".')
 
@@ -231,7 +231,7 @@ def test_mapped_columns(tmp_path: Path, suffix: str) -> None:
 def test_values_of_json_are_taken_as_they_are_written(tmp_path: Path) -> None:
     lines = [("a?", 2), ("b?", "1/2"), ("c?", "12:30"), ("d?", "2026-01-02"), ("e?", 1.50), ("f?", True)]
     source = saved(tmp_path / "a.jsonl", [{"prompt": q, "answer": a} for q, a in lines])
-    prepare(request := Request("maths", [source], tmp_path / "a.parquet", Columns(answer="answer")))
+    prepare(request := PreparationRequest("maths", [source], tmp_path / "a.parquet", Columns(answer="answer")))
     assert answers(request) == ["2", "1/2", "12:30", "2026-01-02", "1.5", "true"]
 
 
@@ -239,7 +239,7 @@ def test_a_column_may_have_a_dot_in_its_name(tmp_path: Path) -> None:
     table = pyarrow.table({"the.prompt": ["1+1?"], 'an "answer"': ["2"]})
     parquet.write_table(table, tmp_path / "it's.parquet")
     source = SourceFile("s", tmp_path / "it's.parquet")
-    prepare(request := Request("m", [source], tmp_path / "a.parquet", Columns("the.prompt", 'an "answer"')))
+    prepare(request := PreparationRequest("m", [source], tmp_path / "a.parquet", Columns("the.prompt", 'an "answer"')))
     assert (questions(request), answers(request)) == (["1+1?"], ["2"])
 
 
@@ -253,15 +253,15 @@ def test_a_systems_message_is_kept_and_tells_prompts_apart(tmp_path: Path) -> No
 class TestValidation:
     held_out = (row("1 + 1?"), row("9+9?", "18"), row("9+9?", "18"))
 
-    def request(self, folder: Path, on_overlap: str) -> Request:
+    def request(self, folder: Path, on_overlap: str) -> PreparationRequest:
         validation = [saved(folder / "validation.parquet", self.held_out)]
         rows = [row("1+1?"), row("9+9?", "18"), row("2+2?", "4")]
         return asked(folder, rows, validation=validation, on_overlap=on_overlap)
 
     def test_overlap_is_refused(self, tmp_path: Path) -> None:
         assert refused(self.request(tmp_path, "refuse")) == (
-            "The training data hold 2 of the 2 prompts of validation.parquet (1 to the letter): "
-            "leave them out with --overlap drop, or keep them with --overlap keep."
+            "The training data contain 2 of the 2 prompts of validation.parquet (1 exactly): "
+            "drop them with --overlap drop, or keep them with --overlap keep."
         )
 
     @pytest.mark.parametrize(
@@ -271,42 +271,40 @@ class TestValidation:
         report = prepare(request := self.request(tmp_path, choice))
         assert questions(request) == kept and report.in_validation == 3 - len(kept)
         [overlap] = report.overlaps
-        assert (overlap.prompts, overlap.exact, overlap.normalised) == (2, 1, 2)
+        assert (overlap.prompts, overlap.exact, overlap.normalized) == (2, 1, 2)
 
     def test_none_is_no_reason_to_refuse(self, tmp_path: Path) -> None:
         validation = [saved(tmp_path / "v.jsonl", [row("7?")])]
-        assert prepare(asked(tmp_path, [row()], validation=validation)).overlaps[0].normalised == 0
+        assert prepare(asked(tmp_path, [row()], validation=validation)).overlaps[0].normalized == 0
 
     def test_prepared_validation_data_beside_mapped_training_data(self, tmp_path: Path) -> None:
         source = saved(tmp_path / "a.jsonl", [{"q": "1+1?", "a": "2"}])
         validation = [saved(tmp_path / "v.parquet", [row("1+1?")])]
         with pytest.raises(DataError, match=r"1 of the 1 prompts of v\.parquet"):
-            prepare(Request("m", [source], tmp_path / "a.parquet", Columns("q", "a"), validation=validation))
+            prepare(PreparationRequest("m", [source], tmp_path / "a.parquet", Columns("q", "a"), validation=validation))
 
 
 @pytest.mark.parametrize(
     ("name", "rows", "sentence"),
     [
-        pytest.param(
-            "a.parquet", [{"q": "1?"}], "a.parquet has no column prompt (it has q): name", id="parquet column"
-        ),
-        pytest.param("a.jsonl", [{"q": "1?"}], "a.jsonl has no column prompt (it has q): name", id="JSON column"),
-        pytest.param("a.jsonl", [], "a.jsonl has no column prompt (it has none): name", id="no lines"),
+        pytest.param("a.parquet", [{"q": "1?"}], "a.parquet has no column prompt (it has q): set", id="parquet column"),
+        pytest.param("a.jsonl", [{"q": "1?"}], "a.jsonl has no column prompt (it has q): set", id="JSON column"),
+        pytest.param("a.jsonl", [], "a.jsonl has no column prompt (it has none): set", id="no lines"),
         pytest.param(
             "a.parquet", [{"prompt": "1?"}], "a.parquet has no column reward_model.ground_truth (it has", id="answer"
         ),
         pytest.param(
             "a.parquet",
             [{"prompt": 1, "reward_model": {"ground_truth": "2"}}],
-            "a.parquet: column prompt is BIGINT: name one of text, or of a list of {role, content}.",
+            "a.parquet: column prompt is BIGINT: use a column of text, or of lists of {role, content}.",
             id="prompt is a number",
         ),
-        pytest.param("a.jsonl", [row(" ")], "a.jsonl: none of its 1 rows can be kept.", id="nothing left"),
+        pytest.param("a.jsonl", [row(" ")], "a.jsonl: none of its 1 rows is usable.", id="nothing left"),
     ],
 )
 def test_data_that_cannot_be_used(tmp_path: Path, name: str, rows: list[Row], sentence: str) -> None:
     source = saved(tmp_path / name, rows)
-    assert sentence in refused(Request("maths", [source], tmp_path / "out" / "a.parquet"))
+    assert sentence in refused(PreparationRequest("maths", [source], tmp_path / "out" / "a.parquet"))
 
 
 @pytest.mark.parametrize(
@@ -314,9 +312,9 @@ def test_data_that_cannot_be_used(tmp_path: Path, name: str, rows: list[Row], se
 )
 def test_a_file_that_cannot_be_read(tmp_path: Path, name: str, content: bytes) -> None:
     (tmp_path / name).write_bytes(content)
-    message = refused(Request("maths", [SourceFile(name, tmp_path / name)], tmp_path / "out" / "a.parquet"))
+    message = refused(PreparationRequest("maths", [SourceFile(name, tmp_path / name)], tmp_path / "out" / "a.parquet"))
     assert message.startswith(f"{name} cannot be read (") and message.endswith(
-        "name a whole parquet or JSON-lines file."
+        "use a complete parquet or JSON-lines file."
     )
 
 
@@ -343,10 +341,10 @@ class TestReport:
             "           5  rows read",
             "           1  rows without a prompt or an answer",
             "           3  distinct prompts, 1 to 2x each",
-            "          -1  dropped whose copies have different answers",
-            "          -1  dropped whose answer is no integer",
+            "          -1  dropped: copies with different answers",
+            "          -1  dropped: answer is not an integer",
             "           1  kept",
             "",
-            "characters of a prompt, dropped ones of too many included",
+            "characters per prompt, including prompts dropped as too long",
             "        1-32          1  ########################################",
         ]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dapo_trainer.demo.prepare import rows
 from dapo_trainer.demo.task import Habits, demonstration, problems, question
-from dapo_trainer.rewards.answers import math
+from dapo_trainer.rewards.rule_rewards import math
 
 NO_MISTAKES = Habits(guess_share=0.0, guess_error=0.0, slip=0.0)
 WORKED = re.compile(r"(\d)\+(\d)=(\d+) (\d)\+(\d)\+(\d)=(\d+) Answer: (\d+)")

@@ -16,7 +16,7 @@ from dapo_core.db import RunRow, open_reader, open_writer, upgrade
 from dapo_core.errors import DapoError, DataError, ModelError, SpecError
 from dapo_core.objectstore import FolderStore
 from dapo_core.run.home import Home
-from dapo_trainer.checkpoints.store import CheckpointStore
+from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore, LocalCheckpoint
 from dapo_trainer.evaluate import worker_process
 from dapo_trainer.evaluate.evaluation import subsets_of
 from dapo_trainer.evaluate.request import Choices, Sampling, job_of, sets_of
@@ -52,7 +52,7 @@ def home(tmp_path: Path) -> Path:
     checkpoint = tmp_path / "checkpoint"
     (checkpoint / "actor").mkdir(parents=True)
     (checkpoint / "actor" / "model_world_size_1_rank_0.pt").write_bytes(b"weights")
-    CheckpointStore(FolderStore(tmp_path / "store"), RUN).commit(60, checkpoint, attempt=1, spec_digest="d")
+    CheckpointStore(FolderStore(tmp_path / "store"), RUN).commit(LocalCheckpoint(60, checkpoint, 1, "d"))
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text("{}")
     rows = [

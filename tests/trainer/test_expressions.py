@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dapo_trainer.rewards.expressions import as_fraction, balanced, explosive, plain, settled
+from dapo_trainer.rewards.rule_rewards import as_fraction, balanced, explosive, plain, settled
 from dapo_trainer.rewards.scorer import Scored, Scorer
 
 HALF, ROOT = "\\frac{1}{2}", "\\frac{\\sqrt{3}}{2}"

@@ -15,7 +15,8 @@ from dapo_trainer.local.run_view import FinishedStep, Note, shown_record
 from dapo_trainer.local.supervisor import decision_after
 from dapo_trainer.process.signals import StopRequest
 from dapo_trainer.process.trainer_process import why
-from dapo_trainer.spool.records import Kind, Record
+from dapo_trainer.spool import Record
+from dapo_trainer.spool.records import Kind
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from dapo_core.db import open_reader
 from dapo_core.jobspec.presets import merged
 from dapo_trainer.process.run_folder import RunFolder
 from dapo_trainer.process.tree import ProcessTree
-from dapo_trainer.spool.spool import read_records
+from dapo_trainer.spool import read_records
 
 SUPERVISE = Path(__file__).parent / "fakes" / "supervise.py"
 RUN_ID = "first-20261121-0412-x7k2"

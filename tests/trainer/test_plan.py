@@ -1,4 +1,4 @@
-"""`dapo plan`: what a job amounts to, and who said so."""
+"""`dapo plan`: what a job would run, and where each value comes from."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from dapo_core.cli.main import app
 from dapo_core.jobspec.presets import merged
-from dapo_trainer.plan.figures import pods, step
+from dapo_trainer.plan.workload import pod_groups, step_work
 
 FOLDER = Path(__file__).parents[2] / "examples"
 EXAMPLES = sorted(FOLDER.rglob("*.yaml"))
@@ -53,8 +53,8 @@ def row(output: str, name: str) -> list[str]:
         ),
     ],
 )
-def test_figures_of_a_step(groups: dict[str, Any], expected: tuple[int | None, ...]) -> None:
-    one = step(job(**groups).spec)
+def test_work_of_a_step(groups: dict[str, Any], expected: tuple[int | None, ...]) -> None:
+    one = step_work(job(**groups).spec)
     assert (
         one.prompts,
         one.responses,
@@ -62,7 +62,7 @@ def test_figures_of_a_step(groups: dict[str, Any], expected: tuple[int | None, .
         one.response_tokens,
         one.updates,
         one.responses_per_update,
-        one.most_prompts_generated,
+        one.max_prompts_generated,
     ) == expected
 
 
@@ -79,16 +79,16 @@ def test_figures_of_a_step(groups: dict[str, Any], expected: tuple[int | None, .
             [("head", 1, 0), ("trainer", 2, 8), ("rollout", 3, 4)],
             id="separated",
         ),
-        pytest.param({"trainer": {"gpusPerPod": 0}}, [("head", 1, 0), ("trainer", 1, 0)], id="on processors"),
+        pytest.param({"trainer": {"gpusPerPod": 0}}, [("head", 1, 0), ("trainer", 1, 0)], id="on CPUs"),
     ],
 )
-def test_figures_of_pods(topology: dict[str, Any], expected: list[tuple[str, int, int]]) -> None:
-    assert [(pod.role, pod.count, pod.accelerators) for pod in pods(job(topology=topology).spec)] == expected
+def test_pods_by_role(topology: dict[str, Any], expected: list[tuple[str, int, int]]) -> None:
+    assert [(group.role, group.count, group.gpus) for group in pod_groups(job(topology=topology).spec)] == expected
 
 
-def test_a_pod_on_processors_runs_a_rank_all_the_same() -> None:
-    _, trainer = pods(job(topology={"trainer": {"gpusPerPod": 0}}).spec)
-    assert trainer.runs == "1 FSDP rank(s), 1 vLLM engine(s) in all, taking turns"
+def test_a_pod_without_gpus_runs_a_rank_as_well() -> None:
+    _, trainer = pod_groups(job(topology={"trainer": {"gpusPerPod": 0}}).spec)
+    assert trainer.runs == "1 FSDP rank(s), taking turns with 1 vLLM engine(s) in total"
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_each_value_says_where_it_comes_from(file: Path) -> None:
+def test_each_value_shows_where_it_comes_from(file: Path) -> None:
     output = planned(str(file))
     assert row(output, "algorithm.clipHigh") == ["algorithm.clipHigh", "0.3", "file"]
     assert row(output, "algorithm.clipLow") == ["algorithm.clipLow", "0.2", "preset dapo"]
@@ -133,21 +133,21 @@ def test_a_narrow_terminal_loses_no_name(file: Path) -> None:
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_every_example_can_be_planned(path: Path) -> None:
     output = planned(str(path))
-    told = {line.strip("│ ").split("│")[0].strip() for line in output.splitlines() if "│" in line}
-    assert {"GPUs", "tokens, at most", "updates"} <= told
+    printed = {line.strip("│ ").split("│")[0].strip() for line in output.splitlines() if "│" in line}
+    assert {"GPUs", "tokens, at most", "updates"} <= printed
     if "arithmetic" not in path.stem:
         causes = {"weights", "gradients", "optimizer", "logits", "KV cache"}
-        assert causes | {"generate", "update", "a step"} <= told
-        assert "activations of " in output and "assumed" in output and "warning:" not in output
+        assert causes <= printed
+        assert "activations of " in output and "warning:" not in output
 
 
-def test_what_cannot_fit_is_told_last(tmp_path: Path) -> None:
+def test_what_cannot_fit_is_printed_last(tmp_path: Path) -> None:
     """Where a terminal still shows it, after all the fields."""
     too_much = {"model": {"source": "hf://Qwen/Qwen2.5-32B"}, "topology": {"trainer": {"gpusPerPod": 8}}}
     path = tmp_path / "job.yaml"
     path.write_text(yaml.safe_dump(merged(MINIMAL, {"spec": too_much})))
     output = planned(str(path))
-    assert "weights, gradients and optimizer: more GPUs" in output[output.rindex("│") :]
+    assert "weights, gradients and optimizer: add GPUs" in output[output.rindex("│") :]
 
 
 def test_the_whole_configuration_is_yaml(file: Path) -> None:

@@ -18,7 +18,7 @@ from safetensors.numpy import save_file
 from dapo_core.errors import DapoError, DataError, ModelError, SpecError
 from dapo_core.jobspec import DAPOJob
 from dapo_trainer.data.model_files import check_model
-from dapo_trainer.data.rows import PromptFile, check, check_lengths, read, write
+from dapo_trainer.data.prompt_files import PromptFile, check, check_lengths, read, write
 from dapo_trainer.data.sources import data_file, local_path, model_folder
 from dapo_trainer.preflight import check as check_job
 from dapo_trainer.preflight import fetch
@@ -69,7 +69,7 @@ def test_what_is_written_for_verl_reads_the_same(tmp_path: Path) -> None:
     assert parquet.read_table(write(rows, tmp_path / "deep" / "b.parquet")).to_pylist() == rows
 
 
-EMPTY = "column prompt: it is empty or no list of {role, content} messages"
+EMPTY = "column prompt: it is empty or not a list of {role, content} messages"
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ EMPTY = "column prompt: it is empty or no list of {role, content} messages"
         pytest.param({"reward_model": None}, "column reward_model.ground_truth: it is empty", id="null reward_model"),
         pytest.param(
             {"reward_model": {"ground_truth": "\\frac{1}{2"}},
-            "column reward_model.ground_truth: '\\\\frac{1}{2' has braces that do not match, "
+            "column reward_model.ground_truth: '\\\\frac{1}{2' has unbalanced braces, "
             "which `reward.type: math` cannot read",
             id="unbalanced braces",
         ),
@@ -106,7 +106,7 @@ EMPTY = "column prompt: it is empty or no list of {role, content} messages"
 def test_an_unusable_row(tmp_path: Path, name: str, bad: Row, problem: str) -> None:
     file = saved(tmp_path / name, [row(), row() | bad])
     message = refused(lambda: check(file, "math"))
-    assert message == f"spec.data.train[0].source: {file.path}: row 1, {problem}. Mend or leave out those rows."
+    assert message == f"spec.data.train[0].source: {file.path}: row 1, {problem}. Fix or remove those rows."
 
 
 @pytest.mark.parametrize(("rule", "truth"), [("math", "\\frac{1}{2}"), ("math", "x^2"), ("exact", "{" * 400)])
@@ -116,7 +116,7 @@ def test_a_label_that_the_rule_can_read(tmp_path: Path, rule: str, truth: str) -
 
 def test_many_unusable_rows_are_counted(tmp_path: Path) -> None:
     message = refused(lambda: check(saved(tmp_path / "a.jsonl", [row(truth="{")] * 12), "math"))
-    assert message.count("row ") == 5 and "; and 7 more. Mend" in message
+    assert message.count("row ") == 5 and "; and 7 more. Fix" in message
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, name: str, content: bytes) -
     path.write_bytes(content)
     message = refused(lambda: read(PromptFile("spec.data.validation[0].source", "aime", path)))
     assert message.startswith(f"spec.data.validation[0].source: {path} cannot be read (")
-    assert message.endswith("): name a whole parquet or JSON-lines file.")
+    assert message.endswith("): use a complete parquet or JSON-lines file.")
 
 
 def test_a_truncated_parquet_file(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_prompts_over_their_limit_are_named(tmp_path: Path) -> None:
     message = refused(lambda: check_lengths(file, rows, 8, characters))
     assert message == (
         f"spec.data.train[0].source: {file.path}: row 1, column prompt: 9 tokens, over spec.data.maxPromptTokens (8); "
-        "row 2, column prompt: 30 tokens, over spec.data.maxPromptTokens (8). Mend or leave out those rows."
+        "row 2, column prompt: 30 tokens, over spec.data.maxPromptTokens (8). Fix or remove those rows."
     )
 
 
@@ -207,11 +207,11 @@ class TestSources:
         ("uri", "sentence"),
         [
             ("file:///nowhere/a.parquet", "does not exist: name a parquet or JSON-lines file."),
-            ("s3://bucket/a.parquet", f"can not be read: {NO_KEYS}"),
+            ("s3://bucket/a.parquet", f"cannot be read: {NO_KEYS}"),
             ("pvc://claim/a.parquet", "does not exist: name a parquet or JSON-lines file."),
-            ("ftp://host/a.parquet", "is not on this machine: name a file:///, pvc://, s3:// or hf:// source."),
-            ("hf://org/name", "names no file of a data set: write hf://datasets/ORGANISATION/NAME/FILE."),
-            ("hf://datasets/org/name", "names no file of a data set: write hf://datasets/ORGANISATION/NAME/FILE."),
+            ("ftp://host/a.parquet", "is not on this machine: use a file:///, pvc://, s3:// or hf:// source."),
+            ("hf://org/name", "is not a file of a dataset: use hf://datasets/ORGANIZATION/NAME/FILE."),
+            ("hf://datasets/org/name", "is not a file of a dataset: use hf://datasets/ORGANIZATION/NAME/FILE."),
         ],
     )
     def test_data(self, uri: str, sentence: str) -> None:
@@ -225,7 +225,7 @@ class TestSources:
         [
             ("file:///nowhere", "does not exist: name a folder in Hugging Face's format."),
             ("file:///tmp", "has no config.json: name a folder in Hugging Face's format."),
-            ("s3://bucket/model", f"can not be read: {NO_KEYS}"),
+            ("s3://bucket/model", f"cannot be read: {NO_KEYS}"),
             ("pvc://claim/model", "does not exist: name a folder in Hugging Face's format."),
         ],
     )
@@ -261,22 +261,22 @@ def cut(bytes_kept: int) -> Callable[[Path], None]:
     ("change", "sentence"),
     [
         pytest.param(spoil("config.json", "{"), r"config\.json cannot be read \(", id="config is torn"),
-        pytest.param(spoil("config.json", "[]"), r"config\.json holds no mapping", id="config is no mapping"),
-        pytest.param(spoil("config.json", "{}"), r"config\.json names no model_type", id="config of another thing"),
+        pytest.param(spoil("config.json", "[]"), r"config\.json is not a mapping", id="config is no mapping"),
+        pytest.param(spoil("config.json", "{}"), r"config\.json has no model_type", id="config of another thing"),
         pytest.param(spoil("config.json", b"\xff\xfe"), r"config\.json cannot be read \(", id="config is no text"),
         pytest.param(spoil("model.safetensors", None), r" has no weights", id="no weights"),
-        pytest.param(spoil("model.safetensors", ""), r"model\.safetensors is not whole \(", id="empty weights"),
-        pytest.param(cut(4), r"model\.safetensors is not whole \(", id="weights cut in the header's length"),
-        pytest.param(cut(40), r"model\.safetensors is not whole \(", id="weights cut in the header"),
-        pytest.param(cut(9000), r"model\.safetensors is not whole \(", id="weights cut in the data"),
+        pytest.param(spoil("model.safetensors", ""), r"model\.safetensors is incomplete \(", id="empty weights"),
+        pytest.param(cut(4), r"model\.safetensors is incomplete \(", id="weights cut in the header's length"),
+        pytest.param(cut(40), r"model\.safetensors is incomplete \(", id="weights cut in the header"),
+        pytest.param(cut(9000), r"model\.safetensors is incomplete \(", id="weights cut in the data"),
         pytest.param(
             spoil("model.safetensors", "version https://git-lfs.github.com/spec/v1\noid sha256:0\n"),
-            r"model\.safetensors is not whole \(",
+            r"model\.safetensors is incomplete \(",
             id="pointer instead of weights",
         ),
         pytest.param(
             spoil("model.safetensors.index.json", '{"weight_map": {"w": "model-00002-of-00002.safetensors"}}'),
-            r"model-00002-of-00002\.safetensors is missing, but model\.safetensors\.index\.json names it",
+            r"model-00002-of-00002\.safetensors is missing, but model\.safetensors\.index\.json lists it",
             id="a shard is missing",
         ),
         pytest.param(
@@ -340,7 +340,7 @@ class TestJob:
             ("no_such_module:score", "ModuleNotFoundError: No module named 'no_such_module'"),
             ("reward_broken:one", "RuntimeError: no licence for this module"),
             ("reward_functions:missing", "AttributeError: module 'reward_functions' has no attribute 'missing'"),
-            ("reward_functions:number", "TypeError: number is int, no function"),
+            ("reward_functions:number", "TypeError: number is int, not a function"),
             (
                 "reward_functions:narrow",
                 "TypeError: narrow(answer: str) -> float cannot be called as narrow(response, truth, prompt=...): "

@@ -14,8 +14,8 @@ from dapo_core.errors import CheckpointError, SpecError, StoreError
 from dapo_core.jobspec import DAPOJob
 from dapo_core.objectstore import StoreUnreachableError
 from dapo_core.run.backoff import Backoff
-from dapo_trainer.checkpoints.restore import Restored, patiently, restore
-from dapo_trainer.checkpoints.store import CheckpointStore
+from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore, LocalCheckpoint
+from dapo_trainer.checkpoints.restore import Restored, restore, retry_unreachable
 
 JOB = job()
 
@@ -49,7 +49,7 @@ def saved(folder: Path, step: int, ranks: int = 1) -> Path:
 
 
 def commit(checkpoints: CheckpointStore, folder: Path, step: int, ranks: int = 1, of: DAPOJob = JOB) -> None:
-    checkpoints.commit(step, saved(folder, step, ranks), attempt=1, spec_digest=of.spec.digest())
+    checkpoints.commit(LocalCheckpoint(step, saved(folder, step, ranks), 1, of.spec.digest()))
 
 
 def start(
@@ -81,21 +81,21 @@ def test_checkpoints_on_record_that_are_not_in_the_store_end_the_attempt(
 ) -> None:
     rows = [checkpoints.row(step, 1, "committed") for step in (5, 10)]
     with pytest.raises(
-        CheckpointError, match=r"step 10 is on record at memory:///r/.*, but memory:/// has none of the"
+        CheckpointError, match=r"at step 10 is on record at memory:///r/.*, but memory:/// has none of the"
     ):
         start(checkpoints, work, rows)
     gone = [replace(row, state="deleted") for row in rows]
     assert start(checkpoints, work, gone) is None, "they were removed on purpose"
 
 
-def test_a_record_that_can_not_be_read_lets_no_later_attempt_begin_anew(
+def test_a_record_that_cannot_be_read_lets_no_later_attempt_restart_from_zero(
     checkpoints: CheckpointStore, work: Path
 ) -> None:
     def known() -> Sequence[CheckpointRow]:
         raise StoreError("The database is down.")
 
     assert restore(checkpoints, JOB, work, 1, known) is None
-    with pytest.raises(StoreError, match=r"whether there should be one can not be told: The database is down\."):
+    with pytest.raises(StoreError, match=r"could not determine whether one should exist: The database is down\."):
         restore(checkpoints, JOB, work, 2, known)
 
 
@@ -122,7 +122,7 @@ def test_another_number_of_ranks_is_refused_before_anything_is_read(
 ) -> None:
     commit(checkpoints, tmp_path / "local", 10, ranks=2)
     store.log.clear()
-    with pytest.raises(SpecError, match=r"makes 1 FSDP ranks, but the checkpoint of step 10 is of 2: go back to 2, or"):
+    with pytest.raises(SpecError, match=r"makes 1 FSDP ranks, but the checkpoint at step 10 has 2: go back to 2, or"):
         start(checkpoints, work)
     read = [key for operation, key in store.log if operation == "get"]
     assert set(read) == {"r/checkpoints/step-000010/manifest.json"}
@@ -174,7 +174,7 @@ def test_a_newer_local_checkpoint_that_was_never_stored_stays(
     commit(checkpoints, tmp_path / "local", 10)
     newer = saved(work.parent / "attempt-1" / "checkpoints", 15)
     start(checkpoints, work)
-    assert newer.exists(), "its event told where it lies"
+    assert newer.exists(), "its event says where it is"
 
 
 # A store that comes back
@@ -182,22 +182,22 @@ def test_a_newer_local_checkpoint_that_was_never_stored_stays(
 
 def test_a_store_that_does_not_answer_is_waited_for() -> None:
     faults = iter([StoreUnreachableError("Nobody there."), StoreUnreachableError("Nobody there.")])
-    told: list[str] = []
+    reported: list[str] = []
 
     def work() -> int:
         if (error := next(faults, None)) is not None:
             raise error
         return os.getpid()
 
-    assert patiently(work, told.append, 60, Backoff(0.01, 0.01)) == os.getpid()
-    assert told == ["Nobody there. It is tried again."] * 2
+    assert retry_unreachable(work, reported.append, 60, Backoff(0.01, 0.01)) == os.getpid()
+    assert reported == ["Nobody there. Retrying."] * 2
 
 
 @pytest.mark.parametrize(
     ("error", "tries"),
     [
         pytest.param(StoreUnreachableError("down"), 3, id="for a while only"),
-        pytest.param(StoreError("no such bucket"), 1, id="what waiting does not mend is told at once"),
+        pytest.param(StoreError("no such bucket"), 1, id="what waiting does not fix fails at once"),
     ],
 )
 def test_patience_ends(error: StoreError, tries: int) -> None:
@@ -209,5 +209,5 @@ def test_patience_ends(error: StoreError, tries: int) -> None:
         raise error
 
     with pytest.raises(StoreError):
-        patiently(work, lambda _: None, 0.25, Backoff(0.1, 0.1))
+        retry_unreachable(work, lambda _: None, 0.25, Backoff(0.1, 0.1))
     assert (count == 1) == (tries == 1)

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from dapo_trainer.rewards.overlong import SoftPenalty
-from dapo_trainer.rewards.scorer import Scored, Scorer
+from dapo_trainer.rewards.scorer import Scored, Scorer, SoftPenalty
 
 EXPECTED, CACHE = 16_384, 4_096
 

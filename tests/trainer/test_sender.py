@@ -17,9 +17,8 @@ from store_fakes import FlakySink
 from dapo_core.db import Batch, MetadataReader, MetadataWriter, RejectedError, open_reader, open_writer, upgrade
 from dapo_core.errors import StoreError
 from dapo_core.run.backoff import Backoff
-from dapo_trainer.spool.files import write_cursor
-from dapo_trainer.spool.sender import Delivery, Sender, drain
-from dapo_trainer.spool.spool import Spool, read_cursor, read_records
+from dapo_trainer.spool import Delivery, Sender, Spool, drain, read_cursor, read_records
+from dapo_trainer.spool.segments import write_cursor
 
 SPOOLING = Path(__file__).parent / "fakes" / "spooling.py"
 QUICK = Backoff(0.01, 0.05)
@@ -108,7 +107,7 @@ def test_an_outage_delays_and_is_told_once(folder: Path, writer: MetadataWriter,
 
     spool_steps(folder, 1, 2, 3)
     sink = FlakySink(fault, writer.write)
-    sender = Sender(folder, sink, "r", poll_seconds=0.01, backoff=QUICK, tell=lambda reason, _: told.append(reason))
+    sender = Sender(folder, sink, "r", poll_seconds=0.01, backoff=QUICK, notify=lambda reason, _: told.append(reason))
     assert not sender.flush(0.3)
     lag = sender.lag
     assert lag.records == 3 and lag.seconds > 0

@@ -11,10 +11,10 @@ from store_fakes import full_disk
 
 from dapo_core.errors import StoreError
 from dapo_core.run.backoff import Backoff
-from dapo_trainer.spool.files import last_seq, read_cursor, segments, write_cursor
-from dapo_trainer.spool.records import Record, decode
-from dapo_trainer.spool.spool import Spool, SpoolReader, read_records
-from dapo_trainer.spool.writer import SegmentFile
+from dapo_trainer.spool import Record, Spool, SpoolReader, read_cursor, read_records
+from dapo_trainer.spool.records import decode
+from dapo_trainer.spool.segment_writer import SegmentFile
+from dapo_trainer.spool.segments import last_seq, segments, write_cursor
 
 QUICK = Backoff(0.01, 0.02)
 
@@ -182,7 +182,7 @@ def test_a_cursor_that_is_damaged_sends_again(tmp_path: Path) -> None:
 
 def test_a_second_writer_is_refused(tmp_path: Path) -> None:
     spool = Spool(tmp_path, 1)
-    with pytest.raises(StoreError, match="is written by another process"):
+    with pytest.raises(StoreError, match="is being written by another process"):
         Spool(tmp_path, 2)
     spool.close()
     Spool(tmp_path, 2).close()
@@ -190,7 +190,7 @@ def test_a_second_writer_is_refused(tmp_path: Path) -> None:
 
 def test_a_folder_that_can_not_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="can not be used: Not a directory"):
+    with pytest.raises(StoreError, match="cannot be used: Not a directory"):
         Spool(tmp_path / "file" / "spool", 1)
 
 

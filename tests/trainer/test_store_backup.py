@@ -16,7 +16,7 @@ from servers.postgres import PostgresServer, binary, plain
 from store_training import PATIENCE, RUN, Training, assert_each_point_once, wait_until
 
 from dapo_core.db import RunRow, open_reader, open_writer, roles, upgrade
-from dapo_trainer.spool.sender import drain
+from dapo_trainer.spool import drain
 
 # A connection that breaks while SQLAlchemy opens it is left to the garbage collector, which says so.
 pytestmark = [pytest.mark.server, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]

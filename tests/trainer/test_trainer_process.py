@@ -9,6 +9,7 @@ import pytest
 
 from dapo_core.run.last_words import LastWords, ending
 from dapo_core.run.reasons import ExitCode
+from dapo_trainer.checkpoints.checkpoint_store import LocalCheckpoint
 from dapo_trainer.main import StopRequested
 from dapo_trainer.process.trainer_process import StoreUrls, TrainerEnvironment
 from dapo_trainer.run_report import RunReport
@@ -80,5 +81,5 @@ def test_news_go_where_they_belong(tmp_path: Path) -> None:
     ]
     assert stores.samples.made == [("write", (3, []), {})]
     assert stores.uploads.made == [
-        ("upload", (3, tmp_path), {"attempt": 2, "spec_digest": "sha", "metrics": {"a": 1.0}})
+        ("upload", (LocalCheckpoint(3, tmp_path, attempt=2, spec_digest="sha", metrics={"a": 1.0}),), {})
     ]

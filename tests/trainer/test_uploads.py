@@ -13,8 +13,8 @@ from dapo_core.naming import checkpoint_prefix
 from dapo_core.objectstore import FolderStore
 from dapo_core.run.backoff import Backoff
 from dapo_core.run.checkpoint import Retention
-from dapo_trainer.checkpoints.store import CheckpointStore
-from dapo_trainer.checkpoints.uploads import CheckpointUploader
+from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore, LocalCheckpoint
+from dapo_trainer.checkpoints.uploader import CheckpointUploader
 
 QUICK = Backoff(0.01, 0.02)
 
@@ -49,7 +49,7 @@ class Bench:
 
     def upload(self, *steps: int) -> None:
         for step in steps:
-            self.uploader.upload(step, self.local(step), attempt=1, spec_digest="d")
+            self.uploader.upload(LocalCheckpoint(step, self.local(step), 1, "d"))
 
     def until_putting(self, step: int) -> None:
         deadline = time.monotonic() + patient(5)
@@ -128,7 +128,7 @@ def test_uploading_does_not_wait(bench: Bench) -> None:
 
 
 def test_a_folder_that_is_gone_costs_that_checkpoint(bench: Bench) -> None:
-    bench.uploader.upload(5, bench.folder / "none", attempt=1, spec_digest="d")
+    bench.uploader.upload(LocalCheckpoint(5, bench.folder / "none", 1, "d"))
     assert bench.uploader.wait(5)
     bench.upload(10)
     assert bench.uploader.wait(5)
@@ -161,7 +161,7 @@ def test_a_folder_store_takes_the_files_without_copying(tmp_path: Path) -> None:
     model.write_bytes(b"weights")
     inode = model.stat().st_ino
     uploader = CheckpointUploader(CheckpointStore(FolderStore(tmp_path / "store"), "r"), Retention())
-    uploader.upload(5, tmp_path / "local", attempt=1, spec_digest="d")
+    uploader.upload(LocalCheckpoint(5, tmp_path / "local", 1, "d"))
     assert uploader.close(5)
     stored = tmp_path / "store" / "r" / "checkpoints" / "step-000005" / "model.pt"
     assert stored.stat().st_ino == inode and stored.stat().st_nlink == 1 and not model.exists()

@@ -123,12 +123,12 @@ def test_a_memory_bomb_costs_one_response() -> None:
 @pytest.mark.parametrize(
     ("function", "failure"),
     [
-        pytest.param("reward_broken:one", "reward_broken:one can not be imported", id="raises"),
-        pytest.param("no_such_module:one", "no_such_module:one can not be imported", id="no such module"),
-        pytest.param("reward_functions:missing", "reward_functions:missing can not be imported", id="no such function"),
-        pytest.param("reward_functions:number", "reward_functions:number can not be imported", id="no function"),
-        pytest.param("reward_functions:narrow", "reward_functions:narrow can not be imported", id="other parameters"),
-        pytest.param("reward_exiting:one", "reward_exiting:one can not be imported", id="exits"),
+        pytest.param("reward_broken:one", "reward_broken:one cannot be imported", id="raises"),
+        pytest.param("no_such_module:one", "no_such_module:one cannot be imported", id="no such module"),
+        pytest.param("reward_functions:missing", "reward_functions:missing cannot be imported", id="no such function"),
+        pytest.param("reward_functions:number", "reward_functions:number cannot be imported", id="no function"),
+        pytest.param("reward_functions:narrow", "reward_functions:narrow cannot be imported", id="other parameters"),
+        pytest.param("reward_exiting:one", "reward_exiting:one cannot be imported", id="exits"),
     ],
 )
 def test_a_module_that_cannot_be_imported(function: str, failure: str) -> None:

@@ -13,7 +13,7 @@ from dapo_core.errors import SpecError
 from dapo_core.jobspec import DAPOJobSpec, load_job
 from dapo_trainer.verl_config import Paths, Placement, compose, overrides
 from dapo_trainer.verl_config.compose import _defaults, _exists
-from dapo_trainer.verl_config.device import detect
+from dapo_trainer.verl_config.placement import detect_device
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").rglob("*.yaml"))
 PATHS = Paths(model="/m", train=("/t.parquet",), validation=("/v.parquet",), checkpoints="/c")
@@ -267,29 +267,30 @@ class TestVerlOverrides:
         [
             pytest.param(
                 {f"{ACTOR}clip_ratio_hi": 0.3},
-                f"spec.verlOverrides.{ACTOR}clip_ratio_hi is no key of verl's configuration: "
+                f"spec.verlOverrides.{ACTOR}clip_ratio_hi is not a key of verl's configuration: "
                 f"did you mean {ACTOR}clip_ratio_high?",
                 id="nearest",
             ),
             pytest.param(
                 {"trainer": {"total_epoch": 3}},
-                "spec.verlOverrides.trainer.total_epoch is no key of verl's configuration: "
+                "spec.verlOverrides.trainer.total_epoch is not a key of verl's configuration: "
                 "did you mean trainer.total_epochs?",
                 id="nested",
             ),
             pytest.param(
                 {"qqqqqq": 1},
-                "spec.verlOverrides.qqqqqq is no key of verl's configuration: see `dapo plan` for the keys there are.",
+                "spec.verlOverrides.qqqqqq is not a key of verl's configuration: "
+                "`dapo plan --full` prints the valid keys.",
                 id="nothing near",
             ),
             pytest.param(
                 {"dapo.overlong.filter": False},
-                "spec.verlOverrides.dapo.overlong.filter is the platform's own group: set the job's field instead.",
+                "spec.verlOverrides.dapo.overlong.filter is reserved for the platform: set the job's field instead.",
                 id="the platform's own",
             ),
             pytest.param(
                 {"dapo": {"overlong": {"filter": False}}},
-                "spec.verlOverrides.dapo.overlong.filter is the platform's own group: set the job's field instead.",
+                "spec.verlOverrides.dapo.overlong.filter is reserved for the platform: set the job's field instead.",
                 id="the platform's own, nested",
             ),
         ],
@@ -327,10 +328,10 @@ class TestPurity:
 @pytest.mark.parametrize("asked", ["cpu", "cuda"])
 def test_the_device_may_be_chosen(monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
     monkeypatch.setenv("DAPO_DEVICE", asked)
-    assert detect() == asked
+    assert detect_device() == asked
 
 
 def test_an_unknown_device_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DAPO_DEVICE", "tpu")
     with pytest.raises(SpecError, match=r"DAPO_DEVICE is 'tpu': set it to cpu or cuda\."):
-        detect()
+        detect_device()

@@ -22,15 +22,14 @@ from dapo_core.objectstore import open_store
 from dapo_core.run.checkpoint import FileEntry, Retention
 from dapo_core.run.last_words import LastWords, ending
 from dapo_core.run.reasons import ExitCode, Reason
-from dapo_trainer.checkpoints.restore import Restored, patiently, restore
-from dapo_trainer.checkpoints.store import CheckpointStore
-from dapo_trainer.checkpoints.uploads import CheckpointUploader
+from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore
+from dapo_trainer.checkpoints.restore import Restored, restore, retry_unreachable
+from dapo_trainer.checkpoints.uploader import CheckpointUploader
 from dapo_trainer.groups.sample_log import SampleLog
 from dapo_trainer.pod.gate import Gate
 from dapo_trainer.process.trainer_process import TrainerEnvironment, exit_now
 from dapo_trainer.run_report import RunReport
-from dapo_trainer.spool.sender import Sender
-from dapo_trainer.spool.spool import Spool
+from dapo_trainer.spool import Sender, Spool
 
 if TYPE_CHECKING:  # these import Ray and verl, which is done late and in order
     from omegaconf import DictConfig
@@ -66,14 +65,14 @@ class TrainingAttempt:
         self._spool = Spool(work / "spool", environment.attempt)
         earlier = sorted(work.parent.glob("attempt-*/spool")) if work.name.startswith("attempt-") else []
         others = [folder for folder in earlier if folder != self._spool.folder]
-        self._sender = Sender(self._spool.folder, self._writer, run_id, earlier=others, tell=self._event)
+        self._sender = Sender(self._spool.folder, self._writer, run_id, earlier=others, notify=self._event)
         store = open_store(environment.stores.objects)
         # With pods of their own, ranks fetch and store their files where they run.
         here = (lambda entry: entry.rank is None) if environment.ray_address else (lambda _: True)
         self._checkpoints = CheckpointStore(store, run_id, self._spool, here)
         kept = job.spec.checkpoints
         retention = Retention(kept.keep_last, kept.keep_best, kept.best_metric)
-        self._uploads = CheckpointUploader(self._checkpoints, retention, elsewhere=self._elsewhere)
+        self._uploads = CheckpointUploader(self._checkpoints, retention, remote_files=self._remote_files)
         self._samples = SampleLog(store, run_id, environment.attempt, self._spool)
         self.report = RunReport(
             work / "heartbeat.json",
@@ -131,14 +130,12 @@ class TrainingAttempt:
         if resumed is None:
             return
         try:
-            self._other_nodes.bring(Origin(resumed.store_url, resumed.manifest), resumed.folder)
-        except (
-            CheckpointError
-        ) as error:  # its ranks' files are read only now: the next attempt takes the previous checkpoint
-            self._checkpoints.condemn(resumed.manifest, str(error))
+            self._other_nodes.restore(Origin(resumed.store_url, resumed.manifest), resumed.folder)
+        except CheckpointError as error:  # its ranks' files are read only now: the next attempt takes the previous one
+            self._checkpoints.mark_corrupt(resumed.manifest, str(error))
             raise
 
-    def _elsewhere(self, step: int, folder: Path) -> Sequence[FileEntry]:
+    def _remote_files(self, step: int, folder: Path) -> Sequence[FileEntry]:
         return () if self._other_nodes is None else self._other_nodes.put(step, folder)
 
     def _pod_leaves(self, pod: str) -> None:
@@ -151,7 +148,7 @@ class TrainingAttempt:
     def _restore(self) -> Restored | None:
         """The checkpoint to resume from, in a folder as verl names it; None to start from step 0."""
         environment = self.environment
-        restored = patiently(
+        restored = retry_unreachable(
             lambda: restore(self._checkpoints, self.job, environment.work, environment.attempt, self._known),
             lambda message: self.report.phase("start", 0, 0, message),
         )
@@ -175,9 +172,9 @@ class TrainingAttempt:
         from dapo_trainer.preflight import fetch
         from dapo_trainer.verl_adapter import environment as engine_environment
         from dapo_trainer.verl_config import Placement, compose
-        from dapo_trainer.verl_config.device import detect
+        from dapo_trainer.verl_config.placement import detect_device
 
-        placement = Placement(detect(), self.environment.ray_address)
+        placement = Placement(detect_device(), self.environment.ray_address)
         os.environ.update(engine_environment(placement.device))
         config = compose(self.job.spec, placement, fetch(self.job, self.environment.work, resumed))
         plain = OmegaConf.to_container(config, resolve=False)

@@ -6,11 +6,10 @@ from pathlib import Path
 
 from dapo_core.errors import Problem, SpecError
 from dapo_core.jobspec import DAPOJob, DAPOJobSpec
-from dapo_trainer.data.model_files import check_model
-from dapo_trainer.data.rows import PromptFile, Row, check_lengths, write
-from dapo_trainer.data.rows import check as check_rows
+from dapo_trainer.data.model_files import check_model, token_counter
+from dapo_trainer.data.prompt_files import PromptFile, Row, check_lengths, write
+from dapo_trainer.data.prompt_files import check as check_rows
 from dapo_trainer.data.sources import data_file, model_folder
-from dapo_trainer.data.tokens import token_counter
 from dapo_trainer.rewards.verifier import READY, START_SECONDS, sandbox_command
 from dapo_trainer.verl_config.placement import Paths
 

@@ -8,10 +8,11 @@ from pathlib import Path
 from dapo_core.db import EventType
 from dapo_core.run.metrics import STORE_LAG
 from dapo_core.run.samples import Sample
-from dapo_trainer.checkpoints.uploads import CheckpointUploader
+from dapo_trainer.checkpoints.checkpoint_store import LocalCheckpoint
+from dapo_trainer.checkpoints.uploader import CheckpointUploader
 from dapo_trainer.groups.sample_log import SampleLog
 from dapo_trainer.process.trainer_process import Heartbeat
-from dapo_trainer.spool.spool import Spool
+from dapo_trainer.spool import Spool
 from dapo_trainer.verl_adapter.session import Report
 
 log = logging.getLogger(__name__)
@@ -50,4 +51,4 @@ class RunReport(Report):
         self._samples.write(step, rows)
 
     def checkpoint(self, step: int, folder: Path, metrics: Mapping[str, float]) -> None:
-        self._uploads.upload(step, folder, attempt=self._spool.attempt, spec_digest=self._spec_digest, metrics=metrics)
+        self._uploads.upload(LocalCheckpoint(step, folder, self._spool.attempt, self._spec_digest, dict(metrics)))

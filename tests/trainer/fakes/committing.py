@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dapo_core.objectstore import open_store
 from dapo_core.run.checkpoint import Retention
-from dapo_trainer.checkpoints.store import CheckpointStore
+from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore, LocalCheckpoint
 
 url, scratch, first = sys.argv[1:]
 checkpoints = CheckpointStore(open_store(url), "r")
@@ -20,6 +20,6 @@ for step in range(int(first), int(first) + 1000):
     for name in ("a", "b", "c"):
         (folder / name).write_bytes(os.urandom(100_000))
     (folder / "tokenizer.json").write_bytes(b"{}")
-    checkpoints.commit(step, folder, attempt=1, spec_digest="d", give=step % 2 == 0)
+    checkpoints.commit(LocalCheckpoint(step, folder, 1, "d"), give=step % 2 == 0)
     os.write(1, b"%d\n" % step)
     checkpoints.retain(Retention(keep_last=3))

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from dapo_core.run.last_words import LastWords
-from dapo_trainer.spool.spool import Spool
+from dapo_trainer.spool import Spool
 
 WORK = Path(os.environ["DAPO_WORK_DIR"])
 ATTEMPT = int(os.environ["DAPO_ATTEMPT"])

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from dapo_core.db import open_writer
 from dapo_core.run.backoff import Backoff
-from dapo_trainer.spool.sender import Sender
-from dapo_trainer.spool.spool import Spool
+from dapo_trainer.spool import Sender, Spool
 
 folder, url, run_id, attempt, first = sys.argv[1:]
 chance = random.Random(int(attempt))

@@ -1,1 +1,1 @@
-"""`dapo checkpoints`: what lies in the store, whether it is whole, and what may go."""
+"""`dapo checkpoints`: list, verify, prune, export and sweep what is in the object store."""

@@ -1,31 +1,38 @@
-"""`dapo checkpoints`. Loading this module imports no engine, so that a mistake is answered at once."""
+"""The subcommands of `dapo checkpoints`, and their tables. Loading this module imports no engine."""
 
 import json
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
 from dapo_core.cli.common_options import HomeOption, JsonOption, MetadataOption, StoreOption
 from dapo_core.errors import CheckpointError, Problem, SpecError
+from dapo_core.run.checkpoint import Manifest, RetentionVerdict, judge
+from dapo_core.run.formatting import ago, number, size
 from dapo_core.run.home import Home
 from dapo_core.run.reasons import ExitCode
+from dapo_trainer.checkpoint_tool.lookup import find_checkpoints, find_leftovers
+from dapo_trainer.checkpoints.listing import Leftover
 
 checkpoints = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 CheckpointArgument = Annotated[
     str,
     typer.Argument(
-        metavar="RUN[@STEP]", help="Run, or job for its newest run, and a step of it; or a checkpoint's URI."
+        metavar="RUN[@STEP]", help="Run ID or job name (its latest run), with a step if needed; or a checkpoint's URI."
     ),
 ]
-RemoveOption = Annotated[bool, typer.Option("--remove", help="Do it. Left out, it is only told what would be done.")]
+RemoveOption = Annotated[bool, typer.Option("--remove", help="Delete (default: dry run).")]
 HOUR = 3600.0
+DRY_RUN = "Dry run: nothing was removed. Add --remove to delete."
 
 
 @checkpoints.callback()
@@ -42,46 +49,41 @@ def list_(
     as_json: JsonOption = False,
 ) -> None:
     """List the committed checkpoints of a run, newest first, and why each is kept."""
-    from dapo_core.run.checkpoint import judge
-    from dapo_trainer.checkpoint_tool.place import find
-    from dapo_trainer.checkpoint_tool.tables import checkpoints_table
-
-    found = find(run, Home.find(home, metadata, store))
-    manifests = found.checkpoints.list()
+    selected = find_checkpoints(run, Home.find(home, metadata, store))
+    checkpoints, manifests = selected.checkpoints, selected.checkpoints.manifests()
     if as_json:
-        rows = [asdict(each) | {"uri": found.checkpoints.uri(each.step)} for each in manifests]
+        rows = [asdict(manifest) | {"uri": checkpoints.uri(manifest.step)} for manifest in manifests]
         typer.echo(json.dumps(rows, indent=2))
         return
-    verdicts = judge(found.retention, {each.step: each.metrics for each in manifests})
-    # The rule as the job has it, which `prune` may be told otherwise.
+    # By the job's own rule; `prune` may use another one.
+    verdicts = judge(selected.retention, {manifest.step: manifest.metrics for manifest in manifests})
     why = {verdict.step: verdict.why for verdict in verdicts}
     if manifests:
-        Console().print(checkpoints_table(manifests, why, found.retention.best_metric, time.time()))
+        Console().print(_checkpoints_table(manifests, why, selected.retention.best_metric, time.time()))
     else:
-        typer.echo(f"The run {found.checkpoints.run_id} has no committed checkpoint in {found.checkpoints.store.url}.")
+        typer.echo(f"The run {checkpoints.run_id} has no committed checkpoint in {checkpoints.store.url}.")
 
 
 @checkpoints.command()
 def verify(
     run: CheckpointArgument, home: HomeOption = None, metadata: MetadataOption = None, store: StoreOption = None
 ) -> None:
-    """Read checkpoints to the last byte and tell which are whole; ends with 31 if one is not."""
-    from dapo_trainer.checkpoint_tool.place import find
-
-    found = find(run, Home.find(home, metadata, store))
-    steps = [found.step] if found.step is not None else found.checkpoints.steps()
+    """Read checkpoints to the last byte and print which are intact; the exit code is 31 if one is corrupt."""
+    selected = find_checkpoints(run, Home.find(home, metadata, store))
+    checkpoints = selected.checkpoints
+    steps = [selected.step] if selected.step is not None else checkpoints.steps()
     if not steps:
-        raise CheckpointError(f"The run {found.checkpoints.run_id} has no committed checkpoint.")
-    damaged = 0
+        raise CheckpointError(f"The run {checkpoints.run_id} has no committed checkpoint.")
+    corrupt = 0
     for step in steps:
         try:
-            manifest = found.checkpoints.manifest(step)
-            found.checkpoints.verify(manifest)
-            typer.echo(f"Step {step}: whole, {len(manifest.files)} files, {manifest.size_bytes} bytes.")
+            manifest = checkpoints.manifest(step)
+            checkpoints.verify(manifest)
+            typer.echo(f"Step {step}: intact, {len(manifest.files)} files, {manifest.size_bytes} bytes.")
         except CheckpointError as error:
-            damaged += 1
+            corrupt += 1
             typer.echo(f"Step {step}: {error}")
-    if damaged:
+    if corrupt:
         raise typer.Exit(ExitCode.STORES)
 
 
@@ -89,61 +91,53 @@ def verify(
 def prune(
     run: CheckpointArgument,
     keep_last: Annotated[
-        int | None, typer.Option(min=1, help="How many of the newest stay. Left out: as the job says.")
+        int | None, typer.Option(min=1, help="How many of the newest to keep. Default: the job's keepLast.")
     ] = None,
     keep_best: Annotated[
-        int | None, typer.Option(min=0, help="How many of the best stay besides. Left out: as the job says.")
+        int | None, typer.Option(min=0, help="How many of the best to keep besides. Default: the job's keepBest.")
     ] = None,
-    metric: Annotated[str | None, typer.Option(help="What is best, by its name. Left out: as the job says.")] = None,
+    metric: Annotated[str | None, typer.Option(help="Metric for keep-best. Default: the job's bestMetric.")] = None,
     remove: RemoveOption = False,
     home: HomeOption = None,
     metadata: MetadataOption = None,
     store: StoreOption = None,
 ) -> None:
-    """Remove the checkpoints of a run that its rule, or another one, does not keep."""
-    from dataclasses import replace
-
-    from dapo_core.run.checkpoint import judge
-    from dapo_trainer.checkpoint_tool.place import find
-    from dapo_trainer.checkpoint_tool.tables import verdicts_table
-
-    found = find(run, Home.find(home, metadata, store))
-    given: dict[str, Any] = {"keep_last": keep_last, "keep_best": keep_best, "best_metric": metric}
-    rule = replace(found.retention, **{name: value for name, value in given.items() if value is not None})
+    """Remove the checkpoints of a run that its job's rule, or the one given here, does not keep."""
+    selected = find_checkpoints(run, Home.find(home, metadata, store))
+    options: dict[str, Any] = {"keep_last": keep_last, "keep_best": keep_best, "best_metric": metric}
+    rule = replace(selected.retention, **{name: value for name, value in options.items() if value is not None})
     if rule.keep_best and rule.best_metric is None:
-        raise SpecError([Problem("--metric", "--keep-best needs a metric to compare by: name one with --metric.")])
-    manifests = {manifest.step: manifest for manifest in found.checkpoints.list()}
+        raise SpecError([Problem("--metric", "--keep-best needs a metric to compare by: set --metric.")])
+    manifests = {manifest.step: manifest for manifest in selected.checkpoints.manifests()}
     verdicts = judge(rule, {step: manifest.metrics for step, manifest in manifests.items()})
-    Console().print(verdicts_table(verdicts, manifests))
+    Console().print(_verdicts_table(verdicts, manifests))
     if remove:
-        typer.echo(f"Removed: {len(found.checkpoints.retain(rule))}.")
-    else:
-        _told_only(sum(not verdict.keep for verdict in verdicts))
+        typer.echo(f"Removed: {len(selected.checkpoints.retain(rule))}.")
+    elif any(not verdict.keep for verdict in verdicts):
+        typer.echo(DRY_RUN)
 
 
 @checkpoints.command()
 def export(
     run: CheckpointArgument,
-    folder: Annotated[Path, typer.Argument(help="Folder to make: a model in Hugging Face's format.")],
-    replace: Annotated[bool, typer.Option("--replace", help="Replace the folder if it is there.")] = False,
+    folder: Annotated[Path, typer.Argument(help="Folder to create: a model in Hugging Face's format.")],
+    overwrite: Annotated[bool, typer.Option("--replace", help="Replace the folder if it exists.")] = False,
     home: HomeOption = None,
     metadata: MetadataOption = None,
     store: StoreOption = None,
 ) -> None:
-    """Write the weights of a checkpoint as a folder that transformers and vLLM load."""
-    from dapo_trainer.checkpoint_tool.place import find
-
+    """Write the weights of a checkpoint as a folder that transformers and vLLM can load."""
     target = folder.expanduser().resolve()
-    if target.exists() and not replace and not (target.is_dir() and not any(target.iterdir())):
-        raise SpecError([Problem("FOLDER", f"{target} is there already: name another folder, or add --replace.")])
-    found = find(run, Home.find(home, metadata, store))
+    if target.exists() and not overwrite and not (target.is_dir() and not any(target.iterdir())):
+        raise SpecError([Problem("FOLDER", f"{target} already exists: name another folder, or add --replace.")])
+    selected = find_checkpoints(run, Home.find(home, metadata, store))
     _prepare_engines()
     from dapo_trainer.checkpoint_tool.export import export as write
 
     target.parent.mkdir(parents=True, exist_ok=True)
-    with redirect_stdout(sys.stderr):  # verl prints what it does
-        manifest = write(found.checkpoints, found.step, target)
-    typer.echo(f"The model of step {manifest.step} of {manifest.run_id} is in {target}.")
+    with redirect_stdout(sys.stderr):  # verl prints its progress
+        manifest = write(selected.checkpoints, selected.step, target)
+    typer.echo(f"The model at step {manifest.step} of {manifest.run_id} is in {target}.")
 
 
 def _prepare_engines() -> None:
@@ -151,43 +145,84 @@ def _prepare_engines() -> None:
     import os
 
     from dapo_trainer.verl_adapter import environment
-    from dapo_trainer.verl_config.device import detect
+    from dapo_trainer.verl_config.placement import detect_device
 
-    os.environ.update(environment(detect()))
+    os.environ.update(environment(detect_device()))
 
 
 @checkpoints.command()
 def sweep(
     run: Annotated[
-        str | None, typer.Argument(metavar="[RUN]", help="One run. Left out: every run in the store.")
+        str | None, typer.Argument(metavar="[RUN]", help="Only this run. Default: every run in the store.")
     ] = None,
     older_than: Annotated[
         float, typer.Option("--older-than", min=0.0, help="Hours since the last change. An upload may take long.")
     ] = 24.0,
     unknown_runs: Annotated[
-        bool, typer.Option("--unknown-runs", help="Also all of runs that the metadata store does not know.")
+        bool, typer.Option("--unknown-runs", help="Also everything of runs that are not in the metadata store.")
     ] = False,
     remove: RemoveOption = False,
     home: HomeOption = None,
     metadata: MetadataOption = None,
     store: StoreOption = None,
 ) -> None:
-    """Find what no checkpoint needs: torn uploads, shared files that are not named any more, runs nobody knows."""
-    from dapo_trainer.checkpoint_tool.sweeping import found_in, sweep_all
-    from dapo_trainer.checkpoint_tool.tables import leftovers_table
-
-    found = found_in(run, Home.find(home, metadata, store), older_than * HOUR, unknown_runs)
-    shown = [(checkpoints.run_id, leftover) for checkpoints, leftovers in found for leftover in leftovers]
-    if not shown:
+    """Find what no checkpoint needs: incomplete uploads, shared files that are no longer used, unknown runs."""
+    by_run = find_leftovers(run, Home.find(home, metadata, store), older_than * HOUR, unknown_runs)
+    found = [(checkpoints, leftover) for checkpoints, leftovers in by_run for leftover in leftovers]
+    if not found:
         typer.echo("Nothing to sweep.")
         return
-    Console().print(leftovers_table(shown, time.time()))
-    if remove:
-        typer.echo(f"Removed: {sweep_all(found)} objects.")
-    else:
-        _told_only(len(shown))
+    Console().print(_leftovers_table([(store.run_id, leftover) for store, leftover in found], time.time()))
+    if not remove:
+        typer.echo(DRY_RUN)
+        return
+    for checkpoints, leftover in found:
+        checkpoints.remove_leftover(leftover)
+    typer.echo(f"Removed: {sum(len(leftover.keys) for _, leftover in found)} objects.")
 
 
-def _told_only(count: int) -> None:
-    if count:
-        typer.echo("Nothing is removed yet: add --remove to do it.")
+def _checkpoints_table(manifests: Sequence[Manifest], why: Mapping[int, str], metric: str | None, now: float) -> Table:
+    """Committed checkpoints, newest first; `why` each is kept, by step."""
+    table = _table("step", "attempt", "size", "files", "committed", *([metric] if metric else []), "Kept")
+    for manifest in manifests:
+        value = [number(manifest.metrics.get(metric))] if metric else []
+        table.add_row(
+            str(manifest.step),
+            str(manifest.attempt),
+            size(manifest.size_bytes),
+            str(len(manifest.files)),
+            ago(manifest.created_at, now),
+            *value,
+            why.get(manifest.step, ""),
+        )
+    return table
+
+
+def _verdicts_table(verdicts: Sequence[RetentionVerdict], manifests: Mapping[int, Manifest]) -> Table:
+    """Whether each checkpoint is kept or removed, and why."""
+    table = _table("step", "size", "Decision")
+    for verdict in verdicts:
+        table.add_row(str(verdict.step), size(manifests[verdict.step].size_bytes), verdict.why)
+    return table
+
+
+def _leftovers_table(found: Sequence[tuple[str, Leftover]], now: float) -> Table:
+    """What no checkpoint needs, by run."""
+    table = _table("Run", "What", "objects", "size", "last change")
+    for run_id, leftover in found:
+        newest = max(info.modified for info in leftover.objects)
+        what = {
+            "TornUpload": f"incomplete upload of step {leftover.step}",
+            "Unused": "shared files that no checkpoint uses",
+            "UnknownRun": "everything of a run that is not on record",
+        }[leftover.kind]
+        table.add_row(run_id, what, str(len(leftover.objects)), size(leftover.size_bytes), ago(newest, now))
+    return table
+
+
+def _table(*headings: str) -> Table:
+    """Columns whose heading is in lower case hold numbers, aligned to the right."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in headings:
+        table.add_column(heading, justify="right" if heading[:1].islower() else "left", overflow="fold")
+    return table

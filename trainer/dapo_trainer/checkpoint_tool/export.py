@@ -1,23 +1,23 @@
-"""A checkpoint as a model folder in Hugging Face's format: for evaluation, and for whoever serves or trains it next."""
+"""A checkpoint as a model folder in Hugging Face's format: for evaluation, serving or further training."""
 
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from dapo_core.errors import CheckpointError
+from dapo_core.errors import CheckpointError, first_line
 from dapo_core.run.checkpoint import Manifest
-from dapo_trainer.checkpoints.store import CheckpointStore
+from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore
 
-# Of a checkpoint's files, those that a model is made of; optimizer and data queue are most of its size.
+# The files of a checkpoint that hold its model; optimizer state and data queue are most of its size.
 _WEIGHTS = ("actor/huggingface/", "actor/model_", "actor/fsdp_config.json", "actor/lora_train_meta.json")
 
 
 def export(checkpoints: CheckpointStore, step: int | None, target: Path) -> Manifest:
-    """Fetch the weights of `step` (None: the newest whole checkpoint), verified, and write the model to `target`.
+    """Fetch the weights of `step` (None: the newest checkpoint), verified, and write the model to `target`.
 
-    `target` is there in whole or not at all. Raises CheckpointError for a checkpoint that is absent, damaged or of
-    no known kind, StoreError when the store or the disk fails. Imports verl: its process has the variables of
-    `verl_adapter.environment` from its start.
+    Returns the checkpoint's manifest; after an error there is no new `target`. Raises CheckpointError for a checkpoint
+    that is missing, corrupt or of an unknown kind, StoreError when the store or the disk fails. Imports verl, so the
+    process needs the variables of `verl_adapter.environment` from its start.
     """
     manifest = checkpoints.manifest(step) if step is not None else _newest(checkpoints)
     fetched, part = target.with_name(f".{target.name}.shards"), target.with_name(f".{target.name}.merging")
@@ -41,22 +41,18 @@ def merge(checkpoint: Path, target: Path) -> None:
     try:
         adapter.merge(checkpoint, target)
     except Exception as error:  # verl raises assertions, torch pickling errors, transformers OSErrors
-        raise CheckpointError(f"{checkpoint} can not be put together to a model ({_first_line(error)}).") from error
+        raise CheckpointError(f"{checkpoint} cannot be merged into a model ({first_line(error)}).") from error
 
 
 def _newest(checkpoints: CheckpointStore) -> Manifest:
-    for manifest in checkpoints.list():
+    for manifest in checkpoints.manifests():
         return manifest
     raise CheckpointError(f"The run {checkpoints.run_id} has no committed checkpoint.")
 
 
 def _weights(manifest: Manifest) -> Manifest:
-    """The manifest of the model's files alone. Raises CheckpointError when there are none."""
+    """The manifest with only the model's files. Raises CheckpointError when there are none."""
     files = tuple(entry for entry in manifest.files if entry.path.startswith(_WEIGHTS))
     if not any(entry.path.startswith("actor/model_") for entry in files):
-        raise CheckpointError(f"The checkpoint of step {manifest.step} holds no actor/model_*: it has no model.")
+        raise CheckpointError(f"The checkpoint at step {manifest.step} has no model: it holds no actor/model_* files.")
     return replace(manifest, files=files)
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)

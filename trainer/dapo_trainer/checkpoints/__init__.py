@@ -1,0 +1,10 @@
+"""Checkpoints in the object store: committed while training runs, verified and restored, kept and removed by rule.
+
+| module | holds |
+| --- | --- |
+| `checkpoint_store` | `CheckpointStore`: all that is done with the checkpoints of one run |
+| `checkpoint_files` | their files, one by one: stored, fetched, verified |
+| `listing` | which objects there are, and which of them no checkpoint needs |
+| `uploader` | `CheckpointUploader`: commits checkpoints in a thread, with retries and retention |
+| `restore` | what an attempt starts from |
+"""

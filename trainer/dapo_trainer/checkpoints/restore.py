@@ -1,4 +1,4 @@
-"""What an attempt starts from: its run's newest whole checkpoint, another run's, or the model; never by mistake."""
+"""What an attempt starts from: its run's newest intact checkpoint, another run's, or the model; never by mistake."""
 
 import random
 import re
@@ -10,46 +10,67 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from dapo_core.db import CheckpointRow
-from dapo_core.errors import CheckpointError, StoreError
+from dapo_core.errors import CheckpointError, Problem, SpecError, StoreError
 from dapo_core.jobspec import DAPOJob, DAPOJobSpec
-from dapo_core.objectstore import StoreUnreachableError, probe
+from dapo_core.objectstore import StoreUnreachableError, open_store, probe
 from dapo_core.run.backoff import Backoff
 from dapo_core.run.checkpoint import Manifest
-from dapo_trainer.checkpoints import resume_from
-from dapo_trainer.checkpoints.store import CheckpointStore
+from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore
 from dapo_trainer.verl_config.placement import NODE_RESOURCE, node_resources
 
 _SAVED: Final = re.compile(r"^global_step_(\d+)$")
-# As long as a store may take to come back, as a pod of its own does; then the attempt ends, and its restart counts.
-PATIENCE_SECONDS: Final = 300.0
+_URI: Final = re.compile(
+    r"^(?P<root>[a-z0-9]+://[^?]*)/(?P<run>[^/?]+)/checkpoints/step-(?P<step>\d+)/?(?P<query>\?.*)?$"
+)
+# As long as a store may take to come back, for example in a new pod; then the attempt ends, and its restart counts.
+STORE_TIMEOUT_SECONDS: Final = 300.0
 BACKOFF: Final = Backoff(1.0, 30.0)
 T = TypeVar("T")
-Known = Callable[[], Sequence[CheckpointRow]]
-"""The run's checkpoints on record. Raises StoreError when the record can not be read."""
+RecordedCheckpoints = Callable[[], Sequence[CheckpointRow]]
+"""The run's checkpoints on record. Raises StoreError when the metadata store cannot be read."""
 
 
 @dataclass(frozen=True)
 class Restored:
-    """A checkpoint on the local disk, in a folder as verl names it."""
+    """A checkpoint on the local disk, in a folder with verl's name for it."""
 
     manifest: Manifest
     folder: Path
     store_url: str
 
 
-def ranks(spec: DAPOJobSpec) -> int:
-    """FSDP ranks of the job's trainer pods."""
-    return node_resources(spec)[NODE_RESOURCE["trainer"]]
+@dataclass(frozen=True)
+class CheckpointReference:
+    """A checkpoint of any run. `root`: the store's URL, None for the run's own store; `step`: None for the newest."""
+
+    run_id: str
+    step: int | None
+    root: str | None = None
 
 
-def patiently(
+def parse_reference(reference: str) -> CheckpointReference:
+    """A checkpoint's URI (as `dapo show` prints it), `run-id`, or `run-id@step`. Raises CheckpointError."""
+    if "://" not in reference:
+        run_id, _, step = reference.partition("@")
+        return CheckpointReference(run_id, int(step) if step else None)
+    match = _URI.match(reference)
+    if match is None:
+        raise CheckpointError(
+            f"spec.checkpoints.resumeFrom is {reference}, which is not a checkpoint's URI: "
+            "use .../RUN/checkpoints/step-N."
+        )
+    # What follows the question mark says where the server is, and belongs to the store.
+    return CheckpointReference(match["run"], int(match["step"]), match["root"] + (match["query"] or ""))
+
+
+def retry_unreachable(
     work: Callable[[], T],
-    tell: Callable[[str], None],
-    limit_seconds: float = PATIENCE_SECONDS,
+    report: Callable[[str], None],
+    timeout_seconds: float = STORE_TIMEOUT_SECONDS,
     backoff: Backoff = BACKOFF,
 ) -> T:
-    """Do `work`, again while the store does not answer, for so long; then raises what it raised."""
-    deadline, failures = time.monotonic() + limit_seconds, 0
+    """Do `work`, and repeat it while the store is unreachable. Raises what `work` raised, after `timeout_seconds`."""
+    deadline, failures = time.monotonic() + timeout_seconds, 0
     while True:
         try:
             return work()
@@ -58,65 +79,117 @@ def patiently(
             wait = backoff.delay(failures, random.random())
             if time.monotonic() + wait > deadline:
                 raise
-            tell(f"{error} It is tried again.")
+            report(f"{error} Retrying.")
             time.sleep(wait)
 
 
-def restore(checkpoints: CheckpointStore, job: DAPOJob, work: Path, attempt: int, known: Known) -> Restored | None:
-    """Bring what the attempt goes on from to `work`; None to start from the model.
+def restore(
+    checkpoints: CheckpointStore, job: DAPOJob, work: Path, attempt: int, recorded: RecordedCheckpoints
+) -> Restored | None:
+    """Restore the checkpoint that the attempt continues from to `work`; None to start from the model.
 
-    Raises StoreError when the store can not be read, CheckpointError when no checkpoint is whole or those on record
+    Raises StoreError when the store cannot be read, CheckpointError when no checkpoint is intact or those on record
     are not in the store, SpecError when the job does not fit.
     """
-    folder, caches = work / "resume", [path for path, _ in saved_before(work)]
+    folder, caches = work / "resume", [path for path, _ in _saved_by_earlier_attempts(work)]
     probe(checkpoints.store, f"{checkpoints.run_id}/")
     checkpoints.sweep()
-    checkpoints.record()  # whoever committed the newest one may have died before it said so
-    manifest = checkpoints.restore_newest(folder, job.spec.digest(), ranks(job.spec), caches)
+    checkpoints.record_committed()  # who committed the newest one may have died before recording it
+    digest, ranks = job.spec.digest(), _fsdp_ranks(job.spec)
+    manifest = checkpoints.restore_newest(folder, caches, lambda newest: check_fit(newest, digest, ranks))
     if manifest is None:
-        refuse_lost(checkpoints, attempt, known)
-        origin = job.spec.checkpoints.resume_from
-        if origin is None:
+        _refuse_lost(checkpoints, attempt, recorded)
+        reference = job.spec.checkpoints.resume_from
+        if reference is None:
             return None
-        manifest, url = resume_from.restore(origin, checkpoints, folder, ranks(job.spec))
+        manifest, url = restore_reference(reference, checkpoints, folder, ranks)
     else:
         url = checkpoints.store.url
-        forget_before(work, manifest.step)
+        _remove_saved_until(manifest.step, work)
     named = folder.with_name(f"global_step_{manifest.step}")
     return Restored(manifest, folder.rename(named), url)
 
 
-def refuse_lost(checkpoints: CheckpointStore, attempt: int, known: Known) -> None:
-    """The store has no checkpoint: raise CheckpointError if there should be one, for the run must not begin anew."""
+def restore_reference(
+    reference: str, own: CheckpointStore, into: Path, ranks: int | None = None
+) -> tuple[Manifest, str]:
+    """Restore the checkpoint of any run to `into`, verified. Returns its manifest and the URL of its store.
+
+    Raises CheckpointError when there is none, SpecError when it was saved by another number of FSDP ranks.
+    """
+    source = parse_reference(reference)
+    store = own.store if source.root is None else open_store(source.root)
+    checkpoints = CheckpointStore(store, source.run_id, is_local=own.is_local)
+    if source.step is not None:
+        manifest = checkpoints.manifest(source.step)
+        check_fit(manifest, None, ranks)
+        checkpoints.restore(manifest, into)
+        return manifest, store.url
+    newest = checkpoints.restore_newest(into, check=lambda manifest: check_fit(manifest, None, ranks))
+    if newest is None:
+        raise CheckpointError(f"spec.checkpoints.resumeFrom is {reference}, but that run has no checkpoint.")
+    return newest, store.url
+
+
+def check_fit(manifest: Manifest, spec_digest: str | None, ranks: int | None) -> None:
+    """Raises CheckpointError when the checkpoint is of a job with a different model, data or algorithm (by its digest),
+    SpecError when `ranks` FSDP ranks cannot load it: verl's files are those of the ranks that wrote them."""
+    if spec_digest not in (None, manifest.spec_digest):
+        raise CheckpointError(
+            f"The checkpoint at step {manifest.step} was saved by a different job (digest {manifest.spec_digest[:12]}, "
+            f"now {str(spec_digest)[:12]}): undo the change of the model, data or algorithm, or start a new run."
+        )
+    if ranks is None or manifest.ranks in (None, ranks):
+        return
+    name = f"{manifest.run_id}@{manifest.step}"
+    raise SpecError(
+        [
+            Problem(
+                "spec.topology.trainer",
+                f"spec.topology.trainer makes {ranks} FSDP ranks, but the checkpoint at step {manifest.step} has "
+                f"{manifest.ranks}: go back to {manifest.ranks}, or start a new run from its weights, with "
+                f"`dapo checkpoints export {name} FOLDER` and spec.model.source: FOLDER "
+                "(the optimizer state is reset).",
+            )
+        ]
+    )
+
+
+def _fsdp_ranks(spec: DAPOJobSpec) -> int:
+    return node_resources(spec)[NODE_RESOURCE["trainer"]]
+
+
+def _refuse_lost(checkpoints: CheckpointStore, attempt: int, recorded: RecordedCheckpoints) -> None:
+    """The store has no checkpoint. Raises CheckpointError if it should: the run must not restart from step 0."""
     try:
-        committed = [row for row in known() if row.state == "committed"]
+        committed = [row for row in recorded() if row.state == "committed"]
     except StoreError as error:
         if attempt == 1:
             return
         raise StoreError(
-            f"{checkpoints.store.url} has no checkpoint of the run {checkpoints.run_id}, and whether there should be "
-            f"one can not be told: {error}"
+            f"{checkpoints.store.url} has no checkpoint of the run {checkpoints.run_id}, and could not determine "
+            f"whether one should exist: {error}"
         ) from error
     if committed:
         newest = max(committed, key=lambda row: row.step)
         raise CheckpointError(
-            f"The checkpoint of step {newest.step} is on record at {newest.uri}, but {checkpoints.store.url} has none "
-            f"of the run {checkpoints.run_id}: correct checkpoints.uri or DAPO_STORE_URL, bring its objects back, or "
-            "start a new run. This one does not begin anew."
+            f"The checkpoint at step {newest.step} is on record at {newest.uri}, but {checkpoints.store.url} has none "
+            f"of the run {checkpoints.run_id}: correct checkpoints.uri or DAPO_STORE_URL, restore its objects, or "
+            "start a new run. Refusing to restart from step 0."
         )
 
 
-def saved_before(work: Path) -> Iterator[tuple[Path, int]]:
+def _saved_by_earlier_attempts(work: Path) -> Iterator[tuple[Path, int]]:
     """Checkpoints that earlier attempts of the run left on this disk, newest first, and their steps."""
     if not work.name.startswith("attempt-"):
         return
-    found = [*work.parent.glob("attempt-*/global_step_*"), *work.parent.glob("attempt-*/checkpoints/global_step_*")]
-    steps = [(path, int(match.group(1))) for path in found if (match := _SAVED.match(path.name))]
+    folders = [*work.parent.glob("attempt-*/global_step_*"), *work.parent.glob("attempt-*/checkpoints/global_step_*")]
+    steps = [(path, int(match.group(1))) for path in folders if (match := _SAVED.match(path.name))]
     yield from sorted(steps, key=lambda saved: saved[1], reverse=True)
 
 
-def forget_before(work: Path, step: int) -> None:
-    """Free the disk of what earlier attempts left that is no newer than what was restored."""
-    for path, saved in saved_before(work):
+def _remove_saved_until(step: int, work: Path) -> None:
+    """Free the disk of checkpoints of earlier attempts that are not newer than the restored one."""
+    for path, saved in _saved_by_earlier_attempts(work):
         if saved <= step:
             shutil.rmtree(path, ignore_errors=True)

@@ -1,22 +1,39 @@
-"""`dapo data`: what is done to prompts before a run."""
+"""`dapo data`: prepares prompts before a run. Loading this module imports neither DuckDB nor transformers."""
 
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from dapo_core.errors import Problem, SpecError
-from dapo_trainer.data.published import PUBLISHED
 
 if TYPE_CHECKING:
-    from dapo_trainer.data.tables import SourceFile
+    from dapo_trainer.data.model_files import TokenCounter
+    from dapo_trainer.data.source_tables import SourceFile
 
-TOKEN_LIMIT = 2048  # data.maxPromptTokens of a job that names none
+TOKEN_LIMIT: Final = 2048  # the default of a job's data.maxPromptTokens
 data = typer.Typer(no_args_is_help=True)
 
 
-class Answers(StrEnum):
+@dataclass(frozen=True)
+class PublishedDataset:
+    """`source`: the file as its authors published it; `integers`: prompts with any other answer are dropped."""
+
+    source: str
+    integers: bool = True
+
+
+PUBLISHED: Final = {
+    # 1.79 million rows of some 17,000 prompts (the paper's section 3.5).
+    "dapo-math-17k": PublishedDataset("hf://datasets/BytedTsinghua-SIA/DAPO-Math-17k/data/dapo-math-17k.parquet"),
+    # 30 problems, 32 rows each.
+    "aime-2024": PublishedDataset("hf://datasets/BytedTsinghua-SIA/AIME-2024/data/aime-2024.parquet"),
+}
+
+
+class AnswerKind(StrEnum):
     integer = "integer"
     any = "any"
 
@@ -29,13 +46,13 @@ class OnOverlap(StrEnum):
 
 @data.callback()
 def root() -> None:
-    """Prepare data sets for training and validation."""
+    """Prepare datasets for training and validation."""
 
 
 @data.command()
 def prepare(
     name: Annotated[str, typer.Argument(help=f"{', '.join(PUBLISHED)}, or a name of your own for other data.")],
-    out: Annotated[Path, typer.Option("--out", help="Parquet file to write; the report lies beside it.")],
+    out: Annotated[Path, typer.Option("--out", help="Parquet file to write; the report is written beside it.")],
     source: Annotated[
         list[str] | None,
         typer.Option(
@@ -43,47 +60,55 @@ def prepare(
         ),
     ] = None,
     model: Annotated[
-        str | None, typer.Option("--model", help="Count tokens as this model does: a folder, file:///, s3:// or hf://.")
+        str | None,
+        typer.Option("--model", help="Count tokens with this model's tokenizer: a folder, file:///, s3:// or hf://."),
     ] = None,
     max_prompt_tokens: Annotated[
         int | None,
         typer.Option("--max-prompt-tokens", min=1, help=f"Drop longer prompts. Default: {TOKEN_LIMIT:,} with --model."),
     ] = None,
     validation: Annotated[
-        list[str] | None, typer.Option("--validation", help="File whose prompts must not occur. Repeatable.")
+        list[str] | None,
+        typer.Option("--validation", help="File whose prompts must not occur in the output. Repeatable."),
     ] = None,
-    overlap: Annotated[OnOverlap, typer.Option("--overlap", help="What to do where they do.")] = OnOverlap.refuse,
-    prompt_column: Annotated[str, typer.Option(help="Column of text or of chat messages; a dot leads into it.")] = (
-        "prompt"
-    ),
-    answer_column: Annotated[str, typer.Option(help="Column of the right answer.")] = "reward_model.ground_truth",
+    overlap: Annotated[
+        OnOverlap, typer.Option("--overlap", help="What to do with prompts that occur in a validation file.")
+    ] = OnOverlap.refuse,
+    prompt_column: Annotated[
+        str, typer.Option(help="Column with the prompt, as text or chat messages; a dot selects a nested field.")
+    ] = "prompt",
+    answer_column: Annotated[str, typer.Option(help="Column with the correct answer.")] = "reward_model.ground_truth",
     answers: Annotated[
-        Answers | None,
-        typer.Option("--answers", help="integer drops prompts with any other answer, as the paper does."),
+        AnswerKind | None,
+        typer.Option(
+            "--answers",
+            help=f"integer drops prompts with any other answer, as the paper does. Default: integer for "
+            f"{' and '.join(PUBLISHED)}, any for other data.",
+        ),
     ] = None,
     template: Annotated[
-        str | None, typer.Option("--template", help="`paper`, or a text with {prompt}: what to ask around each prompt.")
+        str | None,
+        typer.Option("--template", help="`paper`, or a text with {prompt}: the instruction around each prompt."),
     ] = None,
 ) -> None:
     """Write each prompt once, with the one answer that its copies agree on, in verl's chat schema."""
-    _refuse(name, out, source, model, max_prompt_tokens, template)
-    from dapo_trainer.data.prepare import Request
+    _check_options(name, out, source, model, max_prompt_tokens, template)
+    from dapo_trainer.data.prepare import PreparationRequest
     from dapo_trainer.data.prepare import prepare as run
     from dapo_trainer.data.prompts import PAPER_TEMPLATE
-    from dapo_trainer.data.tables import Columns
-    from dapo_trainer.data.tokens import token_counter, tokenizer_folder
+    from dapo_trainer.data.source_tables import Columns
 
-    known = PUBLISHED.get(name)
-    sources = source or ([known.source] if known is not None else [])
-    request = Request(
+    published = PUBLISHED.get(name)
+    sources = source or ([published.source] if published is not None else [])
+    request = PreparationRequest(
         name=name,
         sources=[_file(place, "--source") for place in sources],
         out=out,
         columns=Columns(prompt_column, answer_column),
-        integers=known is not None and known.integers if answers is None else answers is Answers.integer,
+        integers=published is not None and published.integers if answers is None else answers is AnswerKind.integer,
         template=PAPER_TEMPLATE if template == "paper" else template,
         token_limit=None if model is None else max_prompt_tokens or TOKEN_LIMIT,
-        count=None if model is None else token_counter(tokenizer_folder(model, "--model"), "--model"),
+        count=None if model is None else _token_counter(model),
         validation=[_file(place, "--validation") for place in validation or ()],
         on_overlap=overlap.value,
     )
@@ -92,19 +117,28 @@ def prepare(
     if report.conflicting:
         typer.echo(f"{request.conflicts_file} lists the prompts with different answers.")
     if report.copies[0] == report.copies[1] > 1:
-        typer.echo(f"Each was there {report.copies[0]} times: for validation, samplesPerPrompt: {report.copies[0]}.")
+        typer.echo(
+            f"Each prompt has {report.copies[0]} rows: for validation, set samplesPerPrompt: {report.copies[0]}."
+        )
 
 
 def _file(place: str, option: str) -> "SourceFile":
     """A path or URI as a local file. Raises DataError."""
+    from dapo_trainer.data.source_tables import SourceFile
     from dapo_trainer.data.sources import data_file
-    from dapo_trainer.data.tables import SourceFile
 
     uri = place if "://" in place else Path(place).absolute().as_uri()
     return SourceFile(place, data_file(uri, option))
 
 
-def _refuse(
+def _token_counter(model: str) -> "TokenCounter":
+    """Raises ModelError when the model has no tokenizer with a chat template."""
+    from dapo_trainer.data.model_files import token_counter, tokenizer_folder
+
+    return token_counter(tokenizer_folder(model, "--model"), "--model")
+
+
+def _check_options(
     name: str,
     out: Path,
     source: list[str] | None,
@@ -113,22 +147,22 @@ def _refuse(
     template: str | None,
 ) -> None:
     """Raises SpecError with every mistake in the options."""
-    wrong = []
+    problems = []
     if not source and name not in PUBLISHED:
         known = " and ".join(PUBLISHED)
-        wrong.append(Problem("--source", f"--source is missing: only {known} have one of their own, {name} has none."))
+        problems.append(Problem("--source", f"--source is missing: only {known} have a default, {name} has none."))
     if out.suffix != ".parquet":
-        wrong.append(Problem("--out", f"--out is {out}: name a file that ends in .parquet."))
+        problems.append(Problem("--out", f"--out is {out}: use a file name that ends in .parquet."))
     if max_prompt_tokens is not None and model is None:
-        wrong.append(
+        problems.append(
             Problem(
                 "--max-prompt-tokens",
-                f"--max-prompt-tokens is {max_prompt_tokens}, but no tokenizer is named: add --model.",
+                f"--max-prompt-tokens is {max_prompt_tokens}, but there is no tokenizer to count with: add --model.",
             )
         )
     if template is not None and template != "paper" and "{prompt}" not in template:
-        wrong.append(
-            Problem("--template", f"--template is {template!r}: write paper, or a text that holds {{prompt}}.")
+        problems.append(
+            Problem("--template", f"--template is {template!r}: use paper, or a text that contains {{prompt}}.")
         )
-    if wrong:
-        raise SpecError(wrong)
+    if problems:
+        raise SpecError(problems)

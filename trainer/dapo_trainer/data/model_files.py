@@ -1,30 +1,40 @@
-"""A model's folder looked over before anything loads it: a torn download ends in a sentence, not in a worker's log."""
+"""A model's files without the engines: checked before anything loads them, and its tokenizer, which counts prompts.
+
+An incomplete download ends in one sentence then, not in a worker's log.
+"""
 
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from dapo_core.errors import ModelError
+from dapo_core.errors import ModelError, first_line
+from dapo_trainer.data.sources import local_path, model_folder
 
-INDEX = "model.safetensors.index.json"
+INDEX: Final = "model.safetensors.index.json"
+# The files of a hub repository without the weights, which are not needed to count tokens.
+TOKENIZER_FILES: Final = ("*.json", "*.txt", "*.model", "*.jinja")
+CHUNK_CONVERSATIONS: Final = 256  # offsets and masks come with the tokens, and take far more memory
+Messages = Sequence[Any]
+TokenCounter = Callable[[Sequence[Messages]], list[int]]
+"""Lengths of conversations in tokens, with the chat template, as the rollout will see them."""
+_GREETING: Final = [{"role": "user", "content": "1+1?"}]
+_AGAIN: Final = "copy or download the model again."
 
 
 def check_model(folder: Path) -> None:
-    """Raises ModelError when config.json does not parse or a weight file is missing or cut off; reads headers only."""
+    """Raises ModelError when config.json is invalid or a weight file is missing or truncated; reads headers only."""
     config = _mapping(folder / "config.json")
     if "model_type" not in config:
-        raise ModelError(f"spec.model.source: {folder / 'config.json'} names no model_type: {_AGAIN}")
+        raise ModelError(f"spec.model.source: {folder / 'config.json'} has no model_type: {_AGAIN}")
     files = sorted(folder.glob("*.safetensors"))
     for name in _indexed(folder):
         if not (folder / name).is_file():
-            raise ModelError(f"spec.model.source: {folder / name} is missing, but {INDEX} names it: {_AGAIN}")
+            raise ModelError(f"spec.model.source: {folder / name} is missing, but {INDEX} lists it: {_AGAIN}")
     if not files and not any(folder.glob("*.bin")):
         raise ModelError(f"spec.model.source: {folder} has no weights (*.safetensors or *.bin): {_AGAIN}")
     for file in files:
         _check_header(file)
-
-
-_AGAIN = "copy or download the model again."
 
 
 def _mapping(file: Path) -> dict[str, Any]:
@@ -33,12 +43,12 @@ def _mapping(file: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise ModelError(f"spec.model.source: {file} cannot be read ({error}): {_AGAIN}") from error
     if not isinstance(content, dict):
-        raise ModelError(f"spec.model.source: {file} holds no mapping: {_AGAIN}")
+        raise ModelError(f"spec.model.source: {file} is not a mapping: {_AGAIN}")
     return content
 
 
 def _indexed(folder: Path) -> list[str]:
-    """The shards that a model of several files names."""
+    """The shards that the index of a sharded model lists."""
     if not (folder / INDEX).is_file():
         return []
     shards = _mapping(folder / INDEX).get("weight_map")
@@ -52,4 +62,46 @@ def _check_header(file: Path) -> None:
         with safe_open(file, framework="np"):
             pass
     except (OSError, SafetensorError) as error:
-        raise ModelError(f"spec.model.source: {file} is not whole ({error}): {_AGAIN}") from error
+        raise ModelError(f"spec.model.source: {file} is incomplete ({error}): {_AGAIN}") from error
+
+
+def tokenizer_folder(source: str, field: str) -> Path:
+    """A folder with a model's tokenizer, by path or URI. Raises ModelError naming `field`."""
+    scheme, separator, rest = source.partition("://")
+    if not separator or scheme == "file":
+        return local_path(source) if separator else Path(source)
+    if scheme != "hf":
+        return model_folder(source)
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(rest, allow_patterns=list(TOKENIZER_FILES)))
+    except Exception as error:  # the hub's client raises OSError, HTTP and validation errors alike
+        raise ModelError(f"{field} {source} could not be downloaded: {first_line(error)}") from error
+
+
+def token_counter(folder: Path, field: str = "spec.model.source") -> TokenCounter:
+    """A counter for the model in `folder`. Raises ModelError when it has no tokenizer with a chat template."""
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        tokenizer.apply_chat_template(_GREETING, add_generation_prompt=True, return_dict=False)
+    except Exception as error:  # a missing file, a corrupt one and no chat template raise different errors
+        raise ModelError(
+            f"{field}: {folder} has no tokenizer with a chat template ({first_line(error)}): add its tokenizer files."
+        ) from error
+
+    def count(conversations: Sequence[Messages]) -> list[int]:
+        lengths: list[int] = []
+        for first in range(0, len(conversations), CHUNK_CONVERSATIONS):
+            ids = tokenizer.apply_chat_template(
+                list(conversations[first : first + CHUNK_CONVERSATIONS]),
+                add_generation_prompt=True,
+                return_dict=False,
+                tokenizer_kwargs={"verbose": False},  # about the model's own limit, which is not the one asked for
+            )
+            lengths += [len(tokens) for tokens in ids]
+        return lengths
+
+    return count

@@ -1,8 +1,8 @@
-"""A published data set made ready to train on: each prompt once, with one answer, short enough, in one schema.
+"""Prepares a dataset for training: each prompt once, with one answer, short enough, in one schema.
 
-DuckDB groups the rows, in a stream and on disk where memory is short; what is decided about a prompt is pure Python.
-The same input and versions give the same bytes: prompts stay in the order of their first row, and the writer's settings
-are fixed.
+DuckDB groups the rows, streaming, and on disk when memory is short; decisions about a prompt are pure Python. The same
+input and versions give the same bytes: prompts stay in the order of their first row, and the writer's settings are
+fixed.
 """
 
 import collections
@@ -20,16 +20,14 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from dapo_core.errors import DataError
-from dapo_trainer.data.held_out import HeldOut, refuse_overlap
-from dapo_trainer.data.prompts import Message, fingerprint, label_of, prompt_key, text_of
-from dapo_trainer.data.report import Lengths, Report
-from dapo_trainer.data.tables import USABLE, Columns, SourceFile, batches, connect, load
-from dapo_trainer.data.tokens import Counter
-from dapo_trainer.rewards.answers import as_integer
+from dapo_trainer.data.model_files import TokenCounter
+from dapo_trainer.data.preparation_report import Lengths, PreparationReport
+from dapo_trainer.data.prompts import HeldOut, Message, fingerprint, label_of, prompt_key, refuse_overlap, text_of
+from dapo_trainer.data.source_tables import USABLE, Columns, SourceFile, batches, connect, load
+from dapo_trainer.rewards.rule_rewards import as_integer
 
 OnOverlap = Literal["refuse", "drop", "keep"]
 ROW_GROUP: Final = 8192
-SHOWN_CHARACTERS: Final = 60
 SCHEMA: Final = pa.schema(
     [
         ("data_source", pa.string()),
@@ -42,8 +40,8 @@ SCHEMA: Final = pa.schema(
 
 
 @dataclass(frozen=True)
-class Request:
-    """What is asked for. `token_limit` and `count` come together; `template` holds `{prompt}`."""
+class PreparationRequest:
+    """What to prepare, from which files. `token_limit` and `count` come together; `template` contains `{prompt}`."""
 
     name: str
     sources: Sequence[SourceFile]
@@ -52,7 +50,7 @@ class Request:
     integers: bool = False
     template: str | None = None
     token_limit: int | None = None
-    count: Counter | None = None
+    count: TokenCounter | None = None
     validation: Sequence[SourceFile] = ()
     on_overlap: OnOverlap = "refuse"
 
@@ -78,31 +76,31 @@ class Candidate:
         return as_integer(self.label) is not None
 
 
-def prepare(request: Request) -> Report:
-    """Write the data set, its report and its conflicts. Raises DataError; then nothing is written."""
+def prepare(request: PreparationRequest) -> PreparationReport:
+    """Write the dataset, its report and its conflicts. Raises DataError, and then nothing is written."""
     request.out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".prepare-", dir=request.out.parent) as folder:
         with connect(Path(folder), len(os.sched_getaffinity(0))) as connection:
-            made = _Preparation(request, connection, Path(folder))
-            report = made.run()
-        (made.folder / "report").write_text(json.dumps(report.to_json(), indent=2) + "\n")
-        os.replace(made.folder / "conflicts", request.conflicts_file)
-        os.replace(made.folder / "report", request.report_file)
-        os.replace(made.folder / "data", request.out)
+            preparation = _Preparation(request, connection, Path(folder))
+            report = preparation.run()
+        (preparation.folder / "report").write_text(json.dumps(report.to_json(), indent=2) + "\n")
+        os.replace(preparation.folder / "conflicts", request.conflicts_file)
+        os.replace(preparation.folder / "report", request.report_file)
+        os.replace(preparation.folder / "data", request.out)
     return report
 
 
 class _Preparation:
-    """One run of `prepare`; its files wait in `folder` until all of it has succeeded."""
+    """One call of `prepare`; its files stay in `folder` until all of it has succeeded."""
 
-    def __init__(self, request: Request, connection: duckdb.DuckDBPyConnection, folder: Path) -> None:
+    def __init__(self, request: PreparationRequest, connection: duckdb.DuckDBPyConnection, folder: Path) -> None:
         self.request, self.connection, self.folder = request, connection, folder
         self.dropped = {"not_integer": 0, "in_validation": 0, "too_long": 0}
         self.kept = 0
         self.lengths = Lengths("characters" if request.count is None else "tokens")
-        self.seen: dict[str, set[str]] = {"exact": set(), "normalised": set()}
+        self.seen: dict[str, set[str]] = {"exact": set(), "normalized": set()}
 
-    def run(self) -> Report:
+    def run(self) -> PreparationReport:
         connection = self.connection
         connection.create_function("prompt_key", prompt_key, ["VARCHAR"], "VARCHAR")
         connection.create_function("label_of", label_of, ["VARCHAR"], "VARCHAR")
@@ -119,8 +117,8 @@ class _Preparation:
             refuse_overlap(overlaps)
         rows, unusable, prompts, fewest, most = _one(connection, _FIGURES)
         if not self.kept:
-            raise DataError(f"{self.request.sources[0].name}: none of its {rows:,} rows can be kept.")
-        return Report(
+            raise DataError(f"{self.request.sources[0].name}: none of its {rows:,} rows is usable.")
+        return PreparationReport(
             name=self.request.name,
             sources=[file.name for file in self.request.sources],
             rows=rows,
@@ -137,7 +135,7 @@ class _Preparation:
         )
 
     def _write_conflicts(self) -> int:
-        """One line a prompt whose rows disagree: its text, and how many rows give each answer."""
+        """A line for each prompt whose rows disagree: its text, and how many rows give each answer."""
         count = 0
         with (self.folder / "conflicts").open("w", encoding="utf-8") as out:
             for batch in batches(self.connection, _CONFLICTS):
@@ -154,7 +152,7 @@ class _Preparation:
             self.folder / "data", SCHEMA, version="2.6", compression="zstd", compression_level=6
         ) as writer:
             rows: list[dict[str, Any]] = []
-            for candidate in self._short_enough(self._apart_from(held_out, self._answerable())):
+            for candidate in self._within_limit(self._not_held_out(held_out, self._with_answer())):
                 rows.append(self._row(candidate))
                 if len(rows) == ROW_GROUP:
                     writer.write_table(pa.Table.from_pylist(rows, SCHEMA))
@@ -162,7 +160,7 @@ class _Preparation:
             if rows:
                 writer.write_table(pa.Table.from_pylist(rows, SCHEMA))
 
-    def _answerable(self) -> Iterator[Candidate]:
+    def _with_answer(self) -> Iterator[Candidate]:
         for batch in batches(self.connection, _CANDIDATES):
             for row in batch:
                 candidate = Candidate(row["key"], row["label"], row["messages"])
@@ -171,21 +169,21 @@ class _Preparation:
                 else:
                     yield candidate
 
-    def _apart_from(self, held_out: Sequence[HeldOut], candidates: Iterator[Candidate]) -> Iterator[Candidate]:
+    def _not_held_out(self, held_out: Sequence[HeldOut], candidates: Iterator[Candidate]) -> Iterator[Candidate]:
         for candidate in candidates:
             exact = fingerprint(text_of(candidate.messages))
             if any(exact in one.exact for one in held_out):
                 self.seen["exact"].add(exact)
-            if any(candidate.key in one.normalised for one in held_out):
-                self.seen["normalised"].add(candidate.key)
+            if any(candidate.key in one.normalized for one in held_out):
+                self.seen["normalized"].add(candidate.key)
                 if self.request.on_overlap == "drop":
                     self.dropped["in_validation"] += 1
                     continue
             yield candidate
 
-    def _short_enough(self, candidates: Iterator[Candidate]) -> Iterator[Candidate]:
+    def _within_limit(self, candidates: Iterator[Candidate]) -> Iterator[Candidate]:
         limit = self.request.token_limit
-        for chunk in _chunks(map(self._worded, candidates), ROW_GROUP):
+        for chunk in _chunks(map(self._instructed, candidates), ROW_GROUP):
             lengths = self._measure([candidate.messages for candidate in chunk])
             self.lengths.add(lengths)
             for candidate, length in zip(chunk, lengths, strict=True):
@@ -199,8 +197,8 @@ class _Preparation:
             return [len(text_of(messages)) for messages in conversations]
         return self.request.count(conversations)
 
-    def _worded(self, candidate: Candidate) -> Candidate:
-        """With the instruction that was asked for around the user's last word."""
+    def _instructed(self, candidate: Candidate) -> Candidate:
+        """With the request's instruction around the last message."""
         if self.request.template is None:
             return candidate
         *before, last = candidate.messages

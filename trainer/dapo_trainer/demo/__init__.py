@@ -1,1 +1,1 @@
-"""The demo's task and model, made on the spot: two-digit addition, and a small Qwen2 that has begun to learn it."""
+"""The demo's task and model, created locally: two-digit addition, and a small Qwen2 that has begun to learn it."""

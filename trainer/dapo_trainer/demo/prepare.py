@@ -1,24 +1,24 @@
-"""Make the demo's model and data once: `python -m dapo_trainer.demo.prepare FOLDER [--seed N] [--store URL]`.
+"""Create the demo's model and data once: `python -m dapo_trainer.demo.prepare FOLDER [--seed N] [--store URL]`.
 
-With a store, they are copied there as well, for pods to train on; what is there already is not made again.
+With a store, they are copied there as well, for pods to train on; what already exists is not created again.
 """
 
 import argparse
 import json
-import os
 from pathlib import Path
 from random import Random
 
+from dapo_core.local_files import write_atomically
 from dapo_core.objectstore import ObjectStore, open_store
 from dapo_trainer.demo.task import problems, question
 
 WARM_START_STEPS = 450
 TRAIN_PROMPTS, VALIDATION_PROMPTS = 4096, 64
-DONE = "made.json"  # written last: a folder without it is made again
+DONE = "made.json"  # written last: without it, the folder is incomplete and created again
 
 
 def rows(name: str, count: int, random: Random, without: set[tuple[int, int]]) -> list[dict[str, object]]:
-    """verl's chat schema; pairs in `without` are left out, so that validation prompts are never trained on."""
+    """Prompts in verl's chat schema, without the pairs in `without`: validation prompts are never trained on."""
     pairs = (pair for pair in problems(random) if pair not in without)
     return [
         {
@@ -33,27 +33,25 @@ def rows(name: str, count: int, random: Random, without: set[tuple[int, int]]) -
 
 
 def prepare(folder: Path, seed: int, steps: int = WARM_START_STEPS) -> None:
-    """Data and a model warm-started for `steps` batches, in `folder`; done when its last file is there."""
+    """Create data, and a model warm-started for `steps` batches, in `folder`; complete when it holds `DONE`."""
     import pyarrow
     from pyarrow import parquet
 
     from dapo_trainer.demo.warm_start import warm_start
 
     folder.mkdir(parents=True, exist_ok=True)
-    # The validation prompts do not depend on the seed: curves of several seeds compare.
+    # The validation prompts do not depend on the seed, so that curves of several seeds can be compared.
     held_out = [pair for pair, _ in zip(problems(Random(20250318)), range(VALIDATION_PROMPTS), strict=False)]
     validation = rows("arithmetic", VALIDATION_PROMPTS, Random(20250318), set())
     training = rows("arithmetic", TRAIN_PROMPTS, Random(seed), set(held_out))
     parquet.write_table(pyarrow.Table.from_pylist(validation), folder / "validation.parquet")
     parquet.write_table(pyarrow.Table.from_pylist(training), folder / "train.parquet")
     warm_start(folder / "model", seed, steps)
-    temporary = folder / f".{DONE}"
-    temporary.write_text(json.dumps({"seed": seed, "warmStartSteps": steps}))
-    os.replace(temporary, folder / DONE)
+    write_atomically(folder / DONE, json.dumps({"seed": seed, "warmStartSteps": steps}))
 
 
 def copy(folder: Path, store: ObjectStore) -> None:
-    """The folder's files into a store, the one that says that all are there last. Raises StoreError."""
+    """Copy the folder's files to a store, `DONE` last. Raises StoreError."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     for path in sorted(files, key=lambda path: path.name == DONE):
         store.put_file(path.relative_to(folder).as_posix(), path)
@@ -68,10 +66,10 @@ def main() -> None:
     arguments = parser.parse_args()
     store = open_store(arguments.store) if arguments.store else None
     if store is not None and store.exists(DONE):
-        print(f"The model and its data are in {store.url} already.")
+        print(f"The model and its data are already in {store.url}.")
         return
     if not (arguments.folder / DONE).exists():
-        print(f"Making a small model and its data in {arguments.folder} (about a minute, once).")
+        print(f"Creating a small model and its data in {arguments.folder} (about a minute, once).")
         prepare(arguments.folder, arguments.seed, arguments.steps)
     if store is not None:
         copy(arguments.folder, store)

@@ -1,8 +1,8 @@
-"""Two-digit addition, as a pupil writes it: pure text, no model.
+"""Two-digit addition with demonstrations that contain mistakes: pure text, no model.
 
-A warm start on right answers alone would leave nothing to explore, so the demonstrations are a pupil's: some write the
-working and slip now and then, others guess the answer outright and are mostly wrong. Reinforcement learning then has
-what it has on a real base model: a policy that can solve the task but does so too rarely, and a reason to think longer.
+A warm start on correct answers alone would leave nothing to explore. So some demonstrations show the working with an
+occasional slip, and others guess the answer and are mostly wrong. Reinforcement learning then starts as from a real
+base model: with a policy that can solve the task but does so too rarely, and a reason to think longer.
 """
 
 from collections.abc import Iterator
@@ -14,12 +14,13 @@ from random import Random
 class Habits:
     """How the demonstrations go wrong; shares and probabilities in [0, 1]."""
 
-    guess_share: float = 0.3  # answers stated without working
+    guess_share: float = 0.3  # demonstrations without working
     guess_error: float = 0.9  # wrong guesses
     slip: float = 0.33  # a partial sum off by a little
 
 
 def question(a: int, b: int) -> str:
+    """The prompt for a pair."""
     return f"{a}+{b}?"
 
 
@@ -30,7 +31,7 @@ def _slipped(value: int, habits: Habits, random: Random) -> int:
 
 
 def demonstration(a: int, b: int, habits: Habits, random: Random) -> str:
-    """One pupil's answer to `question(a, b)`; its last line states the answer the way the reward reads it."""
+    """A demonstration for `question(a, b)`; its last line states the answer in the form that the reward reads."""
     if random.random() < habits.guess_share:
         guess = a + b if random.random() >= habits.guess_error else random.randint(20, 198)
         return f"Answer: {guess}"
@@ -40,5 +41,6 @@ def demonstration(a: int, b: int, habits: Habits, random: Random) -> str:
 
 
 def problems(random: Random) -> Iterator[tuple[int, int]]:
+    """Pairs of two-digit numbers, without end."""
     while True:
         yield random.randint(10, 99), random.randint(10, 99)

@@ -1,4 +1,4 @@
-"""A small Qwen2 policy that answers the demo's questions about one time in three: built and trained here."""
+"""A small Qwen2 policy that answers about a third of the demo's prompts correctly: built and trained here."""
 
 from pathlib import Path
 from random import Random
@@ -14,10 +14,10 @@ BATCH = 96
 
 
 def tokenizer() -> Qwen2Tokenizer:
-    """Byte-level BPE without merges: transformers rebuilds any qwen2 tokenizer as this class, so no other survives."""
+    """Byte-level BPE without merges, of the class that transformers builds for every qwen2 tokenizer."""
     specials = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
     vocabulary = {token: i for i, token in enumerate([*bytes_to_unicode().values(), *specials])}
-    made = Qwen2Tokenizer(
+    result = Qwen2Tokenizer(
         vocab=vocabulary,
         merges=[],
         unk_token="<|endoftext|>",
@@ -26,15 +26,16 @@ def tokenizer() -> Qwen2Tokenizer:
         additional_special_tokens=["<|im_start|>"],
         model_max_length=512,
     )
-    # The newline is an expression because transformers trims one that follows a block tag.
-    made.chat_template = (
+    # The newline is an expression because transformers trims a newline after a block tag.
+    result.chat_template = (
         "{% for m in messages %}<|im_start|>{{ m['content'] }}{% endfor %}"
         "{% if add_generation_prompt %}{{ '\\n' }}{% endif %}"
     )
-    return made
+    return result
 
 
 def model(vocabulary: Qwen2Tokenizer) -> Qwen2ForCausalLM:
+    """A Qwen2 of three layers with random weights, in float32."""
     return Qwen2ForCausalLM(
         Qwen2Config(
             vocab_size=len(vocabulary),  # more would shift the trainer's log-probs against vLLM's, which masks the rest
@@ -75,7 +76,7 @@ def warm_start(folder: Path, seed: int, steps: int, habits: Habits | None = None
     policy = model(text)
     optimizer = torch.optim.AdamW(policy.parameters(), 3e-3)
     for step in range(steps):
-        # Linear decay: the slips are noise, and small last steps are what averages them out.
+        # Linear decay: the slips are noise, which small last steps average out.
         for group in optimizer.param_groups:
             group["lr"] = 3e-3 * min(1.0, step / 20) * max(0.03, 1 - step / steps)
         ids, labels = _batch(BATCH, text, habits or Habits(), random)

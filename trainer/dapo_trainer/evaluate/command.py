@@ -75,9 +75,9 @@ def evaluate(
 
 def gpu_count() -> int:
     """GPUs that CUDA_VISIBLE_DEVICES lets through, else all of this machine; 0 where it computes on processors."""
-    from dapo_trainer.verl_config.device import detect
+    from dapo_trainer.verl_config.placement import detect_device
 
-    if detect() == "cpu":
+    if detect_device() == "cpu":
         return 0
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:

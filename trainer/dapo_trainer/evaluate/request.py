@@ -10,7 +10,7 @@ from dapo_core.errors import Problem, SpecError
 from dapo_core.jobspec import DAPOJob, parse_job
 from dapo_core.jobspec.base import has_scheme
 from dapo_core.naming import API_VERSION, KIND
-from dapo_trainer.data.rows import PromptFile
+from dapo_trainer.data.prompt_files import PromptFile
 from dapo_trainer.data.sources import data_file
 from dapo_trainer.evaluate.target import Target
 

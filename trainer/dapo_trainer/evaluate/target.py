@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 from dapo_core.errors import Problem, SpecError
 from dapo_core.jobspec.base import has_scheme
 from dapo_core.run.home import Home
-from dapo_trainer.checkpoint_tool.place import Found, find
+from dapo_trainer.checkpoint_tool.lookup import RunCheckpoints, find_checkpoints
 
 _CHECKPOINT = re.compile(r"/checkpoints/step-\d+/?(\?.*)?$")
 
@@ -41,14 +41,14 @@ def resolve(text: str, home: Home) -> Target:
         subject = Path(text).expanduser().resolve().as_uri()
     if has_scheme(subject) and not _CHECKPOINT.search(subject):
         return _model(subject)
-    found = find(subject, home)
+    found = find_checkpoints(subject, home)
     if not has_scheme(subject) and found.run is None and not _stored(found):
         _refuse(f"There is no run and no folder named {text}: name a run, RUN@STEP, a checkpoint or a model.")
     place = Checkpoint(found.checkpoints.store.url, found.checkpoints.run_id, found.step)
     return Target(subject, checkpoint=place, spec=None if found.run is None else found.run.spec.get("spec", {}))
 
 
-def _stored(found: Found) -> bool:
+def _stored(found: RunCheckpoints) -> bool:
     """Whether a run without a record has any object in the store."""
     return any(True for _ in found.checkpoints.store.list(f"{found.checkpoints.run_id}/"))
 

@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING
 from dapo_core.db import EventType
 from dapo_core.errors import DapoError, ModelError
 from dapo_core.jobspec import DAPOJob, load_job
+from dapo_core.local_files import write_atomically
 from dapo_core.objectstore import open_store
 from dapo_core.run.last_words import LastWords, ending
 from dapo_core.run.reasons import ExitCode, Reason
 from dapo_core.run.samples import Sample
-from dapo_trainer.checkpoints.store import CheckpointStore
+from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore
 from dapo_trainer.evaluate.request import data_files
 from dapo_trainer.evaluate.target import Checkpoint
 from dapo_trainer.evaluate.worker_process import EvaluationFolder
 from dapo_trainer.groups.evaluated import Evaluated
 from dapo_trainer.groups.sample_log import to_parquet
-from dapo_trainer.process.run_folder import replace_text
 from dapo_trainer.process.trainer_process import Heartbeat, TrainerEnvironment, exit_now
 from dapo_trainer.verl_adapter.session import Report
 
@@ -67,8 +67,8 @@ def _evaluate(environment: TrainerEnvironment) -> None:
     progress.phase("start", 0, 0, "loading verl and vLLM")
     from omegaconf import OmegaConf
 
-    from dapo_trainer.verl_adapter.evaluator import evaluate
     from dapo_trainer.verl_adapter.session import Session
+    from dapo_trainer.verl_adapter.validation import evaluate
 
     settings = OmegaConf.to_container(config.dapo)
     assert isinstance(settings, dict)
@@ -84,9 +84,9 @@ def _evaluate(environment: TrainerEnvironment) -> None:
 
 def _set_environment() -> None:
     from dapo_trainer.verl_adapter import environment
-    from dapo_trainer.verl_config.device import detect
+    from dapo_trainer.verl_config.placement import detect_device
 
-    os.environ.update(environment(detect()))
+    os.environ.update(environment(detect_device()))
 
 
 def _export(checkpoint: Checkpoint, target: Path) -> int:
@@ -98,15 +98,14 @@ def _export(checkpoint: Checkpoint, target: Path) -> int:
 def _compose(folder: EvaluationFolder, job: DAPOJob, ray_address: str | None) -> "DictConfig":
     from dapo_trainer.preflight import fetch_model, write_files
     from dapo_trainer.verl_config import Placement, compose
-    from dapo_trainer.verl_config.device import detect
-    from dapo_trainer.verl_config.placement import Paths
+    from dapo_trainer.verl_config.placement import Paths, detect_device
 
     model = fetch_model(job.spec)
     _check_context(job, model)
     sets = write_files(job.spec, model, data_files(job), folder.path)
     # verl's configuration names training files, which nothing reads here.
     paths = Paths(str(model), sets, sets, str(folder.path / "checkpoints"))
-    return compose(job.spec, Placement(detect(), ray_address), paths)
+    return compose(job.spec, Placement(detect_device(), ray_address), paths)
 
 
 def _check_context(job: DAPOJob, model: Path) -> None:
@@ -122,7 +121,7 @@ def _check_context(job: DAPOJob, model: Path) -> None:
 
 def _write(folder: EvaluationFolder, step: int | None, groups: Sequence[Evaluated], samples: Sequence[Sample]) -> None:
     folder.responses.write_bytes(to_parquet(samples))
-    replace_text(folder.groups, json.dumps({"step": step, "groups": [asdict(group) for group in groups]}))
+    write_atomically(folder.groups, json.dumps({"step": step, "groups": [asdict(group) for group in groups]}))
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ _CUT: Final = " [...]"
 
 
 class SampleJournal(Protocol):
-    """Where the index of samples goes: `dapo_trainer.spool.spool.Spool`."""
+    """Where the index of samples goes: `dapo_trainer.spool.Spool`."""
 
     def samples(self, step: int, key: str, rows: int, size_bytes: int) -> None: ...
 

@@ -16,7 +16,7 @@ from dapo_core.run.entries import (
 from dapo_core.run.guards import Alert
 from dapo_core.run.recorder import Recorder
 from dapo_trainer.local.run_view import Note
-from dapo_trainer.spool.sender import drain
+from dapo_trainer.spool import drain
 
 # How long a store that is down may hold up a run; the rest is delivered when the run is resumed.
 DELIVER_SECONDS = 10.0

@@ -11,6 +11,7 @@ from rich.console import Console
 from dapo_core.db import MetadataWriter, RunRow, open_reader, open_writer, shown_url, upgrade
 from dapo_core.errors import Problem, SpecError
 from dapo_core.jobspec import DAPOJob
+from dapo_core.local_files import write_atomically
 from dapo_core.naming import checkpoints_prefix
 from dapo_core.objectstore import open_store, probe
 from dapo_core.run.home import Home
@@ -20,7 +21,7 @@ from dapo_trainer.local.record import StoreRecord
 from dapo_trainer.local.run_view import RunView, first_view, with_history
 from dapo_trainer.local.summary import compared_responses, summary
 from dapo_trainer.local.supervisor import RunOutcome, Supervisor
-from dapo_trainer.process.run_folder import RunFolder, hold, replace_text, shown_path
+from dapo_trainer.process.run_folder import RunFolder, hold, shown_path
 from dapo_trainer.process.signals import StopRequest, stop_requests
 from dapo_trainer.process.trainer_process import TRAINER, StoreUrls, log_tail
 
@@ -50,7 +51,7 @@ def work_on(home: Home, run: RunFolder, job: DAPOJob, show: Show, command: Seque
         _same_database(run, stores.metadata)
         run.write_job(job)
         upgrade(stores.metadata)
-        replace_text(run.database, shown_url(stores.metadata) + "\n")
+        write_atomically(run.database, shown_url(stores.metadata) + "\n")
         writer = open_writer(stores.metadata)
         _announce(writer, run, job)
         began = time.time()

@@ -17,8 +17,8 @@ from dapo_core.run.metrics import PHASES, STAGES, STEP_SECONDS
 from dapo_core.run.progress import Cadence, pace_of, seconds_left
 from dapo_core.run.sparkline import Point
 from dapo_trainer.process.trainer_process import Heartbeat
+from dapo_trainer.spool import SpoolReader
 from dapo_trainer.spool.records import Record
-from dapo_trainer.spool.spool import SpoolReader
 
 EVENTS_KEPT: Final = 50
 CHANGE_STEPS: Final = 5

@@ -1,1 +1,1 @@
-"""`dapo plan`: what a job would run, without starting anything."""
+"""What a job would run and what memory it would need, computed without starting anything: `dapo plan`."""

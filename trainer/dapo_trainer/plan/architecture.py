@@ -1,5 +1,4 @@
-"""What a model's size follows from: its shape, from its config.json or from a table of known models. Pure but for that
-file."""
+"""A model's architecture, from its config.json or from a table of known models, and the sizes that follow from it."""
 
 import json
 from collections.abc import Mapping
@@ -41,13 +40,9 @@ class Architecture:
         return self.layers * self.layer_parameters + embeddings + self.hidden
 
     def kv_bytes(self, tensor_parallel: int = 1, element_bytes: int = 2) -> int:
-        """Of one token, on one GPU of an engine; heads beyond a share of one GPU are repeated on each."""
+        """Of the KV cache: one token on one GPU of an engine. With more GPUs than heads, heads are duplicated."""
         heads = max(1, -(-self.kv_heads // tensor_parallel))
         return 2 * self.layers * heads * self.head_dim * element_bytes
-
-    def forward_flops(self, context: float) -> float:
-        """Of one token at a mean context of `context` tokens: two a weight, and the attention's products."""
-        return 2.0 * self.parameters + 4.0 * self.layers * self.heads * self.head_dim * context
 
 
 def _qwen(layers: int, hidden: int, intermediate: int, heads: int, kv_heads: int, **more: Any) -> Architecture:
@@ -76,7 +71,7 @@ KNOWN: Final[Mapping[str, Architecture]] = {
     "Llama-3.2-3B": Architecture(28, 3072, 8192, 24, 8, 128, 128_256, tied=True),
 }
 _SUFFIXES = ("-Base", "-Instruct", "-Math")
-# Model types whose shape the formulas above describe.
+# Model types that the formulas above describe.
 _DENSE: Final[Mapping[str, Mapping[str, bool]]] = {
     "qwen2": {"qkv_bias": True},
     "qwen3": {"qk_norm": True},
@@ -86,7 +81,7 @@ _DENSE: Final[Mapping[str, Mapping[str, bool]]] = {
 
 
 def known(source: str) -> Architecture | None:
-    """Of a hub model in the table, by `hf://owner/name`; None for any other."""
+    """The architecture of a hub model in the table, by `hf://owner/name`; None for any other."""
     name = source.rstrip("/").rpartition("/")[2]
     for suffix in _SUFFIXES:
         name = name.replace(suffix, "")
@@ -94,7 +89,7 @@ def known(source: str) -> Architecture | None:
 
 
 def of_config(config: Mapping[str, Any]) -> Architecture | None:
-    """Of a config.json; None for a kind of model that the formulas do not describe (mixtures of experts, vision)."""
+    """The architecture in a config.json; None for one that the formulas do not describe (say, mixture of experts)."""
     kind = str(config.get("model_type"))
     if kind not in _DENSE:
         return None
@@ -113,7 +108,7 @@ def of_config(config: Mapping[str, Any]) -> Architecture | None:
 
 
 def of_folder(folder: Path) -> Architecture | None:
-    """Of a model's folder; None where it is not there, can not be read, or is of another kind."""
+    """The architecture of a model's folder; None when config.json is missing or unreadable, or of an unknown type."""
     try:
         return of_config(json.loads((folder / "config.json").read_text()))
     except (OSError, ValueError, KeyError, TypeError):

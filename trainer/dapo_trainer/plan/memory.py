@@ -1,7 +1,7 @@
 """Memory of one GPU by cause, while it trains and while it generates. Pure arithmetic in bytes.
 
-Estimates, for telling what cannot fit from what may: allocators, communication buffers and CUDA itself are the flat
-`RUNTIME`, and what a layer holds while it is computed anew is counted, not measured.
+These are estimates, to tell what cannot fit from what may: allocators, communication buffers and CUDA itself are the
+flat `RUNTIME`, and what a layer holds while its activations are recomputed is counted, not measured.
 """
 
 from collections.abc import Mapping
@@ -9,41 +9,69 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dapo_core.jobspec import DAPOJobSpec
-from dapo_trainer.plan.accelerators import GIB, Accelerator
 from dapo_trainer.plan.architecture import Architecture
 
+GIB: Final = 1024**3
 # CUDA's context, NCCL's buffers and what allocators hold on to, in each process group of a GPU.
 RUNTIME: Final = 3 * GIB
 # vLLM's own: its activations and CUDA graphs.
 ENGINE_RUNTIME: Final = 4 * GIB
-# Of each token and word of the vocabulary: logits and their gradient in bfloat16, and a float32 copy for the loss.
+# For each token and entry of the vocabulary: logits and their gradient in bfloat16, and a float32 copy for the loss.
 LOGIT_BYTES: Final = 8
 _BYTES: Final[Mapping[str, int]] = {"fp32": 4, "float32": 4, "bf16": 2, "bfloat16": 2, "fp16": 2, "float16": 2}
 
 
 @dataclass(frozen=True)
-class Engine:
-    """How verl is configured, where memory depends on it; read from the composed configuration."""
+class Gpu:
+    """A kind of GPU and its memory in GiB, as the driver reports it."""
+
+    name: str
+    gib: float
+
+    @property
+    def memory(self) -> float:
+        """In bytes."""
+        return self.gib * GIB
+
+
+GPUS: Final[Mapping[str, Gpu]] = {
+    gpu.name: gpu
+    for gpu in (
+        Gpu("a100-80gb", 80.0),
+        Gpu("a800-80gb", 80.0),
+        Gpu("h100-80gb", 79.6),
+        Gpu("h800-80gb", 79.6),
+        Gpu("h200", 140.4),
+        Gpu("h20", 95.6),
+        Gpu("b200", 178.4),
+        Gpu("l40s", 44.9),
+    )
+}
+DEFAULT_GPU: Final = "h100-80gb"
+
+
+@dataclass(frozen=True)
+class MemorySettings:
+    """What memory depends on in verl's composed configuration."""
 
     ranks: int
     sequence_parallel: int
     tokens_per_gpu: int
-    """Most tokens that a GPU holds of one forward and backward pass."""
+    """Maximum tokens of one forward and backward pass on a GPU."""
     weight_bytes: int
     compute_bytes: int
     gradient_checkpointing: bool
-    weights_leave: bool
+    weights_offloaded: bool
     """Weights are in main memory while vLLM generates (`param_offload`)."""
-    optimizer_leaves: bool
+    optimizer_offloaded: bool
     utilization: float
     """Share of a GPU that vLLM takes for weights and KV cache."""
     tensor_parallel: int
-    max_sequences: int
     lora_rank: int
     colocated: bool
 
     @classmethod
-    def of(cls, spec: DAPOJobSpec, config: Any) -> "Engine":
+    def of(cls, spec: DAPOJobSpec, config: Any) -> "MemorySettings":
         """`config`: what `verl_config.compose` made of the spec for CUDA."""
         actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
         sharded = int(actor.fsdp_config.fsdp_size)
@@ -55,18 +83,17 @@ class Engine:
             weight_bytes=_BYTES[str(actor.fsdp_config.get("model_dtype") or "fp32")],
             compute_bytes=_BYTES[spec.model.dtype],
             gradient_checkpointing=bool(config.actor_rollout_ref.model.enable_gradient_checkpointing),
-            weights_leave=bool(actor.fsdp_config.param_offload),
-            optimizer_leaves=bool(actor.fsdp_config.optimizer_offload),
+            weights_offloaded=bool(actor.fsdp_config.param_offload),
+            optimizer_offloaded=bool(actor.fsdp_config.optimizer_offload),
             utilization=float(rollout.gpu_memory_utilization),
             tensor_parallel=int(rollout.tensor_model_parallel_size),
-            max_sequences=int(rollout.max_num_seqs),
             lora_rank=int(config.actor_rollout_ref.model.lora_rank),
             colocated=spec.topology.mode == "Colocated",
         )
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainingMemory:
     """Bytes on one GPU while it trains."""
 
     weights: float
@@ -91,9 +118,9 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Generation:
-    """Bytes on one GPU while vLLM generates. `resident`: what of the trainer stays; `kv_cache` is what is left of
-    vLLM's share, and may be negative. `tokens` are those it holds, over all GPUs of an engine."""
+class GenerationMemory:
+    """Bytes on one GPU while vLLM generates. `resident`: what of the trainer stays on the GPU; `kv_cache`: the rest of
+    vLLM's share, which may be negative; `tokens`: what the KV cache of an engine holds, over all of its GPUs."""
 
     weights: float
     kv_cache: float
@@ -120,40 +147,44 @@ def trained_parameters(model: Architecture, lora_rank: int) -> int:
     return model.layers * lora_rank * ends
 
 
-def training(model: Architecture, engine: Engine, tokens: int) -> Training:
+def training_memory(model: Architecture, settings: MemorySettings, tokens: int) -> TrainingMemory:
     """`tokens`: the longest prompt and response together; a pass holds at least one."""
-    trained = trained_parameters(model, engine.lora_rank)
-    held = max(engine.tokens_per_gpu, -(-tokens // engine.sequence_parallel))
+    trained = trained_parameters(model, settings.lora_rank)
+    held = max(settings.tokens_per_gpu, -(-tokens // settings.sequence_parallel))
     # Of a layer's linear maps every input is kept for its gradient: two norms, q, k, v, attention, and the MLP's three.
     widths = 4 * model.hidden + 2 * model.heads * model.head_dim + 2 * model.kv_heads * model.head_dim
-    layer = held * (widths + 3 * model.intermediate) * engine.compute_bytes
-    kept = held * model.hidden * engine.compute_bytes * model.layers
+    layer = held * (widths + 3 * model.intermediate) * settings.compute_bytes
+    kept = held * model.hidden * settings.compute_bytes * model.layers
     # FSDP gathers a layer while it computes the one before, and holds embedding and head throughout.
     ends = model.embedding_parameters * (1 if model.tied else 2)
-    return Training(
-        weights=model.parameters * engine.weight_bytes / engine.ranks,
-        gradients=trained * engine.weight_bytes / engine.ranks,
-        optimizer=2 * trained * engine.weight_bytes / engine.ranks,
-        gathered=(2 * model.layer_parameters + ends) * engine.compute_bytes if engine.ranks > 1 else 0.0,
-        activations=kept + layer if engine.gradient_checkpointing else layer * model.layers,
+    return TrainingMemory(
+        weights=model.parameters * settings.weight_bytes / settings.ranks,
+        gradients=trained * settings.weight_bytes / settings.ranks,
+        optimizer=2 * trained * settings.weight_bytes / settings.ranks,
+        gathered=(2 * model.layer_parameters + ends) * settings.compute_bytes if settings.ranks > 1 else 0.0,
+        activations=kept + layer if settings.gradient_checkpointing else layer * model.layers,
         logits=float(held * model.vocabulary * LOGIT_BYTES),
         runtime=float(RUNTIME),
     )
 
 
-def generation(model: Architecture, engine: Engine, trainer: Training, gpu: Accelerator) -> Generation:
-    weights = model.parameters * engine.compute_bytes / engine.tensor_parallel
-    kv_cache = engine.utilization * gpu.memory - weights - ENGINE_RUNTIME
+def generation_memory(
+    model: Architecture, settings: MemorySettings, trainer: TrainingMemory, gpu: Gpu
+) -> GenerationMemory:
+    """`trainer`: what the same GPU holds while it trains; counted in Colocated mode, where it is not offloaded."""
+    weights = model.parameters * settings.compute_bytes / settings.tensor_parallel
+    kv_cache = settings.utilization * gpu.memory - weights - ENGINE_RUNTIME
     resident = 0.0
-    if engine.colocated:
+    if settings.colocated:
         resident = trainer.runtime
-        resident += 0 if engine.weights_leave else trainer.weights
-        resident += 0 if engine.optimizer_leaves else trainer.optimizer
-    per_token = model.kv_bytes(engine.tensor_parallel, engine.compute_bytes)
-    return Generation(weights, kv_cache, float(ENGINE_RUNTIME), resident, max(0, int(kv_cache / per_token)))
+        resident += 0 if settings.weights_offloaded else trainer.weights
+        resident += 0 if settings.optimizer_offloaded else trainer.optimizer
+    per_token = model.kv_bytes(settings.tensor_parallel, settings.compute_bytes)
+    return GenerationMemory(weights, kv_cache, float(ENGINE_RUNTIME), resident, max(0, int(kv_cache / per_token)))
 
 
-def in_main_memory(trainer: Training, engine: Engine, gpus_per_pod: int) -> float:
-    """Bytes of a pod's main memory that hold what leaves its GPUs."""
-    each = (trainer.weights if engine.weights_leave else 0) + (trainer.optimizer if engine.optimizer_leaves else 0)
-    return each * gpus_per_pod
+def offloaded_memory(trainer: TrainingMemory, settings: MemorySettings, gpus_per_pod: int) -> float:
+    """Bytes of a pod's main memory that hold what is offloaded from its GPUs."""
+    weights = trainer.weights if settings.weights_offloaded else 0
+    optimizer = trainer.optimizer if settings.optimizer_offloaded else 0
+    return (weights + optimizer) * gpus_per_pod

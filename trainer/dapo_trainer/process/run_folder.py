@@ -9,7 +9,6 @@
 {home}/{run_id}/attempt-N/  spool/, heartbeat.json, trainer.log, termination-log
 """
 
-import fcntl
 import json
 import os
 import re
@@ -20,6 +19,7 @@ from pathlib import Path
 
 from dapo_core.errors import Problem, RunBusyError, SpecError
 from dapo_core.jobspec import DAPOJob, parse_job
+from dapo_core.local_files import lock_file, write_atomically
 from dapo_core.run.home import Home
 
 _ATTEMPT = re.compile(r"^attempt-(\d+)$")
@@ -86,7 +86,7 @@ class RunFolder:
     def write_job(self, job: DAPOJob) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
         text = json.dumps(job.model_dump(by_alias=True, mode="json", exclude_none=True), indent=2)
-        replace_text(self.job_file, text + "\n")
+        write_atomically(self.job_file, text + "\n")
 
     def read_job(self) -> DAPOJob:
         """The job as it was started. Raises SpecError when the file is missing or damaged."""
@@ -123,29 +123,20 @@ def hold(lock: Path, run_id: str) -> Iterator[None]:
     It is the kernel's lock, which ends with its holder however that dies.
     """
     lock.parent.mkdir(parents=True, exist_ok=True)
-    # Python opens files close-on-exec, so no child keeps the lock alive after this process.
-    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "of unknown id"
-            raise RunBusyError(
-                f"Process {holder} is working on the run {run_id}: wait for it to end, or stop it with "
-                f"`kill {holder}`, and try again."
-            ) from None
+        descriptor = lock_file(lock)
+    except BlockingIOError:
+        holder = lock.read_text(errors="replace").strip() or "of unknown id"
+        raise RunBusyError(
+            f"Process {holder} is working on the run {run_id}: wait for it to end, or stop it with "
+            f"`kill {holder}`, and try again."
+        ) from None
+    try:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield
     finally:
         os.close(descriptor)
-
-
-def replace_text(path: Path, text: str) -> None:
-    """Write so that a reader sees the old text or the new, never a part."""
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    scratch.write_text(text)
-    scratch.replace(path)
 
 
 def shown_path(path: Path) -> str:

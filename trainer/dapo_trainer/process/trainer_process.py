@@ -11,10 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
+from dapo_core.local_files import write_atomically
 from dapo_core.run.failure_policy import Failure
 from dapo_core.run.last_words import LastWords
 from dapo_core.run.reasons import ExitCode
-from dapo_trainer.process.run_folder import AttemptFolder, RunFolder, replace_text
+from dapo_trainer.process.run_folder import AttemptFolder, RunFolder
 from dapo_trainer.process.signals import signal_at_death_of
 
 TRAINER: tuple[str, ...] = (sys.executable, "-m", "dapo_trainer.main")
@@ -128,7 +129,7 @@ class Heartbeat:
     def write(self, path: Path) -> None:
         """Replace the heartbeat in `path`. Raises OSError."""
         beat = {"phase": self.phase, "step": self.step, "totalSteps": self.total_steps}
-        replace_text(path, json.dumps({**beat, "ts": self.since, "detail": self.detail}))
+        write_atomically(path, json.dumps({**beat, "ts": self.since, "detail": self.detail}))
 
     @classmethod
     def read(cls, path: Path) -> "Heartbeat | None":

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import psutil
 
+from dapo_core.local_files import write_atomically
 from dapo_trainer.process.processes import (
     ancestry,
     boot_id,
@@ -27,7 +28,7 @@ from dapo_trainer.process.processes import (
     session_of,
     started_since_boot,
 )
-from dapo_trainer.process.run_folder import RunFolder, replace_text
+from dapo_trainer.process.run_folder import RunFolder
 
 POLL_SECONDS = 0.05
 
@@ -148,7 +149,7 @@ class ProcessTree:
         }
         # A full disk must not end the run; the other signs remain.
         with suppress(OSError):
-            replace_text(self.record, json.dumps(state))
+            write_atomically(self.record, json.dumps(state))
 
 
 def _reap(zombies: Iterable[psutil.Process], leader: psutil.Process | None) -> None:

@@ -1,1 +1,1 @@
-"""From a response's text to its worth: the rule, the length penalty, and killable processes for a user's code."""
+"""From a response's text to its reward: rules, length penalty, and processes for user code that can be killed."""

@@ -22,7 +22,7 @@ LARGEST_EXPONENT: Final = 64
 DEEPEST: Final = 20
 # Of powers that are not whole: each takes half a millisecond, and this runs in the trainer's own process.
 MOST_ROOTS: Final = 6
-# What the library's roundings, to six decimals and to fifteen digits, can not bridge; and what no two forms of this
+# What the library's roundings, to six decimals and to fifteen digits, cannot bridge; and what no two forms of this
 # grammar that differ come close to.
 FAR, FAR_RELATIVE, SAME = Decimal("1e-5"), Decimal("1e-6"), Decimal("1e-40")
 # Its own: the process's carries 28 digits.

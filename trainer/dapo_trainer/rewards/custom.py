@@ -1,4 +1,4 @@
-"""What a reward function of one's own looks like: `reward: {type: custom, module: "package.module:function"}`."""
+"""The interface of custom reward functions: `reward: {type: custom, module: "package.module:function"}`."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -10,10 +10,10 @@ DETAIL_CHARACTERS = 300
 
 
 class Judgement(TypedDict):
-    """`score`: the reward before length penalties. `correct`: for accuracy and dynamic sampling; score > 0 if left out.
+    """`score`: the reward before length penalties. `correct`: for accuracy and dynamic sampling; default: score > 0.
 
-    `predicted`: the answer that was read, for maj@k. Any other key is a detail of the response, a number or a short
-    text, and is kept with the samples.
+    `predicted`: the answer that was extracted, for maj@k. Any other key is a detail of the response, a number or a
+    short text, and is stored with the samples.
     """
 
     score: float
@@ -22,16 +22,16 @@ class Judgement(TypedDict):
 
 
 class RewardFunction(Protocol):
-    """Called with one response at a time, in a process of its own with limits of time and memory."""
+    """Called with one response at a time, in a separate process with limits of time and memory."""
 
     def __call__(self, response: str, truth: str, *, prompt: str) -> float | Judgement | Mapping[str, Any]: ...
 
 
 def check_signature(function: Callable[..., Any], name: str) -> None:
-    """Raises TypeError when `function` can not be called as a RewardFunction is."""
+    """Raises TypeError when `function` cannot be called as a RewardFunction."""
     try:
         signature = inspect.signature(function)
-    except ValueError:  # some built-in ones have none to look at
+    except ValueError:  # some built-in functions have no signature
         return
     try:
         signature.bind("", "", prompt="")
@@ -42,7 +42,7 @@ def check_signature(function: Callable[..., Any], name: str) -> None:
 
 
 def details_of(fields: Mapping[str, Any]) -> dict[str, Detail]:
-    """The details among what a function returned: plain numbers and texts, cut to their limits."""
+    """The details among what a function returned: numbers and texts, truncated to their limits."""
     extra = [(str(name), value) for name, value in fields.items() if name not in Judgement.__annotations__]
     return {name: _plain(value) for name, value in extra[:DETAILS]}
 

@@ -1,7 +1,7 @@
-"""The other side of the verifier: a small process that imports the user's function and answers one check at a time.
+"""The other side of the verifier: a small process that imports the user's function and runs one check at a time.
 
 Protocol: one JSON line in ({prompt, response, truth}), one out ({score, correct, predicted, details} or {failure}; with
-`spent` when this process should not be asked again).
+`spent` when this process must not be used again).
 Run as `python -m dapo_trainer.rewards.sandbox module:name memory_mib`.
 """
 
@@ -28,47 +28,47 @@ def load(module_and_name: str) -> Callable[..., Any]:
     module, _, name = module_and_name.partition(":")
     function: Callable[..., Any] = getattr(import_module(module), name)
     if not callable(function):
-        raise TypeError(f"{name} is {type(function).__name__}, no function")
+        raise TypeError(f"{name} is {type(function).__name__}, not a function")
     check_signature(function, name)
     return function
 
 
-def answer(function: Callable[..., Any], request: dict[str, str]) -> dict[str, Any]:
-    """One check: a number is a score (right when above 0); a mapping is a `custom.Judgement`."""
+def check(function: Callable[..., Any], request: dict[str, str]) -> dict[str, Any]:
+    """One check: a number is a score (correct when above 0); a mapping is a `custom.Judgement`."""
     try:
         returned = function(request["response"], request["truth"], prompt=request["prompt"])
         fields = returned if isinstance(returned, Mapping) else {"score": returned}
         score, predicted = float(fields["score"]), fields.get("predicted")
         correct = bool(fields.get("correct", score > 0))
-        said = None if predicted is None else str(predicted)[:PREDICTED_CHARACTERS]
+        predicted = None if predicted is None else str(predicted)[:PREDICTED_CHARACTERS]
         details = details_of(fields)
     except MemoryError:
-        # Whatever holds the memory may hold it for ever, and the next response is not to pay for it.
+        # What holds the memory may never release it, and must not cost the next response.
         return {"failure": "MemoryError: over the memory limit of the reward process", "spent": True}
     except BaseException as error:
         return {"failure": f"{type(error).__name__}: {error}"}
     if not math.isfinite(score):
         return {"failure": f"the score is {score}"}
-    return {"score": score, "correct": correct, "predicted": said, "details": details}
+    return {"score": score, "correct": correct, "predicted": predicted, "details": details}
 
 
 def _limit_memory(mebibytes: int) -> None:
-    """Bound what a check may add to what the imports hold already; a library's reserved address space is free."""
+    """Limit what checks may allocate beyond what the imports hold; reserved address space does not count."""
     limit = int(psutil.Process().memory_info().data) + (mebibytes << 20)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
 def main() -> None:
-    signal_at_death_of(os.getppid(), signal.SIGKILL)  # a function that hangs would outlive a killed trainer
+    signal_at_death_of(os.getppid(), signal.SIGKILL)  # a hanging function would outlive a killed trainer
     requests, replies = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w", buffering=1)
-    # What the user's code prints or reads must not meet the requests and replies.
+    # What the user's code prints or reads must not interfere with requests and replies.
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
     function = load(sys.argv[1])
     _limit_memory(int(sys.argv[2]))
     print("ready", file=replies)
     for line in requests:
-        print(json.dumps(answer(function, json.loads(line))), file=replies)
+        print(json.dumps(check(function, json.loads(line))), file=replies)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a check says of one response."""
+"""The result of checking one response."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,10 +8,10 @@ from dapo_trainer.rewards.custom import Detail
 
 @dataclass(frozen=True)
 class Verdict:
-    """`score`: the reward before length penalties; `predicted`: the answer that was read, for maj@k.
+    """`score`: the reward before length penalties; `predicted`: the answer that was extracted, for maj@k.
 
-    `failure` is set when the check failed for reasons of its own (a crash, a hang, NaN): then nothing is known of
-    the response, and `reward.onTimeout` says what becomes of it. `details`: what else a custom reward said.
+    `failure` is set when the check itself failed (a crash, a timeout, NaN): then nothing is known about the response,
+    and `reward.onTimeout` decides how it counts. `details`: what else a custom reward returned.
     """
 
     score: float
@@ -27,4 +27,5 @@ def right_or_wrong(correct: bool, predicted: str | None) -> Verdict:
 
 
 def failed(reason: str) -> Verdict:
+    """The verdict of a check that failed: the score of a wrong response, should it count."""
     return Verdict(-1.0, False, None, reason)

@@ -1,4 +1,4 @@
-"""A user's reward function behind processes that can be killed: a hang, crash or memory bomb costs one response."""
+"""Runs a user's reward function in processes that can be killed: a hang, crash or memory bomb costs one response."""
 
 import asyncio
 import contextlib
@@ -22,12 +22,12 @@ def sandbox_command(module: str, memory_mib: int = MEMORY_MIB) -> Sequence[str]:
     return sys.executable, "-m", "dapo_trainer.rewards.sandbox", module, str(memory_mib)
 
 
-class SandboxDied(Exception):
-    """The process ended, or said something that is no reply, before its verdict."""
+class SandboxDiedError(Exception):
+    """The process ended, or wrote something that is not a reply, before its verdict."""
 
 
 class Verifier:
-    """Scores with `processes` sandboxes; each check may take `timeout_seconds` of wall time, start-up not counted."""
+    """Scores with `processes` sandboxes; each check may take `timeout_seconds` of wall time, not counting start-up."""
 
     def __init__(
         self, module: str, timeout_seconds: float, processes: int = 2, start_seconds: float = START_SECONDS
@@ -39,7 +39,7 @@ class Verifier:
         self._closed = False
 
     async def check(self, prompt: str, response: str, truth: str) -> Verdict:
-        """Never raises for what the user's function does; waits for a free process first."""
+        """The verdict on one response; waits for a free process. Never raises for what the user's function does."""
         idle = self._pool()
         process, kept = await idle.get(), None
         try:
@@ -49,13 +49,13 @@ class Verifier:
             idle.put_nowait(kept)
 
     async def close(self) -> None:
-        """End every process, also those in the middle of a check; later checks fail."""
+        """End every process, including those in the middle of a check; later checks fail."""
         self._closed = True
         for process in list(self._alive):
             await self._end(process)
 
     async def _verdict(self, process: Process | None, request: dict[str, str]) -> tuple[Process | None, Verdict]:
-        """The verdict, and the process when it can go on."""
+        """The verdict, and the process if it can be used again."""
         used = process is not None
         try:
             process = process or await self._start()
@@ -63,13 +63,13 @@ class Verifier:
         except TimeoutError:
             await self._end(process)
             return None, failed(f"no verdict within {self._timeout:g} s")
-        except SandboxDied as error:
+        except SandboxDiedError as error:
             await self._end(process)
-            if used:  # it may have died of an earlier response: this one gets a process of its own
+            if used:  # it may have died of an earlier response: this one gets a new process
                 return await self._verdict(None, request)
             return None, failed(str(error))
         except BaseException:
-            await self._end(process)  # a reply still under way must not be read as the next response's
+            await self._end(process)  # a pending reply must not be read as the next response's
             raise
         if reply.pop("spent", False):
             await self._end(process)
@@ -77,7 +77,7 @@ class Verifier:
         return process, failed(reply["failure"]) if "failure" in reply else Verdict(**reply)
 
     def _pool(self) -> asyncio.Queue[Process | None]:
-        # Made on first use: the queue belongs to the loop it is used on.
+        # Created on first use: the queue belongs to the event loop that uses it.
         if self._idle is None:
             self._idle = asyncio.Queue()
             for _ in range(self._processes):
@@ -85,10 +85,10 @@ class Verifier:
         return self._idle
 
     async def _start(self) -> Process:
-        """A process whose function is imported. Raises SandboxDied, also after START_SECONDS."""
+        """A process that has imported the function. Raises SandboxDiedError, also after `start_seconds`."""
         if self._closed:
-            raise SandboxDied("the run is ending")
-        # A session of its own: what the user's code starts is ended with it.
+            raise SandboxDiedError("the run is ending")
+        # In a new session: what the user's code starts is killed with it.
         process = await asyncio.create_subprocess_exec(
             *sandbox_command(self._module), stdin=PIPE, stdout=PIPE, limit=LINE_LIMIT, start_new_session=True
         )
@@ -99,17 +99,17 @@ class Verifier:
                 line = await process.stdout.readline()
         except TimeoutError:
             await self._end(process)
-            raise SandboxDied(f"{self._module} was not imported within {self._start_seconds:g} s") from None
+            raise SandboxDiedError(f"{self._module} was not imported within {self._start_seconds:g} s") from None
         except BaseException:
             await self._end(process)
             raise
         if line != READY or self._closed:
             await self._end(process)
-            raise SandboxDied(f"{self._module} can not be imported (its error is in the trainer's log)")
+            raise SandboxDiedError(f"{self._module} cannot be imported (its error is in the trainer's log)")
         return process
 
     async def _ask(self, process: Process, request: dict[str, str]) -> dict[str, Any]:
-        """One reply. Raises TimeoutError and SandboxDied."""
+        """One reply. Raises TimeoutError and SandboxDiedError."""
         assert process.stdin is not None and process.stdout is not None
         try:
             async with asyncio.timeout(self._timeout):
@@ -120,7 +120,7 @@ class Verifier:
         except TimeoutError:
             raise
         except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
-            raise SandboxDied(await self._last_words(process)) from error
+            raise SandboxDiedError(await self._last_words(process)) from error
 
     async def _last_words(self, process: Process) -> str:
         await self._end(process)
@@ -132,7 +132,7 @@ class Verifier:
         if process is None or process not in self._alive:
             return
         with contextlib.suppress(TimeoutError):
-            # One that is dying on its own says how; its children may outlive it either way.
+            # One that is exiting by itself leaves its exit code; its children may outlive it either way.
             await asyncio.wait_for(process.wait(), 0.05)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)

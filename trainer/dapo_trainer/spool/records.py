@@ -1,13 +1,12 @@
-"""One line of the spool: a record with its number and checksum. Pure."""
+"""One line of the spool: a record with its number and a checksum, and its rows for the metadata store. Pure."""
 
 import json
-import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from dapo_core.db import Batch, CheckpointRow, EventRow, Point, SamplesRow, split_value
+from dapo_core.db import Batch, CheckpointRow, EventRow, Point, SamplesRow, join_value, split_value
 
 Kind = Literal["step", "event", "checkpoint", "samples"]
 _CHECKSUM: Final = 8  # hexadecimal digits of a CRC-32
@@ -15,7 +14,7 @@ _CHECKSUM: Final = 8  # hexadecimal digits of a CRC-32
 
 @dataclass(frozen=True)
 class Record:
-    """What happened, in the order it happened. `seq` counts over the whole life of a spool folder, from 1.
+    """What happened at `ts` (Unix seconds). `seq` numbers the records of a spool folder from 1, over all attempts.
 
     | kind | body |
     |---|---|
@@ -33,23 +32,20 @@ class Record:
     body: Mapping[str, Any] = field(default_factory=dict)
 
     def encode(self) -> bytes:
-        """The line, ended: checksum, space, JSON. Raises ValueError or TypeError for what JSON does not know."""
+        """The line with its line end: checksum, space, JSON. Raises ValueError or TypeError for what is not JSON."""
         head = {"seq": self.seq, "kind": self.kind, "ts": self.ts, "attempt": self.attempt, "step": self.step}
         text = json.dumps(head | dict(self.body), allow_nan=False, separators=(",", ":")).encode()
         return b"%08x %s\n" % (zlib.crc32(text), text)
 
     @property
     def numbers(self) -> dict[str, float]:
-        """The values of a step, NaN and infinities as such."""
+        """The values of a step, including NaN and infinities."""
         flags = self.body.get("flags", {})
-        return {
-            name: float(flags[name]) if name in flags else math.nan if value is None else value
-            for name, value in self.body["values"].items()
-        }
+        return {name: join_value(value, flags.get(name)) for name, value in self.body["values"].items()}
 
 
 def decode(line: bytes) -> Record | None:
-    """The record of a line, or None for one that is torn or damaged."""
+    """The record of a line, or None for one that is incomplete or corrupt."""
     try:
         checksum, text = int(line[:_CHECKSUM], 16), line[_CHECKSUM + 1 :].rstrip(b"\n")
         if zlib.crc32(text) != checksum:
@@ -62,7 +58,7 @@ def decode(line: bytes) -> Record | None:
 
 
 def step_body(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The body of a step; what is no number is left out."""
+    """The body of a step, without the values that are not numbers."""
     kept: dict[str, float | None] = {}
     flags: dict[str, str] = {}
     for name, value in values.items():
@@ -76,7 +72,7 @@ def step_body(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def batch_of(run_id: str, records: list[Record]) -> Batch:
-    """Records as rows for the metadata store. A record of a kind that is not known here is left out."""
+    """Records as rows for the metadata store, without those of a kind that is unknown here."""
     rows: dict[str, list[Any]] = {"step": [], "event": [], "checkpoint": [], "samples": []}
     for record in records:
         if record.kind in rows:

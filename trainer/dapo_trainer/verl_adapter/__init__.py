@@ -5,26 +5,28 @@
 | cpu_platform, cpu_vllm, import_hooks | `PlatformRegistry`, entry point `verl.plugins` |
 | policy_loss | `register_policy_loss`, through `model.external_lib` |
 | tcp_transport | `CheckpointEngineRegistry`, through `checkpoint_engine.custom_backend_module` |
-| cluster, engine_watch, runner | `TaskRunnerV1`'s sequence |
+| cluster, engine_watch, node_files, runner, session | `TaskRunnerV1`'s sequence |
 | group_server | `RolloutReplicaRegistry` |
 | group_router | `rollout.router_config_path` |
 | agent_loop | `rollout.agent.agent_loop_manager_class` |
 | group_buffer | `trainer.v1.sampler.custom_sampler` |
-| trainers | `register_trainer` |
-| checkpoint_callback | `trainer.checkpoint_callback_class` |
-| evaluator | `LLMServerManager`, engines without a trainer |
+| trainers | `register_trainer`, `trainer.checkpoint_callback_class` |
+| validation | `LLMServerManager`, for engines without a trainer |
 | merge | `FSDPModelMerger` |
 
-Nothing here is imported by another part but `environment`, `cluster` and `runner` (by `dapo_trainer.main`).
+Other rooms import only `environment` (where a process starts), `cluster`, `node_files`, `runner` and `session`
+(`dapo_trainer.main`), `session` and `validation` (`dapo_trainer.evaluate.worker`), and `merge`
+(`dapo_trainer.checkpoint_tool.export`). verl and Ray load the others by their dotted names, which are in
+`verl_config.overrides` and in the entry point `verl.plugins`.
 """
 
 import os
 
 
 def environment(device: str) -> dict[str, str]:
-    """What every process of a run must see before it imports Ray or verl; set where a process starts, not by Ray.
+    """Variables that every process of a run needs before it imports Ray or verl; set where a process starts.
 
-    Ray would start processes anew for actors that ask for variables of their own.
+    Set through Ray, they would make it start new processes for the actors that request them.
     """
     shared = {
         "RAY_USAGE_STATS_ENABLED": "0",
@@ -41,14 +43,14 @@ def environment(device: str) -> dict[str, str]:
         return shared
     return shared | {
         "VERL_PLATFORM": "cpu",
-        # verl's FSDP engine is registered for accelerators only; this is the name it is looked up by.
+        # verl's FSDP engine is registered for accelerators only; this is the name by which it is looked up.
         "VERL_ENGINE_DEVICE": "cuda",
         "VLLM_CPU_KVCACHE_SPACE": "1",
-        # Lets vLLM run the model in its engine's process instead of one more (the engine itself stays apart). Its
-        # reason for the extra process, threads bound one by one, does not hold where OMP_NUM_THREADS sets them.
+        # Lets vLLM run the model in its engine's process instead of another one (the engine itself stays separate). The
+        # extra process is there to pin threads, which is not needed where OMP_NUM_THREADS limits them.
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        # vLLM's sampler compiles itself even when told to run eagerly: that takes a C++ compiler, and seconds.
+        # vLLM compiles its sampler even in eager mode: that needs a C++ compiler, and takes seconds.
         "TORCH_COMPILE_DISABLE": "1",
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",

@@ -1,7 +1,7 @@
-"""Prompts in, scored groups out: verl's agent loop, one task a group instead of one actor call a response.
+"""Prompts in, scored groups out: verl's agent loop, with one task per group instead of one actor call per response.
 
-It runs on an event loop in a thread of the driver. The work it does itself is small (tokenise a prompt, decode and
-score its responses); generation is vLLM's, and a group's tensors go to TransferQueue in one put with its neighbours'.
+It runs on an event loop in a thread of the driver. Its own work is small (tokenize a prompt, decode and score its
+responses); vLLM generates, and finished groups are put into TransferQueue together.
 """
 
 import asyncio
@@ -31,8 +31,8 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Answer:
-    """A response that has been judged; `truncated`: it ran into the limit of tokens."""
+class JudgedResponse:
+    """A response with its score; `truncated`: it reached the limit of tokens."""
 
     response: Response
     text: str
@@ -43,10 +43,10 @@ class Answer:
     def tokens(self) -> int:
         return len(self.response.token_ids)
 
-    def sample(self, question: str, truth: str) -> Sample:
+    def sample(self, prompt: str, truth: str) -> Sample:
         verdict, reward = self.scored.verdict, self.scored.reward
         details = json.dumps(verdict.details) if verdict.details else ""
-        return Sample(question, self.text, truth, reward, float(verdict.correct), self.tokens, self.truncated, details)
+        return Sample(prompt, self.text, truth, reward, float(verdict.correct), self.tokens, self.truncated, details)
 
 
 class GroupAgentLoopManager:
@@ -67,17 +67,17 @@ class GroupAgentLoopManager:
         return cls(config, llm_client)
 
     def generate_sequences(self, prompts: TensorDict) -> None:
-        """Start a group for each prompt and return at once (verl's contract); outcomes go to the ledger."""
+        """Start a group for each prompt and return at once (verl's contract); outcomes go to the session's groups."""
         shared = {k: v.data for k, v in prompts.items() if isinstance(v, NonTensorData)}
         columns = {k: list(v) for k, v in prompts.items() if isinstance(v, NonTensorStack)}
         partition = VALIDATION if shared.get("validate") else TRAIN
         rows = [shared | {name: _plain(values[i]) for name, values in columns.items()} for i in range(len(prompts))]
-        current().ledger.submit(partition, [row["uid"] for row in rows])
+        current().groups.submit(partition, [row["uid"] for row in rows])
         for row in rows:
             self._spawn(self._run(partition, row))
 
     def close(self) -> None:
-        """End the loop and the reward processes; groups still in flight are given up."""
+        """Stop the loop and the reward processes; groups in flight are abandoned."""
         asyncio.run_coroutine_threadsafe(self._scorer.close(), self._loop).result(10)
         self._loop.call_soon_threadsafe(self._loop.stop)
 
@@ -90,27 +90,27 @@ class GroupAgentLoopManager:
         )
         sampling, count = self._sampling(partition, row)
         responses = await self._client.generate_group(prompt, count, self._config.response_length, sampling)
-        answers = await self._judge(row, responses)
+        judged = await self._judge(row, responses)
         if self._wants_samples(partition, row):
-            current().samples.extend((partition, answer.sample(_question(row), _truth(row))) for answer in answers)
+            current().samples.extend((partition, one.sample(_prompt(row), _truth(row))) for one in judged)
         if partition == VALIDATION:
-            current().evaluated.append(_evaluated(row, answers))
-            current().ledger.finish(VALIDATION, [_outcome(row["uid"], answers, [])])
+            current().evaluated.append(_evaluated(row, judged))
+            current().groups.finish(VALIDATION, [_outcome(row["uid"], judged, [])])
             return
-        members = self._members(row, prompt, answers)
-        await self._outbox.put((_outcome(row["uid"], answers, members), members))
+        members = self._members(row, prompt, judged)
+        await self._outbox.put((_outcome(row["uid"], judged, members), members))
 
-    async def _judge(self, row: Row, responses: list[Response]) -> list[Answer]:
+    async def _judge(self, row: Row, responses: list[Response]) -> list[JudgedResponse]:
         texts = [self._tokenizer.decode(r.token_ids, skip_special_tokens=True) for r in responses]
         lengths = [len(r.token_ids) for r in responses]
-        scored = await self._scorer.score(_question(row), texts, lengths, _truth(row))
+        scored = await self._scorer.score(_prompt(row), texts, lengths, _truth(row))
         return [
-            Answer(response, text, score, self._truncated(response))
+            JudgedResponse(response, text, score, self._truncated(response))
             for response, text, score in zip(responses, texts, scored, strict=True)
         ]
 
     def _truncated(self, response: Response) -> bool:
-        """Cut at the limit. A model may end with other tokens than the tokenizer's own, so a short one never counts."""
+        """Cut at the limit. A model may end with other tokens than the tokenizer's, so a shorter one never counts."""
         full = len(response.token_ids) >= self._config.response_length
         return bool(full and response.token_ids[-1] != self._tokenizer.eos_token_id)
 
@@ -125,17 +125,17 @@ class GroupAgentLoopManager:
         every = self._settings["log_samples_every"]
         return bool(every) and (partition == VALIDATION or row["global_steps"] % every == 0)
 
-    def _members(self, row: Row, prompt: list[int], answers: list[Answer]) -> list[Row]:
-        """Queue rows of the responses that count; a truncated one carries no loss when the overlong filter is on."""
+    def _members(self, row: Row, prompt: list[int], judged: list[JudgedResponse]) -> list[Row]:
+        """Queue rows of the responses that count; a truncated one has no loss when the overlong filter is on."""
         masks = self._settings["overlong"]["filter"]
         return [
-            _member(row, index, prompt, answer, masked=masks and answer.truncated)
-            for index, answer in enumerate(answers)
-            if answer.scored.counted and answer.tokens
+            _member(row, index, prompt, response, masked=masks and response.truncated)
+            for index, response in enumerate(judged)
+            if response.scored.counted and response.tokens
         ]
 
     async def _post(self) -> None:
-        """Put finished groups into the queue, all that are waiting at a time, then tell the ledger."""
+        """Put finished groups into the queue, all that wait at a time, then report them as finished."""
         while True:
             batch = [await self._outbox.get()]
             while not self._outbox.empty():
@@ -154,7 +154,7 @@ class GroupAgentLoopManager:
                 partition_id=TRAIN,
                 tags=[{"status": "finished", "outcome": stored(o)} for o in outcomes],
             )
-            current().ledger.finish(TRAIN, outcomes)
+            current().groups.finish(TRAIN, outcomes)
 
 
 def _plain(value: Any) -> Any:
@@ -163,10 +163,10 @@ def _plain(value: Any) -> Any:
 
 def _report_crash(future: Any) -> None:
     if not future.cancelled() and (error := future.exception()) is not None:
-        current().ledger.fail(error)
+        current().groups.fail(error)
 
 
-def _question(row: Row) -> str:
+def _prompt(row: Row) -> str:
     return str(row["raw_prompt"][-1]["content"])
 
 
@@ -174,36 +174,36 @@ def _truth(row: Row) -> str:
     return str(row["reward_model"]["ground_truth"])
 
 
-def _evaluated(row: Row, answers: list[Answer]) -> Evaluated:
+def _evaluated(row: Row, judged: list[JudgedResponse]) -> Evaluated:
     return Evaluated(
         set_name=row["data_source"],
-        verdicts=[answer.scored.verdict for answer in answers],
-        lengths=[answer.tokens for answer in answers],
-        truncated=[answer.truncated for answer in answers],
+        verdicts=[response.scored.verdict for response in judged],
+        lengths=[response.tokens for response in judged],
+        truncated=[response.truncated for response in judged],
         index=int(row["index"]),
     )
 
 
-def _outcome(uid: str, answers: list[Answer], members: list[Row]) -> GroupOutcome:
-    counted = [answer for answer in answers if answer.scored.counted]
+def _outcome(uid: str, judged: list[JudgedResponse], members: list[Row]) -> GroupOutcome:
+    counted = [response for response in judged if response.scored.counted]
     return GroupOutcome(
         uid=uid,
-        correct=sum(answer.scored.verdict.correct for answer in counted),
-        rewards=tuple(answer.scored.reward for answer in counted),
-        lengths=tuple(answer.tokens for answer in counted),
-        truncated=sum(answer.truncated for answer in answers),
-        failures=sum(answer.scored.verdict.failure is not None for answer in answers),
+        correct=sum(response.scored.verdict.correct for response in counted),
+        rewards=tuple(response.scored.reward for response in counted),
+        lengths=tuple(response.tokens for response in counted),
+        truncated=sum(response.truncated for response in judged),
+        failures=sum(response.scored.verdict.failure is not None for response in judged),
         keys=tuple(member["key"] for member in members),
         tags=tuple(member["tag"] for member in members),
     )
 
 
-def _member(row: Row, index: int, prompt: list[int], answer: Answer, masked: bool) -> Row:
-    """One response as the trainer's queue keeps it: verl's field names, its tags, its key `{uid}_{session}_{index}`."""
-    response = answer.response
+def _member(row: Row, index: int, prompt: list[int], judged: JudgedResponse, masked: bool) -> Row:
+    """One response as a row of the trainer's queue: verl's field names, tags, and key `{uid}_{session}_{index}`."""
+    response = judged.response
     prompts, responses = torch.tensor(prompt), torch.tensor(response.token_ids)
     rewards = torch.zeros(len(responses))
-    rewards[-1] = answer.scored.reward
+    rewards[-1] = judged.scored.reward
     mask = torch.zeros_like(responses) if masked else torch.ones_like(responses)
     total = len(prompts) + len(responses)
     fields = {
@@ -224,8 +224,8 @@ def _member(row: Row, index: int, prompt: list[int], answer: Answer, masked: boo
         "prompt_len": len(prompts),
         "response_len": len(responses),
         "seq_len": total,
-        "correct": answer.scored.verdict.correct,
-        "truncated": answer.truncated,
+        "correct": judged.scored.verdict.correct,
+        "truncated": judged.truncated,
         "global_steps": row["global_steps"],
         "min_global_steps": response.versions[0],
         "max_global_steps": response.versions[1],

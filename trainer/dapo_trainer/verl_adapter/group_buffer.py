@@ -1,6 +1,6 @@
-"""verl's replay buffer, by groups: dynamic sampling with a cap, refills at once, surplus groups kept for the next step.
+"""verl's replay buffer, by groups: dynamic sampling with a cap, immediate refills, surplus groups for the next step.
 
-verl's own buffer ignores `max_num_gen_batches`, so a collapsed policy is sampled for ever; it also throws surplus away.
+verl's own buffer ignores `max_num_gen_batches`, so that a collapsed policy is sampled forever, and discards surplus.
 """
 
 import math
@@ -20,7 +20,7 @@ WAKE_SECONDS = 0.5
 
 
 class NothingLeft(Exception):
-    """A later mini-batch of a step finds no group, and the job says to train on what there is: it was trained on."""
+    """No group is left for a later mini-batch of a step, and the job allows training on a partial batch."""
 
 
 class GroupBuffer:
@@ -36,19 +36,19 @@ class GroupBuffer:
         self._ahead = trainer_mode == "dapo_colocated"
         self._acceptance = Acceptance()
         self._ready: list[GroupOutcome] = []
-        self._owed = 0  # rejected groups that no prompt has replaced yet
+        self._owed = 0  # rejected groups for which no new prompt was submitted yet
         self.tally = Tally(0, 0)
 
     def begin_step(self, step: int, batch: int) -> int:
-        """Start counting for `step`; how many prompts to submit for a batch of `batch` prompts."""
+        """Start counting for `step`. Returns how many prompts to submit for a batch of `batch` prompts."""
         self.tally = Tally(step, batch)
         policy = self._policy()
         return policy.wanted(batch, len(self._ready), self._in_flight(), 0, self._acceptance.value, 0)
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[KVBatchMeta, dict[str, float]]:
-        """Wait for `batch_size` groups worth training on and hand over where they lie (verl's replay buffer contract).
+        """Wait for `batch_size` groups to train on. Returns their place in the queue (verl's replay buffer contract).
 
-        Raises StoppedError when a stop is requested while waiting; at the cap SamplingExhaustedError, or NothingLeft.
+        Raises StoppedError when a stop is requested while waiting; at the cap SamplingExhaustedError or NothingLeft.
         """
         assert partition_id == TRAIN, "validation has its own path (trainers.validate)"
         policy = self._policy()
@@ -69,22 +69,22 @@ class GroupBuffer:
             if count:
                 self._refill(count)
                 self._owed = max(0, self._owed - count)
-            self._owed += self._sort(policy, current().ledger.take(TRAIN, WAKE_SECONDS))
+            self._owed += self._sort(policy, current().groups.take(TRAIN, WAKE_SECONDS))
         return self._hand_over(batch_size), {}
 
     def restore(self) -> None:
-        """Take up finished groups that came back with a checkpoint, and forget what belongs to no prompt."""
+        """Use finished groups that were restored with a checkpoint, and remove what belongs to no prompt."""
         items = (tq.kv_list(TRAIN) or {}).get(TRAIN, {})
         prompts = {key: tag for key, tag in items.items() if tag.get("is_prompt")}
-        strays = [key for key in items if key not in prompts and key.split("_")[0] not in prompts]
-        if strays:
-            tq.kv_clear(keys=strays, partition_id=TRAIN)
-        # verl has sent out the unfinished ones again by now: such a one comes back through the ledger.
-        underway = current().ledger.underway(TRAIN)
+        orphans = [key for key in items if key not in prompts and key.split("_")[0] not in prompts]
+        if orphans:
+            tq.kv_clear(keys=orphans, partition_id=TRAIN)
+        # verl has submitted the unfinished ones again by now: they will finish as new groups.
+        in_flight = current().groups.uids_in_flight(TRAIN)
         finished = [
             _restored(uid, tag["outcome"], items)
             for uid, tag in prompts.items()
-            if tag.get("status") == "finished" and uid not in underway
+            if tag.get("status") == "finished" and uid not in in_flight
         ]
         kept = [outcome for outcome in finished if self._policy().keeps(outcome)]
         rejected = [outcome for outcome in finished if not self._policy().keeps(outcome)]
@@ -93,15 +93,15 @@ class GroupBuffer:
         self._clear(rejected)
 
     def _policy(self) -> Policy:
-        # Separate pools split a step into several samples; the cap is one for the step.
+        # Separate pools split a step into several samples; the cap is for the whole step.
         cap = math.ceil(self._cap * self.tally.batch) if self._cap else None
         return Policy(keep_uniform=not self._enabled, max_generated=cap, ahead=self._ahead)
 
     def _in_flight(self) -> int:
-        return current().ledger.in_flight(TRAIN)
+        return current().groups.in_flight(TRAIN)
 
     def _sort(self, policy: Policy, outcomes: list[GroupOutcome]) -> int:
-        """Keep what teaches, clear the rest; how many were rejected."""
+        """Keep the groups to train on and remove the others. Returns how many were rejected."""
         rejected: list[GroupOutcome] = []
         for outcome in outcomes:
             self.tally.add(outcome)
@@ -112,8 +112,8 @@ class GroupBuffer:
         return len(rejected)
 
     def _hand_over(self, count: int) -> KVBatchMeta:
-        # Oldest first, so that a surplus group is at most one step behind the policy; a separate pool's window of
-        # prompts is bounded already, and its mini-batches take from one stock.
+        # Oldest first, so that a surplus group is at most one step behind the policy. With separate pools the prompts
+        # in flight are limited already, and all mini-batches of a step take from the same groups.
         chosen, self._ready = self._ready[:count], self._ready[count:]
         if self._ahead:
             surplus, self._ready = self._ready[count:], self._ready[:count]
@@ -126,6 +126,7 @@ class GroupBuffer:
 
     @property
     def carried(self) -> int:
+        """Groups that are kept for the next step."""
         return len(self._ready)
 
     def _clear(self, outcomes: list[GroupOutcome]) -> None:
@@ -135,12 +136,12 @@ class GroupBuffer:
     def _starve(self, needed: int) -> None:
         message = self._starvation(needed)
         if self._on_exhausted == "TrainPartial" and (self._ready or self.tally.trained):
-            # The batch does without them: owed further, they would widen the window of every later step.
+            # The batch is trained without them: still owed, they would add prompts in flight to every later step.
             self._owed = max(0, self._owed - (needed - len(self._ready)))
             if not self.tally.starved:
                 self.tally.starved = True
                 step = self.tally.step
-                current().report.event("Warning", "SamplingExhausted", f"{message}; training on those.", step)
+                current().report.event("Warning", "SamplingExhausted", f"{message}; training on these.", step)
             if not self._ready:
                 raise NothingLeft
             return
@@ -152,9 +153,9 @@ class GroupBuffer:
         raise SamplingExhaustedError(f"{message}. {remedy}")
 
     def _starvation(self, needed: int) -> str:
-        """Counted over the step, of which a separate pool trains one mini-batch at a time."""
+        """Counted over the step, of which separate pools train one mini-batch at a time."""
         groups, trained = self.tally.groups, self.tally.trained
-        what = "have both right and wrong answers" if self._enabled else "could be scored"
+        what = "have both correct and wrong responses" if self._enabled else "could be scored"
         kinds = f"{groups[Kind.ALL_WRONG]} all wrong, {groups[Kind.ALL_RIGHT]} all right, {groups[Kind.LOST]} lost"
         return (
             f"After {self.tally.generated} prompts ({self._cap:g} batches) only {len(self._ready) + trained} of "
@@ -169,6 +170,6 @@ def _restored(uid: str, outcome: dict[str, Any], items: dict[str, dict[str, Any]
 
 
 def stored(outcome: GroupOutcome) -> dict[str, Any]:
-    """The part of an outcome that rides on the prompt's tag, so that a checkpoint of the queue keeps it."""
+    """The part of an outcome that is stored in the prompt's tag, and so in a checkpoint of the queue."""
     fields = asdict(outcome)
     return {name: fields[name] for name in ("correct", "rewards", "lengths", "truncated", "failures")}

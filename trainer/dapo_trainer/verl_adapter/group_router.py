@@ -1,7 +1,7 @@
-"""Which engine takes the next group: the one with the fewest groups in flight.
+"""Assigns each group to the engine with the fewest groups in flight.
 
-A Ray actor of its own, as verl has it, but without verl's imports: verl's default router keeps responses of one
-conversation on one engine, which groups do not need, and takes seconds of start-up to import.
+A separate Ray actor, as in verl, but without verl's imports: verl's default router keeps the responses of one
+conversation on one engine, which groups do not need, and takes seconds to import.
 """
 
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class ServerName:
-    """An engine's server by the name of its actor.
+    """An engine's server, by the name of its actor.
 
-    A handle would do, but whoever receives one imports all that the server's methods mention: vLLM, in the router.
+    Not by its handle: deserializing one imports all that the server's methods mention, which is vLLM.
     """
 
     actor: str
@@ -33,7 +33,7 @@ class GroupRouter:
 
     def acquire_server(self, request_id: str) -> tuple[str, Any]:
         if not self._servers:
-            raise RuntimeError("No available servers in load balancer")  # verl's client waits on these very words
+            raise RuntimeError("No available servers in load balancer")  # verl's client waits on exactly this message
         chosen = min(self._servers, key=lambda server: self._in_flight[server])
         self._in_flight[chosen] += 1
         return chosen, self._servers[chosen]

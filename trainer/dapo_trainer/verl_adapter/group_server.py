@@ -1,7 +1,7 @@
-"""vLLM served a group at a time: one call, one answer for all the responses to a prompt.
+"""vLLM served by groups: one call generates all responses to a prompt.
 
-verl asks for each response by itself and has vLLM report every token of it. A group's responses share the prompt and
-are only of use together, so the server takes the group, reports once at the end, and leaves decoding to the scorer.
+verl requests each response separately and has vLLM report every token of it. The responses of a group share the prompt
+and are used together, so this server generates the group, reports once at the end, and leaves decoding to the scorer.
 """
 
 import asyncio
@@ -39,26 +39,26 @@ class GroupServer(vLLMHttpServer):
     async def launch_server(self, *args: Any, **kwargs: Any) -> None:
         await super().launch_server(*args, **kwargs)
         if ready := os.environ.get("DAPO_READY_FILE"):
-            Path(ready).touch()  # what a rollout pod's readiness probe looks for
+            Path(ready).touch()  # what a rollout pod's readiness probe checks
 
     async def outlive_engine(self) -> None:
-        """Return once the engine's process has died."""
+        """Return when the engine's process has died."""
         while not self.engine.errored:
             await asyncio.sleep(ENGINE_LOOK_SECONDS)
 
     async def generate_group(
         self, prompts: Sequence[list[int]], budgets: Sequence[int], sampling: dict[str, Any]
     ) -> list[Response]:
-        """One response for each prompt with at most its budget of tokens; aborted ones come back unfinished."""
-        asked = [
+        """One response for each prompt, of at most its budget of tokens; aborted responses are returned unfinished."""
+        calls = [
             self.generate(prompt, {**sampling, "max_tokens": budget, **_FINAL_ONLY}, request_id=uuid4().hex)
             for prompt, budget in zip(prompts, budgets, strict=True)
         ]
-        answers = await asyncio.gather(*asked)
+        outputs = await asyncio.gather(*calls)
         version = int(self.global_steps or 0)
         return [
-            Response(list(a.token_ids), list(a.log_probs or ()), a.stop_reason != "aborted", (version, version))
-            for a in answers
+            Response(list(out.token_ids), list(out.log_probs or ()), out.stop_reason != "aborted", (version, version))
+            for out in outputs
         ]
 
 
@@ -77,7 +77,7 @@ class GroupReplica(vLLMReplica):
 
 
 class GroupClient(FullyAsyncLLMServerClient):
-    """Finds the least busy server for a group and sees the group through weight updates that interrupt it."""
+    """Finds the least busy server for a group, and continues the group after weight updates that interrupt it."""
 
     async def generate_group(
         self, prompt: list[int], count: int, budget: int, sampling: dict[str, Any]
@@ -97,10 +97,10 @@ class GroupClient(FullyAsyncLLMServerClient):
         request = uuid4().hex
         server_id, server = await self._acquire_server(request, prompt_ids=prompt, sampling_params=sampling)
         try:
-            answers: list[Response] = await _actor(server).generate_group.remote(
+            generated: list[Response] = await _actor(server).generate_group.remote(
                 [prompt + r.token_ids for r in responses], [budget - len(r.token_ids) for r in responses], sampling
             )
-            return answers
+            return generated
         finally:
             self._release_server(server_id, request)
 

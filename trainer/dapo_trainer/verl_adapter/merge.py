@@ -1,4 +1,4 @@
-"""The FSDP shards of a checkpoint put together by verl's model merger, in the number format of the model."""
+"""Merges the FSDP shards of a checkpoint with verl's model merger, in the dtype of the model."""
 
 import shutil
 from pathlib import Path
@@ -13,8 +13,8 @@ from verl.model_merger.fsdp_model_merger import FSDPModelMerger, merge_non_dtens
 class Merger(FSDPModelMerger):
     """verl's merger rounds every weight to bfloat16 and holds all shards in memory.
 
-    Here a weight keeps the format that vLLM sampled with in training, and the shards are mapped, not read: what is
-    held is one whole model, and a model trained in float32 is exported as it is.
+    Here a weight keeps the dtype that vLLM sampled with in training, and shards are memory-mapped: memory holds one
+    whole model, and a model trained in float32 is exported in float32.
     """
 
     def _load_and_merge_state_dicts(
@@ -30,13 +30,13 @@ class Merger(FSDPModelMerger):
             )
             for rank in range(total_shards)
         ]
-        return {name: self._whole(name, [shard.pop(name) for shard in shards]) for name in list(shards[0])}
+        return {name: self._merged(name, [shard.pop(name) for shard in shards]) for name in list(shards[0])}
 
-    def _whole(self, name: str, parts: list[Any]) -> torch.Tensor:
+    def _merged(self, name: str, parts: list[Any]) -> torch.Tensor:
         dtype = self.model_config.dtype or torch.bfloat16
         if not isinstance(parts[0], DTensor):
             return merge_non_dtensor_shards(name, parts).to(dtype)
-        # The last placement is the sharded one: a replicating dimension before it repeats the same shards.
+        # The last placement is the sharded one: a replicated dimension before it repeats the same shards.
         pieces = [part.to_local().to(dtype) for part in parts]
         return self._merge_by_placement(pieces, parts[0].placements[-1])
 

@@ -1,7 +1,7 @@
-"""A checkpoint's files on other pods' disks: each trainer pod stores what its FSDP ranks wrote, and brings it back.
+"""A checkpoint's files on the disks of other pods: each trainer pod uploads what its FSDP ranks wrote, and restores it.
 
-verl's ranks save and load under one path, each on the machine it runs on. The driver's own part, with the data's
-position and the queue, lies beside it; together they are one checkpoint with one manifest.
+verl's ranks save and load under the same path, each on its own machine. The driver's part, with the position in the
+data and the queue, is beside it; together they are one checkpoint with one manifest.
 """
 
 import shutil
@@ -18,15 +18,15 @@ from dapo_core.errors import StoreError
 from dapo_core.objectstore import open_store
 from dapo_core.parallel import give_way, parallel
 from dapo_core.run.checkpoint import FileEntry, Manifest
-from dapo_trainer.checkpoints.files import fetch
-from dapo_trainer.checkpoints.store import CheckpointStore
+from dapo_trainer.checkpoints.checkpoint_files import fetch
+from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore
 
 WORKERS: Final = 4
 
 
 @dataclass(frozen=True)
 class Origin:
-    """A checkpoint and the store it lies in."""
+    """A checkpoint, and the store that holds it."""
 
     store_url: str
     manifest: Manifest
@@ -40,13 +40,13 @@ class _Files:
         self._stored: Path | None = None
 
     def put(self, step: int, folder: str) -> Sequence[FileEntry]:
-        give_way()  # nothing is brought any more: this pod's ranks train beside it
+        give_way()  # nothing is being restored: this pod's ranks train now
         if self._stored is not None and self._stored != Path(folder):
-            shutil.rmtree(self._stored, ignore_errors=True)  # committed by now, or given up
+            shutil.rmtree(self._stored, ignore_errors=True)  # committed by now, or abandoned
         self._stored = Path(folder)
         return self._checkpoints.put_files(step, Path(folder), give=True)
 
-    def bring(self, origin: Origin, ranks: frozenset[int], folder: str) -> None:
+    def restore(self, origin: Origin, ranks: frozenset[int], folder: str) -> None:
         entries = [entry for entry in origin.manifest.files if entry.rank is None or entry.rank in ranks]
         target = Path(folder)
         shutil.rmtree(target, ignore_errors=True)
@@ -54,7 +54,7 @@ class _Files:
         try:
             parallel(partial(fetch, store, origin.manifest, folder=target, caches=()), entries, WORKERS)
         except OSError as error:
-            raise StoreError(f"The checkpoint can not be written to {target}: {error.strerror}.") from error
+            raise StoreError(f"The checkpoint cannot be written to {target}: {error.strerror}.") from error
 
 
 class OtherNodes:
@@ -63,18 +63,18 @@ class OtherNodes:
     def __init__(self, store_url: str, run_id: str, workers: Sequence[Any]) -> None:
         """`workers`: the ranks' actors, by rank."""
         here = ray.get_runtime_context().get_node_id()
-        places = ray.get([worker.__ray_call__.remote(_node) for worker in workers])
-        self._ranks = {node: frozenset(r for r, at in enumerate(places) if at == node) for node in {*places} - {here}}
+        nodes = ray.get([worker.__ray_call__.remote(_node) for worker in workers])
+        self._ranks = {node: frozenset(r for r, at in enumerate(nodes) if at == node) for node in {*nodes} - {here}}
         self._files = {node: _actor_on(node).remote(store_url, run_id) for node in self._ranks}
 
     def put(self, step: int, folder: Path) -> Sequence[FileEntry]:
-        """Have each pod store its files of `folder`; what they are. Raises StoreError, CheckpointError."""
+        """Make each pod store its files of `folder`. Returns their entries. Raises StoreError, CheckpointError."""
         stored = _all([files.put.remote(step, str(folder)) for files in self._files.values()])
         return [entry for entries in stored for entry in entries]
 
-    def bring(self, origin: Origin, folder: Path) -> None:
-        """Have each pod bring the files of its ranks to `folder`. Raises StoreError, CheckpointError."""
-        _all([self._files[node].bring.remote(origin, ranks, str(folder)) for node, ranks in self._ranks.items()])
+    def restore(self, origin: Origin, folder: Path) -> None:
+        """Make each pod restore the files of its ranks to `folder`. Raises StoreError, CheckpointError."""
+        _all([self._files[node].restore.remote(origin, ranks, str(folder)) for node, ranks in self._ranks.items()])
 
 
 def _node(_worker: Any) -> str:
@@ -87,10 +87,10 @@ def _actor_on(node: str) -> Any:
 
 
 def _all(calls: Sequence[Any]) -> list[Any]:
-    """The answers. An error of the store's comes as it was raised there, not as Ray's wrapping of it."""
+    """The results. An error of the store is raised as it was there, without Ray's wrapper."""
     try:
-        answers: list[Any] = ray.get(list(calls))
-        return answers
+        results: list[Any] = ray.get(list(calls))
+        return results
     except ray.exceptions.RayTaskError as error:
         cause = error.cause
         if isinstance(cause, StoreError):

@@ -1,4 +1,4 @@
-"""verl's clipped policy loss with the two sides of the clip counted apart.
+"""verl's clipped policy loss, with the two sides of the clip counted separately.
 
 verl's `actor/pg_clipfrac` adds both sides and its `pg_clipfrac_lower` is the dual clip: neither shows whether
 clip-higher (paper section 3.1) lets unlikely tokens grow. Loaded in every trainer rank by `model.external_lib`.
@@ -12,7 +12,7 @@ from verl.utils.torch_functional import masked_mean
 
 from dapo_core.run.metrics import CLIP_FRACTION_HIGH, CLIP_FRACTION_LOW
 
-# What verl's loss reports, and ours beside it.
+# The metrics of verl's loss, and ours.
 _METRICS = ("actor/pg_clipfrac", "actor/ppo_kl", "actor/pg_clipfrac_lower", CLIP_FRACTION_HIGH, CLIP_FRACTION_LOW)
 
 
@@ -26,9 +26,9 @@ def dapo_policy_loss(
     config: Any = None,
     rollout_is_weights: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, dict[str, Any]]:
-    """All tensors [responses, tokens]; the loss is verl's, untouched where there is a token to learn from."""
-    if _nothing_to_learn(response_mask, config):
-        # The overlong filter masks a whole mini-batch: verl would divide by its no tokens.
+    """All tensors [responses, tokens]; the loss is verl's, unchanged wherever a token has a loss."""
+    if _fully_masked(response_mask, config):
+        # The overlong filter masked a whole mini-batch: verl would divide by zero tokens.
         return (log_prob * 0.0).sum(), dict.fromkeys(_METRICS, 0.0)
     loss, metrics = compute_policy_loss_vanilla(
         old_log_prob, log_prob, advantages, response_mask, loss_agg_mode, config, rollout_is_weights
@@ -42,7 +42,7 @@ def dapo_policy_loss(
     return loss, metrics
 
 
-def _nothing_to_learn(response_mask: torch.Tensor, config: Any) -> bool:
-    """Whether the mini-batch, of which this may be a part, has no token that counts."""
+def _fully_masked(response_mask: torch.Tensor, config: Any) -> bool:
+    """Whether the mini-batch, of which this may be a part, has no token with a loss."""
     tokens = config.global_batch_info.get("batch_num_tokens")
     return bool((response_mask.sum() if tokens is None else tokens) == 0)

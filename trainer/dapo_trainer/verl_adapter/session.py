@@ -1,22 +1,23 @@
-"""The one run of this process: what verl's parts, made by class path, cannot be handed.
+"""The one run of this process: state that cannot be passed to our parts, since verl constructs them by class path.
 
-`runner` opens it before verl starts; trainers, buffer, agent loop and checkpoint callback find it here.
+`runner` opens the session before verl starts; trainers, buffer, agent loop and checkpoint callback find it here.
 """
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from dapo_core.db import EventType
 from dapo_core.run.samples import Sample
+from dapo_trainer.groups.dynamic_sampling import GroupOutcome
 from dapo_trainer.groups.evaluated import Evaluated
-from dapo_trainer.verl_adapter.ledger import Ledger
 
 
 class Report(Protocol):
-    """Where a run's news go. No method may raise or block: reporting never stops training."""
+    """Where a run reports to. No method may raise or block: reporting never stops training."""
 
     def phase(self, phase: str, step: int, total_steps: int, detail: str = "") -> None: ...
 
@@ -29,16 +30,67 @@ class Report(Protocol):
     def checkpoint(self, step: int, folder: Path, metrics: Mapping[str, float]) -> None: ...
 
 
+class GroupTracker:
+    """Which prompts are in flight and which groups have finished, by partition (`train`, `val`). Thread-safe.
+
+    verl polls TransferQueue every two seconds for this; here the agent loop's thread wakes the trainer's.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._in_flight: dict[str, set[str]] = defaultdict(set)
+        self._finished: dict[str, list[GroupOutcome]] = defaultdict(list)
+        self._error: BaseException | None = None
+
+    def submit(self, partition: str, uids: Iterable[str]) -> None:
+        with self._changed:
+            self._in_flight[partition].update(uids)
+
+    def finish(self, partition: str, outcomes: Iterable[GroupOutcome]) -> None:
+        with self._changed:
+            self._finished[partition] += outcomes
+            self._changed.notify_all()
+
+    def fail(self, error: BaseException) -> None:
+        """Make the next `take` raise: no group will finish any more."""
+        with self._changed:
+            self._error = error
+            self._changed.notify_all()
+
+    def in_flight(self, partition: str) -> int:
+        """How many submitted prompts have a group that was not taken yet; a finished one counts until it is taken."""
+        with self._changed:
+            return len(self._in_flight[partition])
+
+    def uids_in_flight(self, partition: str) -> set[str]:
+        """The prompts that `in_flight` counts."""
+        with self._changed:
+            return set(self._in_flight[partition])
+
+    def take(self, partition: str, timeout_seconds: float) -> list[GroupOutcome]:
+        """All groups finished since the last call; waits up to `timeout_seconds` for the first one."""
+        with self._changed:
+            if not self._finished[partition] and self._error is None:
+                self._changed.wait(timeout_seconds)
+            if self._error is not None:
+                raise self._error
+            taken, self._finished[partition] = self._finished[partition], []
+            self._in_flight[partition].difference_update(outcome.uid for outcome in taken)
+            return taken
+
+
 @dataclass
 class Session:
+    """The state of one run."""
+
     report: Report
     settings: Mapping[str, Any]
-    ledger: Ledger = field(default_factory=Ledger)
+    groups: GroupTracker = field(default_factory=GroupTracker)
     stop: threading.Event = field(default_factory=threading.Event)
     # Filled by the agent loop's thread, emptied by the trainer's; list.append is atomic.
     evaluated: list[Evaluated] = field(default_factory=list)
     samples: list[tuple[str, Sample]] = field(default_factory=list)
-    # Called with the FSDP ranks' actors, by rank, before they load a checkpoint.
+    # Called with the actors of the FSDP ranks, by rank, before they load a checkpoint.
     on_ranks: Callable[[Sequence[Any]], None] = lambda _: None
     # The last whole steps on record and on disk; a resumed run starts with the step it resumes from.
     last_recorded: int = 0
@@ -47,19 +99,19 @@ class Session:
     _values: Mapping[str, float] = field(default_factory=dict)
 
     def saved(self, step: int, folder: Path) -> None:
-        """verl has written the checkpoint of `step` to `folder`; it is offered to the store once `recorded`."""
+        """verl has written the checkpoint of `step` to `folder`; it is uploaded once the step is `recorded`."""
         self._unrecorded[step] = folder
         self.last_saved = step
 
     def recorded(self, step: int, values: Mapping[str, float]) -> None:
-        """The metrics of `step` are on record: its checkpoint, if any, may be committed."""
+        """The metrics of `step` are on record: its checkpoint, if any, may be uploaded."""
         self.last_recorded, self._values = step, values
         if (folder := self._unrecorded.pop(step, None)) is not None:
             self.report.checkpoint(step, folder, values)
 
     def saved_after(self, step: int) -> None:
-        """The checkpoint of `step`, the last one recorded, was saved after its metrics were: it has them all the
-        same, or it could not be among the best."""
+        """The checkpoint of `step`, the last recorded one, was saved after its metrics were recorded: attach them, so
+        that it can be among the best."""
         assert step == self.last_recorded
         self.recorded(step, self._values)
 
@@ -68,10 +120,12 @@ _current: Session | None = None
 
 
 def open_session(session: Session) -> None:
+    """Make `session` the one that `current` returns."""
     global _current
     _current = session
 
 
 def current() -> Session:
+    """The session of this process, which has been opened."""
     assert _current is not None, "runner opens the session before it builds verl's trainer"
     return _current

@@ -1,4 +1,4 @@
-"""Trainer -> rollout weights over plain TCP, for separate pools without CUDA: verl's checkpoint engine `dapo_tcp`.
+"""Weights from trainer to rollout over TCP, for separate pools without CUDA: verl's checkpoint engine `dapo_tcp`.
 
 The master rank serves every rollout worker from one ZeroMQ router, bucket by bucket: [header | tensor bytes ...].
 """
@@ -17,7 +17,7 @@ Named = tuple[str, torch.Tensor]
 
 
 def _buckets(weights: Iterator[Named], limit: int) -> Iterator[list[Named]]:
-    """Whole tensors grouped up to `limit` bytes; one larger than that travels alone."""
+    """Whole tensors grouped up to `limit` bytes; a larger one is sent alone."""
     bucket: list[Named] = []
     size = 0
     for name, weight in weights:

@@ -1,12 +1,13 @@
-"""verl's V1 trainers with our parts in their hooks: colocated (synchronous) and separated (asynchronous).
+"""verl's V1 trainers with our hooks: colocated (synchronous) and separated (asynchronous).
 
-verl's loop, loss, engines and weight updates are its own; here are the prompts a step asks for, the metrics it lacks,
-validation by groups, phases for whoever watches, and a stop that loses nothing.
+The loop, loss, engines and weight updates are verl's. Added here are the number of prompts that a step submits,
+metrics, validation by groups, phases in the heartbeat, and a stop that loses nothing.
 """
 
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import transfer_queue as tq
 from omegaconf import DictConfig
 from transfer_queue import KVBatchMeta
 from verl.single_controller.ray import ResourcePoolManager
+from verl.trainer.ppo.checkpoint_callback import CheckpointCallback
 from verl.trainer.ppo.v1 import PPOTrainerSeparateAsync, PPOTrainerSync, register_trainer
 from verl.workers.rollout.llm_server import LLMServerClient
 
@@ -40,7 +42,7 @@ TRAINER_NODE = NODE_RESOURCE["trainer"]
 
 
 class _TrainerPools(ResourcePoolManager):
-    """FSDP ranks on the trainer's pods. They are placed first and fill these, so engines find room elsewhere only."""
+    """Places FSDP ranks on the trainer's pods. They are placed first and fill them, so engines go to other pods."""
 
     def create_resource_pool(self) -> None:
         super().create_resource_pool()
@@ -57,12 +59,12 @@ class _Hooks:
     timing_raw: dict[str, float]
     config: Any
     resource_pool_manager: ResourcePoolManager
-    _masked_whole: bool
+    _batch_fully_masked: bool
 
     def _phase(self, phase: str, detail: str = "") -> None:
         current().report.phase(phase, self.global_steps, self.total_training_steps, detail)
 
-    # ---- what a step asks for -------------------------------------------------------------------------------------
+    # ---- prompts of a step -----------------------------------------------------------------------------------------
 
     def prepare_step(self) -> dict[str, float]:
         self._phase("generate")
@@ -94,11 +96,11 @@ class _Hooks:
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         self._phase("score")
         batch = super()._compute_old_log_prob(batch, metrics)  # type: ignore[misc]
-        self._masked_whole = not _describe_policy(batch, metrics)
+        self._batch_fully_masked = not _describe_policy(batch, metrics)
         return batch
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        with _uncorrected(self.config.algorithm) if self._masked_whole else nullcontext():
+        with _uncorrected(self.config.algorithm) if self._batch_fully_masked else nullcontext():
             return super()._compute_advantage(batch, metrics)  # type: ignore[misc]
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
@@ -127,7 +129,7 @@ class _Hooks:
             self._record(metrics)
         return metrics
 
-    # ---- a step is over -------------------------------------------------------------------------------------------
+    # ---- end of a step ---------------------------------------------------------------------------------------------
 
     def _compute_metrics(
         self, batch: KVBatchMeta, metrics: dict[str, Any], timing_raw: dict[str, float], global_steps: int, epoch: int
@@ -144,12 +146,12 @@ class _Hooks:
         return bool(getattr(self, "timing_raw", None))
 
     def _record(self, metrics: dict[str, Any]) -> dict[str, float]:
-        """Report the numbers among `metrics` as those of this step, and give them back."""
+        """Report the numbers among `metrics` as those of this step. Returns them."""
         report, session, values = current().report, current(), _scalars(metrics)
         report.step(self.global_steps, values)
         logged, session.samples = session.samples, []
         if logged:
-            report.samples(self.global_steps, _worth_reading(logged))
+            report.samples(self.global_steps, _samples_to_keep(logged))
         return values
 
 
@@ -167,10 +169,10 @@ class Colocated(_Hooks, PPOTrainerSync):
 
 @register_trainer("dapo_separated")
 class Separated(_Hooks, PPOTrainerSeparateAsync):
-    """Trainer and rollout in pools of their own; generation runs one batch ahead of training."""
+    """Trainer and rollout in separate pools; generation is one batch ahead of training."""
 
     def _build_replay_buffer(self) -> GroupBuffer:
-        # verl reads this key under the trainer's registered name, and finds nothing under ours.
+        # verl looks this key up by the trainer's registered name, and does not find it under ours.
         self.parameter_sync_step = self.config.trainer.v1.separate_async.parameter_sync_step
         buffer: GroupBuffer = super()._build_replay_buffer()
         return buffer
@@ -189,19 +191,29 @@ class Separated(_Hooks, PPOTrainerSeparateAsync):
         return {}
 
     def _step_once(self, metrics: dict[str, Any], timing_raw: dict[str, float], sample_batch_size: int) -> KVBatchMeta:
-        """One mini-batch; none where the step's prompts are used up and the job trains on what there is."""
+        """One mini-batch; an empty one when no group is left and the job allows a partial batch."""
         try:
             return super()._step_once(metrics, timing_raw, sample_batch_size)
         except NothingLeft:
             return KVBatchMeta(partition_id=TRAIN, keys=[], tags=[])
 
 
-def _describe_policy(batch: KVBatchMeta, values: dict[str, Any]) -> bool:
-    """Mean probability of the sampled tokens under the policy before its update (the paper's figure 7b); whether there
-    are such tokens.
+class RecordedCheckpoints(CheckpointCallback):
+    """Loaded by verl as `trainer.checkpoint_callback_class`: a saved checkpoint waits until its step is on record.
 
-    A batch that the overlong filter masks whole has none: verl's not-a-numbers would look like a policy that broke, and
-    end the run.
+    verl validates and computes a step's metrics after it saves. A checkpoint committed before that, followed by a
+    crash, would resume past a step whose metrics were never written.
+    """
+
+    def on_save(self, trainer: Any, global_step: int, checkpoint_dir: str, **_: Any) -> None:
+        current().saved(global_step, Path(checkpoint_dir))
+
+
+def _describe_policy(batch: KVBatchMeta, values: dict[str, Any]) -> bool:
+    """Add the mean probability of the sampled tokens under the policy before its update (the paper's figure 7b).
+
+    Returns False when the overlong filter masked the whole batch: verl's NaNs, which would look like a broken policy
+    and end the run, are removed then.
     """
     data = tq.kv_batch_get(
         keys=batch.keys, partition_id=batch.partition_id, select_fields=["old_log_probs", "response_mask"]
@@ -217,7 +229,7 @@ def _describe_policy(batch: KVBatchMeta, values: dict[str, Any]) -> bool:
 
 @contextmanager
 def _uncorrected(algorithm: DictConfig) -> Iterator[None]:
-    """Without weights between rollout and trainer: verl refuses to reckon them over no tokens at all."""
+    """Without importance weights between rollout and trainer: verl refuses to compute them over no tokens."""
     correction = algorithm.rollout_correction
     algorithm.rollout_correction = None
     try:
@@ -226,14 +238,14 @@ def _uncorrected(algorithm: DictConfig) -> Iterator[None]:
         algorithm.rollout_correction = correction
 
 
-def _worth_reading(logged: list[tuple[str, Sample]]) -> list[Sample]:
-    """Validation responses where there are any: they answer the same prompts at every step, and so compare."""
+def _samples_to_keep(logged: list[tuple[str, Sample]]) -> list[Sample]:
+    """Validation responses if there are any: with the same prompts at every step, they can be compared."""
     validation = [sample for partition, sample in logged if partition == VALIDATION]
     return sorted(validation or [sample for _, sample in logged], key=lambda sample: sample.prompt)
 
 
 def _sampling_metrics(tally: Tally, carried: int) -> dict[str, float]:
-    """A step that was filled by carried groups alone generated none: its shares have no value then, not zero."""
+    """A step with carried groups only generated none: its shares are missing then, not zero."""
     counts = {
         metrics.GROUPS_GENERATED: tally.generated,
         metrics.GROUPS_CARRIED: carried,
@@ -252,7 +264,7 @@ def _sampling_metrics(tally: Tally, carried: int) -> dict[str, float]:
 
 
 def _trained_metrics(batch: KVBatchMeta) -> dict[str, float]:
-    """Of the responses trained on; verl's own clip_ratio takes the longest of the batch for the limit."""
+    """Metrics of the responses trained on; verl's own clip_ratio compares with the longest one, not with the limit."""
     tags = [tag for tag in batch.tags if not tag.get("is_padding", False)]
     return {
         metrics.ACCURACY_TRAINED: float(np.mean([tag["correct"] for tag in tags])),

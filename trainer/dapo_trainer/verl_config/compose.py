@@ -1,4 +1,4 @@
-"""DAPOJob -> the whole configuration that verl runs with."""
+"""Composes the whole configuration that verl runs with from a DAPOJob."""
 
 import difflib
 from collections.abc import Mapping
@@ -19,13 +19,13 @@ from dapo_trainer.verl_config.placement import Paths, Placement
 
 
 def _config_folder() -> Path:
-    """verl's own YAML folder, found without importing verl (and torch with it)."""
-    found = find_spec("verl")
-    if found is None or not found.submodule_search_locations:
+    """verl's own YAML folder, located without importing verl (and torch with it). Raises SpecError."""
+    package = find_spec("verl")
+    if package is None or not package.submodule_search_locations:
         raise SpecError(
             [Problem("spec", "verl is not installed: install dapo-platform with the extra `cpu` or `gpu`.")]
         )
-    return Path(found.submodule_search_locations[0]) / "trainer" / "config"
+    return Path(package.submodule_search_locations[0]) / "trainer" / "config"
 
 
 @cache
@@ -40,32 +40,32 @@ def _known_keys(config: DictConfig) -> list[str]:
 
 
 def _exists(config: DictConfig, key: str) -> bool:
-    """Whether `key` names a place in verl's tree; below an open mapping (`engine_kwargs`) any key does."""
+    """Whether verl's tree has `key`; below an open mapping (`engine_kwargs`) every key is valid."""
     parent, _, leaf = key.rpartition(".")
     node = OmegaConf.select(config, parent) if parent else config
-    # `in` would say no to a key whose value is still to be given (`???`).
+    # `in` is False for a key whose value is missing (`???`).
     return isinstance(node, DictConfig) and (leaf in node.keys() or len(node) == 0)
 
 
-def _check_user_overrides(given: Mapping[str, Any]) -> None:
+def _check_user_overrides(user: Mapping[str, Any]) -> None:
     known = _known_keys(_defaults())
     problems = []
-    for key, _ in leaves(given, into_lists=False):
+    for key, _ in leaves(user, into_lists=False):
         field = f"spec.verlOverrides.{key}"
         if key.startswith("dapo."):
-            problems.append(Problem(field, f"{field} is the platform's own group: set the job's field instead."))
+            problems.append(Problem(field, f"{field} is reserved for the platform: set the job's field instead."))
         elif not _exists(_defaults(), key):
             near = difflib.get_close_matches(key, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else "see `dapo plan` for the keys there are."
-            problems.append(Problem(field, f"{field} is no key of verl's configuration: {hint}"))
+            hint = f"did you mean {near[0]}?" if near else "`dapo plan --full` prints the valid keys."
+            problems.append(Problem(field, f"{field} is not a key of verl's configuration: {hint}"))
     if problems:
         raise SpecError(problems)
 
 
 def compose(spec: DAPOJobSpec, placement: Placement, paths: Paths) -> DictConfig:
-    """verl's defaults, then the job, then `verlOverrides`; pure but for reading verl's YAML files.
+    """verl's defaults, then the job, then `verlOverrides`; pure except for reading verl's YAML files.
 
-    Raises SpecError for an override that names no key of verl.
+    Raises SpecError for an override that is not a key of verl.
     """
     _check_user_overrides(spec.verl_overrides)
     config = _defaults().copy()

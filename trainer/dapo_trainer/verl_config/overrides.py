@@ -1,6 +1,6 @@
-"""DAPOJob -> verl keys, as pure mappings: one function a group, every key of verl that we set in sight.
+"""The verl keys that follow from a DAPOJob, as pure mappings: a function for each group, with every key spelled out.
 
-Sources are verl 0.9.1's `trainer/config/*.yaml`. `tests/trainer/test_verl_contract.py` fails when a key is gone.
+They are those of verl 0.9.1's `trainer/config/*.yaml`; `tests/trainer/test_verl_contract.py` fails when one is gone.
 """
 
 from pathlib import Path
@@ -13,7 +13,7 @@ Overrides = dict[str, Any]
 
 ADAPTER = "dapo_trainer.verl_adapter"
 ROUTER = Path(__file__).parent.parent / "verl_adapter" / "group_router.yaml"
-# The whole batch of the demo fits; a larger one on processors would only trade memory for nothing.
+# The whole batch of the demo fits; a larger one on CPUs would only use more memory.
 CPU_MICRO_BATCH = 128
 LOSS_AGGREGATION = {"TokenMean": "token-mean", "SequenceMean": "seq-mean-token-mean"}
 FSDP_DTYPE = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
@@ -22,7 +22,7 @@ FSDP_DTYPE = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 def _data(spec: DAPOJobSpec, paths: Paths) -> Overrides:
     return {
         "data.train_files": list(paths.train),
-        # verl opens a validation set even when it never validates: one row of what there is.
+        # verl opens a validation set even when it never validates: one row of the training data.
         "data.val_files": list(paths.validation or paths.train),
         "data.val_max_samples": -1 if paths.validation else 1,
         "data.train_batch_size": spec.batch.prompts,
@@ -30,9 +30,9 @@ def _data(spec: DAPOJobSpec, paths: Paths) -> Overrides:
         "data.max_response_length": spec.batch.max_response_tokens,
         "data.seed": spec.data.seed,
         "data.validation_shuffle": False,
-        # The prompts are checked and cut to the limit before verl starts, in one pass over the file.
+        # The prompts are checked against the limit before verl starts, in one pass over the file.
         "data.filter_overlong_prompts": False,
-        # A fork of the driver, which holds Ray's threads, can hang; one row is read in microseconds.
+        # A fork of the driver, which runs Ray's threads, can hang; a row is read in microseconds.
         "data.dataloader_num_workers": 0,
     }
 
@@ -76,21 +76,21 @@ def _algorithm(spec: DAPOJobSpec) -> Overrides:
 
 
 def _importance(spec: DAPOJobSpec) -> Overrides:
-    """Weights against vLLM's probabilities differing from the trainer's; without them verl only measures."""
+    """Weights that correct for vLLM's probabilities differing from the trainer's; without them verl only measures."""
     correction, verl = spec.algorithm.importance_correction, "algorithm.rollout_correction."
     if correction is None:
         return {}
     return {
         f"{verl}rollout_is": correction.level.lower(),
         f"{verl}rollout_is_threshold": correction.cap,
-        # The old policy's probabilities are computed by the trainer: the clip is around them, the weights are apart.
+        # The trainer computes the old policy's probabilities: the clip is relative to them, separate from the weights.
         f"{verl}bypass_mode": False,
     }
 
 
 def _optimizer(spec: DAPOJobSpec) -> Overrides:
     optimizer, optim = spec.optimizer, "actor_rollout_ref.actor.optim."
-    # verl's schedule advances with each call of the trainer: one a step, or in `Separated` mode one an update.
+    # verl's schedule advances with each call of the trainer: once per step, or in `Separated` mode once per update.
     calls = spec.batch.updates_per_step if spec.topology.mode == "Separated" else 1
     return {
         f"{optim}lr": optimizer.learning_rate,
@@ -102,15 +102,9 @@ def _optimizer(spec: DAPOJobSpec) -> Overrides:
 
 def _trainer_engine(spec: DAPOJobSpec, placement: Placement) -> Overrides:
     actor = "actor_rollout_ref.actor."
-    dtype = FSDP_DTYPE[spec.model.dtype]
-    keys: Overrides = {
-        f"{actor}strategy": "fsdp2",
+    keys: Overrides = _fsdp(actor, spec, placement) | {
         f"{actor}ppo_mini_batch_size": spec.batch.mini_batch_prompts,
         f"{actor}data_loader_seed": spec.data.seed,
-        f"{actor}fsdp_config.mixed_precision.param_dtype": dtype,
-        f"{actor}fsdp_config.mixed_precision.reduce_dtype": "fp32",
-        f"{actor}fsdp_config.mixed_precision.buffer_dtype": "fp32",
-        f"{actor}fsdp_config.dtype": spec.model.dtype,
         "actor_rollout_ref.hybrid_engine": spec.topology.mode == "Colocated",
     }
     if spec.algorithm.kl_coefficient > 0:
@@ -118,37 +112,42 @@ def _trainer_engine(spec: DAPOJobSpec, placement: Placement) -> Overrides:
     if placement.device == "cuda":
         longest = spec.data.max_prompt_tokens + spec.batch.max_response_tokens
         return keys | {f"{actor}use_dynamic_bsz": True, f"{actor}ppo_max_token_len_per_gpu": max(longest, 16_384)}
-    micro_batch = min(CPU_MICRO_BATCH, spec.batch.mini_batch_responses // spec.topology.layout.fsdp_ranks)
     return keys | {
         f"{actor}use_dynamic_bsz": False,
-        f"{actor}ppo_micro_batch_size_per_gpu": micro_batch,
-        "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu": micro_batch,
-        f"{actor}use_torch_compile": False,
-        f"{actor}fsdp_config.use_torch_compile": False,
-        f"{actor}fsdp_config.model_dtype": "fp32",
+        f"{actor}ppo_micro_batch_size_per_gpu": _cpu_micro_batch(spec),
+        "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu": _cpu_micro_batch(spec),
     }
 
 
 def _reference_engine(spec: DAPOJobSpec, placement: Placement) -> Overrides:
-    """The frozen copy of the model that the KL term compares with: it only ever computes log-probs."""
-    ref, dtype = "actor_rollout_ref.ref.", FSDP_DTYPE[spec.model.dtype]
+    """The frozen copy of the model that the KL term compares with; it only computes log-probs."""
+    ref = "actor_rollout_ref.ref."
+    keys = _fsdp(ref, spec, placement)
+    if placement.device == "cuda":
+        return keys
+    return keys | {f"{ref}log_prob_micro_batch_size_per_gpu": _cpu_micro_batch(spec)}
+
+
+def _fsdp(group: str, spec: DAPOJobSpec, placement: Placement) -> Overrides:
+    """The FSDP engine of a model: `group` is verl's prefix for the actor or the reference model."""
     keys: Overrides = {
-        f"{ref}strategy": "fsdp2",
-        f"{ref}fsdp_config.mixed_precision.param_dtype": dtype,
-        f"{ref}fsdp_config.mixed_precision.reduce_dtype": "fp32",
-        f"{ref}fsdp_config.mixed_precision.buffer_dtype": "fp32",
-        f"{ref}fsdp_config.dtype": spec.model.dtype,
+        f"{group}strategy": "fsdp2",
+        f"{group}fsdp_config.mixed_precision.param_dtype": FSDP_DTYPE[spec.model.dtype],
+        f"{group}fsdp_config.mixed_precision.reduce_dtype": "fp32",
+        f"{group}fsdp_config.mixed_precision.buffer_dtype": "fp32",
+        f"{group}fsdp_config.dtype": spec.model.dtype,
     }
     if placement.device == "cuda":
         return keys
     return keys | {
-        f"{ref}log_prob_micro_batch_size_per_gpu": min(
-            CPU_MICRO_BATCH, spec.batch.mini_batch_responses // spec.topology.layout.fsdp_ranks
-        ),
-        f"{ref}use_torch_compile": False,
-        f"{ref}fsdp_config.use_torch_compile": False,
-        f"{ref}fsdp_config.model_dtype": "fp32",
+        f"{group}use_torch_compile": False,
+        f"{group}fsdp_config.use_torch_compile": False,
+        f"{group}fsdp_config.model_dtype": "fp32",
     }
+
+
+def _cpu_micro_batch(spec: DAPOJobSpec) -> int:
+    return min(CPU_MICRO_BATCH, spec.batch.mini_batch_responses // spec.topology.layout.fsdp_ranks)
 
 
 def _rollout(spec: DAPOJobSpec, placement: Placement) -> Overrides:
@@ -166,14 +165,14 @@ def _rollout(spec: DAPOJobSpec, placement: Placement) -> Overrides:
         f"{rollout}calculate_log_probs": True,
         f"{rollout}agent.agent_loop_manager_class": f"{ADAPTER}.agent_loop.GroupAgentLoopManager",
         f"{rollout}router_config_path": str(ROUTER),
-        # Our agent loop scores whole groups itself.
+        # Our agent loop scores the groups itself.
         "reward.num_workers": 0,
     }
     if placement.device == "cuda":
         return keys
     return keys | {
         f"{rollout}enforce_eager": True,
-        # One process less between the scheduler and the model; several are only needed to span several engines.
+        # Without an extra process between the scheduler and the model, which is needed only to span several engines.
         f"{rollout}engine_kwargs.vllm.distributed_executor_backend": "uni",
         f"{rollout}free_cache_engine": False,
         f"{rollout}enable_sleep_mode": False,
@@ -207,10 +206,10 @@ def _ray(spec: DAPOJobSpec, placement: Placement) -> Overrides:
     if placement.ray_address is not None:
         return {"ray_kwargs.ray_init.address": placement.ray_address}
     return {
-        # Else Ray would join whatever cluster somebody has started on this machine.
+        # Otherwise Ray would join any cluster that runs on this machine.
         "ray_kwargs.ray_init.address": "local",
         "ray_kwargs.ray_init.include_dashboard": False,
-        # Logical: Ray would otherwise refuse actors that wait on one another. The threads of each are bounded apart.
+        # Logical: with fewer, actors that wait for one another would not be scheduled. Threads are limited separately.
         "ray_kwargs.ray_init.num_cpus": 32,
         "ray_kwargs.ray_init.num_gpus": spec.topology.layout.slots("trainer") + spec.topology.layout.slots("rollout"),
     }
@@ -219,16 +218,16 @@ def _ray(spec: DAPOJobSpec, placement: Placement) -> Overrides:
 def _schedule(spec: DAPOJobSpec, paths: Paths) -> Overrides:
     schedule = spec.schedule
     keys: Overrides = {
-        "trainer.total_epochs": schedule.epochs or 1_000_000,  # bounded by the steps where those are given
+        "trainer.total_epochs": schedule.epochs or 1_000_000,  # limited by the steps if they are set
         "trainer.total_training_steps": schedule.steps,
         "trainer.val_before_train": schedule.validate_before and bool(spec.data.validation),
         "trainer.test_freq": schedule.validate_every if spec.data.validation else -1,
         "trainer.save_freq": schedule.checkpoint_every or -1,
         "trainer.default_local_dir": paths.checkpoints,
         "trainer.logger": [],
-        "trainer.checkpoint_callback_class": f"{ADAPTER}.checkpoint_callback.Committed",
+        "trainer.checkpoint_callback_class": f"{ADAPTER}.trainers.RecordedCheckpoints",
         "trainer.resume_mode": "resume_path" if paths.resume_from else "disable",
-        # Ours keeps what the store has not committed yet; verl's own retention forgets across restarts.
+        # Ours keeps what the store has not committed yet; verl's own retention does not survive restarts.
         "trainer.max_actor_ckpt_to_keep": None,
         "trainer.v1.sampler.custom_sampler.path": f"pkg://{ADAPTER}.group_buffer",
         "trainer.v1.sampler.custom_sampler.name": "GroupBuffer",
@@ -238,7 +237,7 @@ def _schedule(spec: DAPOJobSpec, paths: Paths) -> Overrides:
 
 
 def _ours(spec: DAPOJobSpec) -> Overrides:
-    """What our own parts of the loop read: a top-level group that verl does not know."""
+    """Settings of our own parts of the loop: a top-level group that verl does not know."""
     penalty = spec.algorithm.overlong.penalty
     sampling = spec.algorithm.dynamic_sampling
     return {
@@ -262,7 +261,7 @@ def _ours(spec: DAPOJobSpec) -> Overrides:
 
 
 def overrides(spec: DAPOJobSpec, placement: Placement, paths: Paths) -> Overrides:
-    """Every verl key that the job decides, dotted, before `verlOverrides`."""
+    """Every verl key that follows from the job, dotted, before `verlOverrides`."""
     return (
         _data(spec, paths)
         | _model(spec, placement, paths)

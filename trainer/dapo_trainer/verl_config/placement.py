@@ -1,22 +1,38 @@
 """Where a run's processes and files are: the part of the configuration that is not in the job."""
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Literal
 
+from dapo_core.errors import Problem, SpecError
 from dapo_core.jobspec import DAPOJobSpec
 from dapo_core.naming import Role
 
-# Ray resources that a job's pods bring, so that FSDP ranks come to the trainer's pods and engines to the rollout's.
+# Ray resources of a job's pods, by which FSDP ranks are placed on the trainer's pods and engines on the rollout's.
 NODE_RESOURCE: Final[dict[Role, str]] = {"trainer": "dapo_trainer", "rollout": "dapo_rollout"}
 
 
 def node_resources(spec: DAPOJobSpec) -> dict[str, int]:
-    """How much of each of these resources the job's pods bring together."""
+    """The total of each of these resources over the job's pods."""
     layout = spec.topology.layout
     return {resource: layout.slots(role) for role, resource in NODE_RESOURCE.items() if layout.pods[role]}
 
 
 Device = Literal["cpu", "cuda"]
+
+
+def detect_device() -> Device:
+    """`DAPO_DEVICE` (cpu or cuda), else cuda if there is an NVIDIA device node, else cpu; without importing torch.
+
+    Raises SpecError for another value of `DAPO_DEVICE`.
+    """
+    requested = os.environ.get("DAPO_DEVICE")
+    if requested is None:
+        return "cuda" if Path("/dev/nvidia0").exists() else "cpu"
+    if requested not in ("cpu", "cuda"):
+        raise SpecError([Problem("DAPO_DEVICE", f"DAPO_DEVICE is {requested!r}: set it to cpu or cuda.")])
+    return "cuda" if requested == "cuda" else "cpu"
 
 
 @dataclass(frozen=True)
@@ -31,7 +47,7 @@ class Placement:
 class Paths:
     """Local paths of what the job names by URI, fetched before verl starts.
 
-    `checkpoints`: verl writes `global_step_N` folders here; `resume_from`: one such folder, None to start afresh.
+    `checkpoints`: verl writes `global_step_N` folders here; `resume_from`: one such folder, None to start from step 0.
     """
 
     model: str

@@ -1,4 +1,4 @@
-"""Parquet and JSON-lines files of any columns as one table of prompts and answers, read by DuckDB in a stream."""
+"""Parquet and JSON-lines files with any columns, streamed by DuckDB into one table of prompts and answers."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -7,16 +7,16 @@ from typing import Any, Final, NoReturn
 
 import duckdb
 
-from dapo_core.errors import DataError
+from dapo_core.errors import DataError, first_line
 
-MEMORY: Final = "1GB"  # of DuckDB; beyond it tables go to its file, which lies beside the output
+MEMORY: Final = "1GB"  # for DuckDB; beyond it tables go to its file, which is beside the output
 BATCH_ROWS: Final = 4096
-FILE_ROWS: Final = 1 << 40  # more than a file has
+FILE_ROWS: Final = 1 << 40  # more than any file has
 JSON_LINE_BYTES: Final = 64 << 20
 _JSON_SUFFIXES: Final = (".jsonl", ".json", ".ndjson", ".jsonl.gz", ".ndjson.gz")
-# Whatever shape a prompt has in its file, it is this here; a text is one message of the user.
+# Prompts of every shape are converted to this one; a text is one message of the user.
 _MESSAGES: Final = "STRUCT(role VARCHAR, content VARCHAR)[]"
-# Of a row: it asks something, and the answer is there.
+# A row with a prompt and an answer.
 USABLE: Final = """len(messages) > 0 AND len(trim(answer, ' \t\n\r')) > 0
     AND len(list_filter(messages, lambda m: len(trim(m.content, ' \t\n\r')) > 0 AND len(m.role) > 0)) = len(messages)"""
 _AS_USER: Final = "[{'role': 'user', 'content': prompt}]"
@@ -32,14 +32,14 @@ class Columns:
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file and the name it goes by in sentences and reports."""
+    """A file, and its name in messages and reports."""
 
     name: str
     path: Path
 
 
 def connect(folder: Path, threads: int) -> duckdb.DuckDBPyConnection:
-    """A database of its own in `folder`, which may be removed afterwards."""
+    """A database in `folder`, which may be removed afterwards."""
     connection = duckdb.connect(
         folder / "prepare.duckdb",
         config={"memory_limit": MEMORY, "threads": threads, "temp_directory": str(folder / "spill")},
@@ -49,7 +49,7 @@ def connect(folder: Path, threads: int) -> duckdb.DuckDBPyConnection:
 
 
 def load(connection: duckdb.DuckDBPyConnection, table: str, files: Sequence[SourceFile], columns: Columns) -> None:
-    """Make `table(position, messages, answer, copies)`: each distinct pair once, where it is first, and how often.
+    """Create `table(position, messages, answer, copies)`: each distinct pair once, its first position, and its count.
 
     Positions count rows, file after file, with gaps between the files. Raises DataError naming the file that cannot be
     read or lacks a column.
@@ -59,14 +59,13 @@ def load(connection: duckdb.DuckDBPyConnection, table: str, files: Sequence[Sour
         try:
             _load_file(connection, table, index, file, columns)
         except duckdb.Error as error:
-            reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
             raise DataError(
-                f"{file.name} cannot be read ({reason}): name a whole parquet or JSON-lines file."
+                f"{file.name} cannot be read ({first_line(error)}): use a complete parquet or JSON-lines file."
             ) from error
 
 
 def batches(connection: duckdb.DuckDBPyConnection, query: str) -> Iterator[list[dict[str, Any]]]:
-    """The rows of a query, some at a time, while other queries go on."""
+    """The rows of a query in batches; other queries may run meanwhile."""
     with connection.cursor() as cursor:
         for batch in cursor.sql(query).to_arrow_reader(BATCH_ROWS):
             yield batch.to_pylist()
@@ -95,12 +94,12 @@ def _from_parquet(connection: duckdb.DuckDBPyConnection, file: SourceFile, colum
     if kind.endswith("[]") and "role" in kind and "content" in kind:
         return query, "list_transform(prompt, lambda m: {'role': m.role, 'content': m.content})"
     raise DataError(
-        f"{file.name}: column {columns.prompt} is {kind}: name one of text, or of a list of {{role, content}}."
+        f"{file.name}: column {columns.prompt} is {kind}: use a column of text, or of lists of {{role, content}}."
     )
 
 
 def _from_json(connection: duckdb.DuckDBPyConnection, file: SourceFile, columns: Columns) -> tuple[str, str]:
-    """As `_from_parquet`. Values stay JSON: guessed types would make a time of the answer `12:30`."""
+    """As `_from_parquet`. Values stay JSON: type inference would turn the answer `12:30` into a time."""
     objects = f"read_ndjson_objects({_text(str(file.path))}, maximum_object_size = {JSON_LINE_BYTES})"
     prompt, answer = (_pointer(column) for column in (columns.prompt, columns.answer))
     for column, path in ((columns.prompt, prompt), (columns.answer, answer)):
@@ -126,14 +125,14 @@ def _expression(connection: duckdb.DuckDBPyConnection, rows: str, file: SourceFi
         except duckdb.BinderException:
             continue
         return expression
-    there = [name for name, *_ in connection.execute(f"DESCRIBE FROM {rows}").fetchall()]
-    return _refuse_column(file, column, [name for name in there if name != "file_row_number"])
+    columns = [name for name, *_ in connection.execute(f"DESCRIBE FROM {rows}").fetchall()]
+    return _refuse_column(file, column, [name for name in columns if name != "file_row_number"])
 
 
-def _refuse_column(file: SourceFile, column: str, there: Sequence[str]) -> NoReturn:
+def _refuse_column(file: SourceFile, column: str, columns: Sequence[str]) -> NoReturn:
     raise DataError(
-        f"{file.name} has no column {column} (it has {', '.join(there) or 'none'}): "
-        "name its columns with --prompt-column and --answer-column."
+        f"{file.name} has no column {column} (it has {', '.join(columns) or 'none'}): "
+        "set --prompt-column and --answer-column."
     )
 
 

@@ -1,10 +1,10 @@
-"""The spool: where a trainer's news are safe before anybody else has them.
+"""Takes a trainer's records without making training wait, and writes them to the spool folder in a thread.
 
-A training step hands its record over in microseconds; a thread numbers, writes and syncs it. Nothing here raises into
-training, and nothing that training calls waits for a disk or for a lock: whoever holds one may have lost Python's own
-to a third thread, the sender's say, for milliseconds. While the disk is full or broken, records wait in memory, the
-oldest of which are given up past a bound; every record that is lost is counted, logged, and told by an event once
-events can be written again.
+A training step hands its record over in microseconds; the thread numbers, writes and syncs it. Nothing here raises into
+training, and nothing that training calls waits for a disk or a lock: the holder of a lock may have lost the GIL to a
+third thread (the sender's, for one) for milliseconds. While the disk is full or broken, records wait in memory; beyond
+a maximum the oldest are dropped. Every lost record is counted, logged, and reported by an event once events can be
+written again.
 """
 
 import logging
@@ -22,22 +22,19 @@ from typing import Any, Final
 
 from dapo_core.db import CheckpointRow, EventType
 from dapo_core.run.backoff import Backoff
-from dapo_trainer.spool.files import SpoolReader, read_cursor, read_records
 from dapo_trainer.spool.records import Kind, Record, step_body
-from dapo_trainer.spool.writer import SegmentFile, SpoolFolder
-
-__all__ = ["Record", "Spool", "SpoolReader", "SpoolStats", "read_cursor", "read_records"]
+from dapo_trainer.spool.segment_writer import SegmentFile, SpoolFolder
 
 log = logging.getLogger(__name__)
 
-MAX_BYTES: Final = 256 * 1024 * 1024  # 60 metrics a step take about 3 kB: some 80,000 steps
+MAX_BYTES: Final = 256 * 1024 * 1024  # a step with 60 metrics takes about 3 kB: some 80,000 steps
 SEGMENT_BYTES: Final = 4 * 1024 * 1024
-MAX_WAITING: Final = 10_000  # records in memory while the disk refuses them, some 30 MB
+MAX_WAITING: Final = 10_000  # records in memory while the disk refuses writes: some 30 MB
 
 
 @dataclass(frozen=True)
 class SpoolStats:
-    """Counts since the spool was opened. `lost` records will never be delivered; `failures` are of the disk."""
+    """Counts since the spool was opened. `lost` records are never delivered; `failures` are failed writes."""
 
     written: int
     lost: int
@@ -45,9 +42,9 @@ class SpoolStats:
 
 
 class Spool:
-    """Appends records of one attempt to a spool folder (see `spool_files` for its files).
+    """Appends records of one attempt to a spool folder (its files are described in `segments`).
 
-    Raises StoreError at the start when the folder can not be used or another process writes it; never afterwards.
+    The constructor raises StoreError when the folder cannot be used or another process is writing it. No method raises.
     """
 
     def __init__(
@@ -66,49 +63,49 @@ class Spool:
         self._files = SpoolFolder(folder, max_bytes, segment_bytes, open_file)
         self._backoff = backoff
         self._max_waiting = max_waiting
-        # Filled by anybody, emptied by the thread; both are atomic. A mark stands behind what somebody waits for.
+        # Filled by any thread, emptied by ours; both are atomic. An event is set when what precedes it is on disk.
         self._waiting: deque[Record | threading.Event] = deque()
-        self._roused: SimpleQueue[None] = SimpleQueue()
-        self._taken: list[Record] = []  # numbered and on their way to the disk
-        self._marks: list[threading.Event] = []
-        self._changed = threading.Condition()  # for counts, and for a pause that ends early
+        self._wakeup: SimpleQueue[None] = SimpleQueue()
+        self._batch: list[Record] = []  # being written
+        self._synced: list[threading.Event] = []  # to be set when the batch is on disk
+        self._changed = threading.Condition()  # guards the counts, and wakes a wait that ends early
         self._written = self._lost = self._failures = 0
-        self._untold = 0
+        self._unreported = 0
         self._closing = False
         self._give_up_at: float | None = None
         self._thread = threading.Thread(target=self._run, name="dapo-spool", daemon=True)
         self._thread.start()
 
     def append(self, record: Record) -> None:
-        """Take a record; its `seq` is given when it is written. Never raises, never waits."""
+        """Take a record; it is numbered when it is written. Never raises, never waits."""
         if self._closing:
             self._count_lost(1)
             return
         if len(self._waiting) >= self._max_waiting:
-            self._push_out()
-        self._hand_over(record)
+            self._drop_oldest()
+        self._enqueue(record)
 
-    def _hand_over(self, what: Record | threading.Event) -> None:
-        self._waiting.append(what)
-        if self._roused.empty():
-            self._roused.put(None)
+    def _enqueue(self, item: Record | threading.Event) -> None:
+        self._waiting.append(item)
+        if self._wakeup.empty():
+            self._wakeup.put(None)
 
-    def _push_out(self) -> None:
-        """The disk refuses records for long: the oldest one gives its place to a newer one."""
+    def _drop_oldest(self) -> None:
+        """The disk has refused records for a long time: the oldest one makes room for a newer one."""
         try:
             if isinstance(self._waiting.popleft(), Record):
                 self._count_lost(1)
-        except IndexError:  # they have just been taken
+        except IndexError:  # the thread has just taken them all
             return
 
     def step(self, step: int, values: Mapping[str, float]) -> None:
-        """The metrics of a finished step. Values that are no numbers are left out; NaN and infinities become flags."""
+        """The metrics of a finished step. Values that are not numbers are left out; NaN and infinities become flags."""
         self._put("step", step, {"values": dict(values)})
 
     def event(
         self, reason: str, message: str, *, type: EventType = "Normal", step: int | None = None, dedup_key: str = ""
     ) -> None:
-        """Something happened: a CamelCase reason and a sentence. Two events with one `dedup_key` are one."""
+        """An event: a CamelCase reason and a sentence. Events with the same `dedup_key` are recorded once."""
         key = dedup_key or uuid.uuid4().hex
         self._put("event", step, {"type": type, "reason": reason, "message": message, "dedup_key": key})
 
@@ -116,12 +113,12 @@ class Spool:
         """A new state of a checkpoint of this run."""
         fields = asdict(row)
         del fields["run_id"], fields["step"]
-        # A loss that is not finite is no reason to know nothing of the checkpoint; JSON has no word for it.
+        # JSON has no NaN or infinity, and a loss that is not finite must not cost the record of the checkpoint.
         fields["metrics"] = {name: value for name, value in row.metrics.items() if math.isfinite(value)}
         self._put("checkpoint", row.step, {"made_by": fields.pop("attempt"), **fields})
 
     def samples(self, step: int, key: str, rows: int, size_bytes: int) -> None:
-        """The samples of a step lie under `key` in the object store."""
+        """The samples of a step were stored under `key` in the object store."""
         self._put("samples", step, {"key": key, "rows": rows, "size_bytes": size_bytes})
 
     def _put(self, kind: Kind, step: int | None, body: Mapping[str, Any]) -> None:
@@ -133,25 +130,25 @@ class Spool:
             return SpoolStats(self._written, self._lost, self._failures)
 
     def sync(self, timeout_seconds: float) -> bool:
-        """Wait until all that was appended so far is on disk; whether it is."""
+        """Wait until all that was appended so far is on disk. Returns False on timeout."""
         if not self._thread.is_alive():
             return self._is_empty()
-        mark = threading.Event()
-        self._hand_over(mark)
-        return mark.wait(timeout_seconds)
+        synced = threading.Event()
+        self._enqueue(synced)
+        return synced.wait(timeout_seconds)
 
     def close(self, timeout_seconds: float = 10.0) -> bool:
-        """Write what is waiting, for at most `timeout_seconds`, and end; whether all was written."""
+        """Write what is waiting, for at most `timeout_seconds`, and stop. Returns whether all was written."""
         with self._changed:
             self._closing = True
             self._give_up_at = time.monotonic() + timeout_seconds
             self._changed.notify_all()
-        self._roused.put(None)
+        self._wakeup.put(None)
         self._thread.join(timeout_seconds + 1.0)
         return self._is_empty()
 
     def _is_empty(self) -> bool:
-        return not self._waiting and not self._taken
+        return not self._waiting and not self._batch
 
     def _run(self) -> None:
         failures = 0
@@ -161,71 +158,71 @@ class Spool:
                 failures = 0
             except Exception as error:  # whatever it is, training goes on
                 failures += 1
-                self._note_failure(error, failures)
-                if not self._pause(self._backoff.delay(failures, random.random())):
+                self._count_failure(error, failures)
+                if not self._wait_to_retry(self._backoff.delay(failures, random.random())):
                     break
         self._files.close()
 
     def _take(self) -> bool:
-        """Wait for records and take them; False when the spool is closed and all are written."""
-        while not (self._waiting or self._taken or self._closing):
-            self._roused.get()
-        if not self._taken:
-            while self._waiting and len(self._taken) < 1000:
-                what = self._waiting.popleft()
-                if isinstance(what, Record):
-                    self._taken.append(what)
+        """Wait for records and take them. Returns False when the spool is closed and all are written."""
+        while not (self._waiting or self._batch or self._closing):
+            self._wakeup.get()
+        if not self._batch:
+            while self._waiting and len(self._batch) < 1000:
+                item = self._waiting.popleft()
+                if isinstance(item, Record):
+                    self._batch.append(item)
                 else:
-                    self._marks.append(what)
-        return bool(self._taken or self._marks)
+                    self._synced.append(item)
+        return bool(self._batch or self._synced)
 
     def _write(self) -> None:
-        # After a failure the same records get the same numbers, so that a reader who saw them sees no others.
+        # After a failure the same records get the same numbers: a reader may have seen them already.
         lines: list[bytes] = []
-        for record in self._taken:
+        for record in self._batch:
             if (line := _line(record, self._files.next_seq + len(lines))) is not None:
                 lines.append(line)
         if lines:
             self._files.append(b"".join(lines), len(lines))
-        self._count_lost(len(self._taken) - len(lines))
+        self._count_lost(len(self._batch) - len(lines))
         with self._changed:
             self._written += len(lines)
-        self._taken.clear()
-        while self._marks:
-            self._marks.pop().set()
+        self._batch.clear()
+        while self._synced:
+            self._synced.pop().set()
         if (lost := self._files.trim()) is not None:
             self._count_lost(lost.count)
-        self._tell_lost()
+        self._report_lost()
 
     def _count_lost(self, count: int) -> None:
         with self._changed:
             self._lost += count
-            self._untold += count
+            self._unreported += count
 
-    def _tell_lost(self) -> None:
+    def _report_lost(self) -> None:
         with self._changed:
-            count, self._untold = self._untold, 0
+            count, self._unreported = self._unreported, 0
         if not count:
             return
         message = f"{count} records were lost: the spool {self.folder} is full, or its disk refuses writes."
         body = {"type": "Warning", "reason": "SpoolLost", "message": message, "dedup_key": uuid.uuid4().hex}
-        # Not by `append`, whose bound would let the news of a loss push out one more record.
-        self._hand_over(Record(0, "event", time.time(), self.attempt, None, body))
+        # Not by `append`, where the report of a loss could drop one more record.
+        self._enqueue(Record(0, "event", time.time(), self.attempt, None, body))
         log.warning("%s", message)
 
-    def _note_failure(self, error: Exception, failures: int) -> None:
+    def _count_failure(self, error: Exception, failures: int) -> None:
         with self._changed:
             self._failures += 1
         if failures == 1:
-            log.warning("The spool %s can not be written, its records wait in memory: %s", self.folder, error)
+            log.warning("The spool %s cannot be written, its records wait in memory: %s", self.folder, error)
         if isinstance(error, OSError):
             try:
                 self._files.remove_delivered()
             except OSError:
-                log.debug("Delivered segments can not be removed either", exc_info=True)
+                log.debug("Delivered segments cannot be removed either", exc_info=True)
 
-    def _pause(self, seconds: float) -> bool:
-        """Wait before the next try, cut short by `close`; False when the time that `close` gave is over."""
+    def _wait_to_retry(self, seconds: float) -> bool:
+        """Wait, cut short by `close`. Returns False when the timeout given to `close` has passed."""
         with self._changed:
             was_closing = self._closing
             self._changed.wait_for(lambda: self._closing and not was_closing, min(seconds, 0.2 if was_closing else 1e9))
@@ -233,10 +230,10 @@ class Spool:
 
 
 def _line(record: Record, seq: int) -> bytes | None:
-    """The record's line, or None for one that can not be written as JSON."""
+    """The record's line, or None for one that cannot be written as JSON."""
     body = record.body if record.kind != "step" else {**record.body, **step_body(record.body["values"])}
     try:
         return replace(record, seq=seq, body=body).encode()
     except (TypeError, ValueError) as error:
-        log.warning("A %s record can not be written: %s", record.kind, error)
+        log.warning("A %s record cannot be written: %s", record.kind, error)
         return None

@@ -1,31 +1,31 @@
-"""Appends whole lines to the segments of a spool folder, and keeps the folder within its bound."""
+"""Appends whole lines to the segments of a spool folder, and keeps the folder below its maximum size."""
 
-import fcntl
 import itertools
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from dapo_core.errors import StoreError
-from dapo_trainer.spool.files import Segment, ensure_spool_id, last_seq, read_cursor, segment_path, segments
+from dapo_core.local_files import lock_file
+from dapo_trainer.spool.segments import Segment, ensure_spool_id, last_seq, read_cursor, segment_path, segments
 
 
 class SegmentFile:
-    """An open segment. `size` is up to where it is whole; what a failed write left behind it is cut off."""
+    """An open segment. `size`: bytes of complete lines; what a failed write left after them is cut off."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        self.size = self._whole()
+        self.size = self._complete_bytes()
         os.ftruncate(self._descriptor, self.size)
 
-    def _whole(self) -> int:
-        """Up to the last line's end: a process that was killed may have left half a line."""
+    def _complete_bytes(self) -> int:
+        """Bytes up to the last line end: a process that was killed may have left half a line."""
         data = self.path.read_bytes()
         return data.rfind(b"\n") + 1
 
     def append(self, data: bytes) -> None:
-        """Write and sync `data`, or leave the file as it was and raise OSError."""
+        """Write and sync `data`; after an OSError the file is as it was before."""
         try:
             self.write(data)
             self.sync()
@@ -47,8 +47,8 @@ class SegmentFile:
 
 
 @dataclass(frozen=True)
-class Lost:
-    """Records that were removed before they were delivered: how many, from number `first` to `last`."""
+class LostRecords:
+    """Records that were removed before they were delivered: their count, and the first and last of their numbers."""
 
     count: int
     first: int
@@ -56,14 +56,14 @@ class Lost:
 
 
 class SpoolFolder:
-    """The writing side of a spool folder; one process at a time. Raises StoreError when another one has it."""
+    """The writing side of a spool folder. Raises StoreError when another process is writing it."""
 
     def __init__(
         self, folder: Path, max_bytes: int, segment_bytes: int, open_file: type[SegmentFile] = SegmentFile
     ) -> None:
         self.folder = folder
         self._max_bytes = max_bytes
-        # A bound must leave room for more than the segment in use, which is never removed.
+        # The maximum must leave room for more than the segment in use, which is never removed.
         self._segment_bytes = min(segment_bytes, max(1, max_bytes // 4))
         self._open_file = open_file
         self._file: SegmentFile | None = None
@@ -71,7 +71,7 @@ class SpoolFolder:
         self.next_seq = last_seq(folder) + 1
 
     def append(self, data: bytes, count: int) -> None:
-        """Write the lines of `count` records, numbered from `next_seq` on, or nothing of them. Raises OSError."""
+        """Write the lines of `count` records, numbered from `next_seq` on: all or none. Raises OSError."""
         if self._file is None:
             self._file = self._open_file(self._current_path())
         self._file.append(data)
@@ -82,26 +82,26 @@ class SpoolFolder:
 
     def _current_path(self) -> Path:
         """The newest segment while it has room, else a new one."""
-        found = segments(self.folder)
-        if found and found[-1].size() < self._segment_bytes:
-            return found[-1].path
+        listed = segments(self.folder)
+        if listed and listed[-1].size() < self._segment_bytes:
+            return listed[-1].path
         return segment_path(self.folder, self.next_seq)
 
     def remove_delivered(self) -> None:
-        """Remove the old segments that are delivered wholly, to make room now. Raises OSError."""
+        """Remove old segments whose records are all delivered. Raises OSError."""
         cursor = read_cursor(self.folder)
         for segment, following in _with_following(self.folder):
             if following - 1 <= cursor:
                 segment.path.unlink(missing_ok=True)
 
-    def trim(self) -> Lost | None:
-        """Come back under the bound, oldest segment first; what was not delivered then is lost, and told.
+    def trim(self) -> LostRecords | None:
+        """Remove segments until the folder is below its maximum size; None when no undelivered record was lost.
 
-        What goes is the oldest, not the newest: a reader wants to know how a run is, and its start is told by the
-        checkpoint's own metrics. Raises OSError.
+        The oldest segments are removed first: the recent state of a run is worth more to a reader than its start.
+        Raises OSError.
         """
         if self._file is not None:
-            return None  # looked at only when a segment was filled: the bound is kept within one segment
+            return None  # checked only when a segment was filled: the maximum is kept within one segment
         cursor = read_cursor(self.folder)
         size = sum(segment.size() for segment in segments(self.folder))
         lost: list[tuple[int, int]] = []
@@ -114,7 +114,7 @@ class SpoolFolder:
                 lost.append((max(segment.first_seq, cursor + 1), following - 1))
         if not lost:
             return None
-        return Lost(sum(last - first + 1 for first, last in lost), lost[0][0], lost[-1][1])
+        return LostRecords(sum(last - first + 1 for first, last in lost), lost[0][0], lost[-1][1])
 
     def close(self) -> None:
         if self._file is not None:
@@ -125,23 +125,19 @@ class SpoolFolder:
     def _take_lock(self) -> int:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+            descriptor = lock_file(self.folder / "lock")
+        except BlockingIOError as error:
+            raise StoreError(f"The spool folder {self.folder} is being written by another process.") from error
         except OSError as error:
-            raise StoreError(f"The spool folder {self.folder} can not be used: {error.strerror}.") from error
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(descriptor)
-            raise StoreError(f"The spool folder {self.folder} is written by another process.") from error
+            raise StoreError(f"The spool folder {self.folder} cannot be used: {error.strerror}.") from error
         try:
             ensure_spool_id(self.folder)
         except OSError as error:
             os.close(descriptor)
-            raise StoreError(f"The spool folder {self.folder} can not be used: {error.strerror}.") from error
+            raise StoreError(f"The spool folder {self.folder} cannot be used: {error.strerror}.") from error
         return descriptor
 
 
 def _with_following(folder: Path) -> list[tuple[Segment, int]]:
-    """Each segment but the newest, with the first number of the one after it."""
-    found = segments(folder)
-    return [(segment, after.first_seq) for segment, after in itertools.pairwise(found)]
+    """Each segment but the newest, with the first record number of the next one."""
+    return [(segment, after.first_seq) for segment, after in itertools.pairwise(segments(folder))]

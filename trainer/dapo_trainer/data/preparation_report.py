@@ -1,4 +1,4 @@
-"""What became of a data set's rows: figures, as a file and as words."""
+"""What became of a dataset's rows: counts and lengths, as JSON and as text."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any, Final, Literal
 
-# Upper ends of the histogram's bins, in tokens or characters; what is longer falls into an open one.
+# Edges of the histogram's bins, in tokens or characters; the last bin is open.
 EDGES: Final = (0, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 4096, 8192)
 BAR: Final = 40
 
@@ -25,7 +25,7 @@ class Lengths:
             self.longest = max(self.longest, length)
 
     def rows(self) -> list[tuple[int, int | None, int]]:
-        """(above, up to, prompts) from the first bin to the last that is not empty."""
+        """(above, up to, prompts) for each bin, up to the last that is not empty."""
         limits: list[tuple[int, int | None, int]] = [(low, high, self.bins[high]) for low, high in pairwise(EDGES)]
         limits.append((EDGES[-1], None, self.bins[-1]))
         while limits and limits[-1][2] == 0:
@@ -35,19 +35,19 @@ class Lengths:
 
 @dataclass(frozen=True)
 class Overlap:
-    """Prompts of one validation file that occur in the training data: to the letter, and after normalisation."""
+    """Prompts of one validation file that occur in the training data: exactly, and after normalization."""
 
     source: str
     prompts: int
     exact: int
-    normalised: int
+    normalized: int
 
 
 @dataclass(frozen=True)
-class Report:
+class PreparationReport:
     """Counts of rows, then of distinct prompts: `prompts` is the sum of the six counts after it.
 
-    `copies`: the fewest and the most rows that ask the same.
+    `copies`: the fewest and the most rows with the same prompt.
     """
 
     name: str
@@ -87,24 +87,24 @@ class Report:
         }
 
     def lines(self) -> list[str]:
-        """The report for people: what was dropped and why, then the histogram."""
+        """The report as text: what was dropped and why, then the histogram."""
         dropped = {
-            "whose copies have different answers": self.conflicting,
-            "whose answer is no integer": self.not_integer,
-            "that are also validation prompts": self.in_validation,
-            f"of more than {self.token_limit} tokens": self.too_long,
+            "copies with different answers": self.conflicting,
+            "answer is not an integer": self.not_integer,
+            "also a validation prompt": self.in_validation,
+            f"longer than {self.token_limit} tokens": self.too_long,
         }
         counts = [(self.rows, "rows read")]
         counts += [(self.unusable_rows, "rows without a prompt or an answer")] if self.unusable_rows else []
         counts += [(self.prompts, f"distinct prompts, {_times(self.copies)} each")]
-        counts += [(-count, f"dropped {why}") for why, count in dropped.items() if count]
+        counts += [(-count, f"dropped: {why}") for why, count in dropped.items() if count]
         counts += [(self.kept, "kept")]
         return [*(f"{count:>12,}  {what}" for count, what in counts), "", *self._histogram()]
 
     def _histogram(self) -> list[str]:
         rows = self.lengths.rows()
         most = max((count for *_, count in rows), default=1)
-        heading = f"{self.lengths.unit} of a prompt, dropped ones of too many included"
+        heading = f"{self.lengths.unit} per prompt, including prompts dropped as too long"
         ends = [f"{low + 1:,}-{high:,}" if high is not None else f"over {low:,}" for low, high, _ in rows]
         bars = ["#" * -(-BAR * count // most) for *_, count in rows]
         shown = [f"{end:>12}  {count:>9,}  {bar}" for end, (*_, count), bar in zip(ends, rows, bars, strict=True)]

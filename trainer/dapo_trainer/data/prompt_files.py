@@ -1,14 +1,13 @@
-"""A prompt file read and checked row by row, into the one schema that verl reads."""
+"""A job's prompt files: read, checked row by row, and written in the schema that verl reads."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dapo_core.errors import DataError
-from dapo_trainer.data.tokens import Counter
-from dapo_trainer.rewards.answers import TAIL_CHARACTERS
-from dapo_trainer.rewards.expressions import balanced
+from dapo_core.errors import DataError, first_line
+from dapo_trainer.data.model_files import TokenCounter
+from dapo_trainer.rewards.rule_rewards import TAIL_CHARACTERS, balanced
 
 SHOWN_PROBLEMS = 5
 Row = dict[str, Any]
@@ -16,7 +15,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class PromptFile:
-    """One file of a job: the field that names it, the set its metrics are filed under, and its place."""
+    """One file of a job: the field that names it, the name of its set in metrics, and its local path."""
 
     field: str
     set_name: str
@@ -35,9 +34,9 @@ def read(file: PromptFile) -> list[Row]:
 
             table = parquet.read_table(file.path)
     except Exception as error:  # pyarrow raises OSError, ArrowInvalid and UnicodeDecodeError alike
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise DataError(
-            f"{file.field}: {file.path} cannot be read ({reason}): name a whole parquet or JSON-lines file."
+            f"{file.field}: {file.path} cannot be read ({first_line(error)}): "
+            "use a complete parquet or JSON-lines file."
         ) from error
     missing = [column for column in ("prompt", "reward_model") if column not in table.column_names]
     if missing:
@@ -53,17 +52,17 @@ def read(file: PromptFile) -> list[Row]:
 
 
 def _messages(prompt: Any) -> list[dict[str, str]] | None:
-    """The prompt as chat messages, or None when it is none or says nothing."""
+    """The prompt as chat messages, or None when it is not a prompt or empty."""
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
     if not isinstance(messages, list) or not messages or not all(isinstance(m, dict) for m in messages):
         return None
-    said = all(isinstance(m.get("content"), str) and m["content"].strip() for m in messages)
-    return messages if said and all(isinstance(m.get("role"), str) and m["role"] for m in messages) else None
+    filled = all(isinstance(m.get("content"), str) and m["content"].strip() for m in messages)
+    return messages if filled and all(isinstance(m.get("role"), str) and m["role"] for m in messages) else None
 
 
 def _problem(row: Row, reward_type: str) -> str | None:
     if _messages(row["prompt"]) is None:
-        return "column prompt: it is empty or no list of {role, content} messages"
+        return "column prompt: it is empty or not a list of {role, content} messages"
     holder = row["reward_model"]
     label = holder.get("ground_truth") if isinstance(holder, dict) else None
     if label is None or not str(label).strip():
@@ -73,24 +72,24 @@ def _problem(row: Row, reward_type: str) -> str | None:
 
 
 def _unanswerable(label: str) -> str | None:
-    """Why no answer could ever be right under `reward.type: math`."""
+    """Why no response could ever be correct under `reward.type: math`."""
     if len(label.strip()) > TAIL_CHARACTERS:
         return f"has more than the {TAIL_CHARACTERS} characters that `reward.type: math` reads of a response"
-    return None if balanced(label) else "has braces that do not match, which `reward.type: math` cannot read"
+    return None if balanced(label) else "has unbalanced braces, which `reward.type: math` cannot read"
 
 
 def _refuse(file: PromptFile, problems: Sequence[tuple[int, str]]) -> None:
     if problems:
         shown = "; ".join(f"row {index}, {problem}" for index, problem in problems[:SHOWN_PROBLEMS])
         more = f"; and {len(problems) - SHOWN_PROBLEMS} more" if len(problems) > SHOWN_PROBLEMS else ""
-        raise DataError(f"{file.field}: {file.path}: {shown}{more}. Mend or leave out those rows.")
+        raise DataError(f"{file.field}: {file.path}: {shown}{more}. Fix or remove those rows.")
 
 
 def check(file: PromptFile, reward_type: str) -> list[Row]:
-    """Rows in the common schema. Raises DataError naming file, row and column of what cannot be used."""
+    """Rows in verl's schema. Raises DataError naming file, row and column of what cannot be used."""
     rows = read(file)
-    found = ((index, _problem(row, reward_type)) for index, row in enumerate(rows))
-    _refuse(file, [(index, problem) for index, problem in found if problem])
+    problems = ((index, _problem(row, reward_type)) for index, row in enumerate(rows))
+    _refuse(file, [(index, problem) for index, problem in problems if problem])
     return [
         {
             "data_source": file.set_name,
@@ -102,8 +101,8 @@ def check(file: PromptFile, reward_type: str) -> list[Row]:
     ]
 
 
-def check_lengths(file: PromptFile, rows: Sequence[Row], limit: int, count: Counter) -> None:
-    """Raises DataError for prompts of more than `limit` tokens, counted by `count` with the chat template."""
+def check_lengths(file: PromptFile, rows: Sequence[Row], limit: int, count: TokenCounter) -> None:
+    """Raises DataError for prompts of more than `limit` tokens, counted with the chat template."""
     lengths = enumerate(count([row["prompt"] for row in rows]))
     _refuse(
         file,
@@ -116,6 +115,7 @@ def check_lengths(file: PromptFile, rows: Sequence[Row], limit: int, count: Coun
 
 
 def write(rows: Sequence[Row], path: Path) -> Path:
+    """Write rows as parquet. Returns `path`, whose folder is created."""
     from pyarrow import Table, parquet
 
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,40 +1,40 @@
-"""The files of a spool folder: segments of records, the sender's cursor, and how they are read.
+"""The files of a spool folder, and how they are read.
 
     {folder}/000000000001.jsonl   records from number 1 on; a new segment for every few megabytes
     {folder}/cursor.json          {"seq": n}: all records up to n are in the metadata store
-    {folder}/id                   a name that no other folder has, by which the store remembers what it got from here
+    {folder}/id                   a unique name, by which the metadata store remembers what it received from this folder
     {folder}/lock                 held by the process that writes the spool
 
-A folder has one writer at a time, and record numbers go on over all its writers' lives. It may belong to one attempt or
-to a whole run, since each record names its attempt: whoever sends from the folder next, sends what is left in it.
+A folder has one writer at a time, and record numbers continue from one writer to the next. It may belong to one attempt
+or to a whole run, since each record names its attempt: the next sender of the folder delivers what is left in it.
 """
 
 import json
-import os
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from dapo_core.local_files import write_atomically
 from dapo_trainer.spool.records import Record, decode
 
 SEGMENT_SUFFIX: Final = ".jsonl"
 _CURSOR: Final = "cursor.json"
 _ID: Final = "id"
-# The last record is within so many bytes of a segment's end, but for the rarest ones.
+# The last record is nearly always within so many bytes of a segment's end.
 _TAIL: Final = 65_536
 
 
 @dataclass(frozen=True)
 class Segment:
-    """One file of records; `first_seq` is the number of its first one."""
+    """One file of records; `first_seq` is the number of its first record."""
 
     first_seq: int
     path: Path
 
     def size(self) -> int:
-        """Bytes; 0 when it is gone."""
+        """In bytes; 0 when the file was removed."""
         try:
             return self.path.stat().st_size
         except FileNotFoundError:
@@ -42,18 +42,18 @@ class Segment:
 
 
 def segment_path(folder: Path, first_seq: int) -> Path:
-    """Where the segment that begins with record `first_seq` lies; names sort as records do."""
+    """The path of the segment that begins with record `first_seq`; names sort in the order of records."""
     return folder / f"{first_seq:012d}{SEGMENT_SUFFIX}"
 
 
 def segments(folder: Path) -> list[Segment]:
     """The segments in `folder`, oldest first."""
-    found = [path for path in folder.glob(f"*{SEGMENT_SUFFIX}") if path.stem.isdecimal()]
-    return sorted((Segment(int(path.stem), path) for path in found), key=lambda segment: segment.first_seq)
+    paths = [path for path in folder.glob(f"*{SEGMENT_SUFFIX}") if path.stem.isdecimal()]
+    return sorted((Segment(int(path.stem), path) for path in paths), key=lambda segment: segment.first_seq)
 
 
 def read_cursor(folder: Path) -> int:
-    """The number up to which all records are delivered; 0 when nothing says so."""
+    """The number up to which all records are delivered; 0 when the cursor is missing or corrupt."""
     try:
         return int(json.loads((folder / _CURSOR).read_bytes())["seq"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -61,7 +61,7 @@ def read_cursor(folder: Path) -> int:
 
 
 def spool_id(folder: Path) -> str | None:
-    """The folder's name for itself; None for one that nobody has written to, or not by this version."""
+    """The folder's unique name; None when nothing has been written to it."""
     try:
         return (folder / _ID).read_text().strip() or None
     except FileNotFoundError:
@@ -69,28 +69,21 @@ def spool_id(folder: Path) -> str | None:
 
 
 def ensure_spool_id(folder: Path) -> None:
-    """Give the folder a name for itself, for good. Only for the one that holds its lock. Raises OSError."""
+    """Give the folder its unique name, once. The caller holds the folder's lock. Raises OSError."""
     if spool_id(folder) is None:
-        scratch = folder / f".{_ID}.{os.getpid()}"
-        scratch.write_text(uuid.uuid4().hex)
-        scratch.replace(folder / _ID)
+        write_atomically(folder / _ID, uuid.uuid4().hex)
 
 
 def write_cursor(folder: Path, seq: int) -> None:
-    """Remember durably that all records up to `seq` are delivered. Raises OSError."""
-    scratch = folder / f".{_CURSOR}.{os.getpid()}"
-    with scratch.open("wb") as file:
-        file.write(json.dumps({"seq": seq}).encode())
-        file.flush()
-        os.fsync(file.fileno())
-    scratch.replace(folder / _CURSOR)
+    """Record durably that all records up to `seq` are delivered. Raises OSError."""
+    write_atomically(folder / _CURSOR, json.dumps({"seq": seq}), sync=True)
 
 
 def last_seq(folder: Path) -> int:
-    """The highest record number that was given in `folder`, 0 for none.
+    """The highest record number used in `folder`; 0 for none.
 
-    After a power cut the cursor may be ahead of the segments. A number it covers is never given again: a record of that
-    number would count as delivered.
+    After a power cut the cursor may be ahead of the segments. A number it covers is never used again: a record with
+    that number would count as delivered.
     """
     cursor = read_cursor(folder)
     listed = segments(folder)
@@ -106,7 +99,7 @@ def _last_seq_of(segment: Segment) -> int:
 
 
 class SpoolReader:
-    """Reads a spool from a record on, also while it is written. `damaged` counts lines that were skipped."""
+    """Reads a spool from a given record on, also while it is written. `damaged` counts skipped lines."""
 
     def __init__(self, folder: Path, after_seq: int = 0) -> None:
         self.folder = folder
@@ -116,29 +109,29 @@ class SpoolReader:
         self._offset = 0
 
     def read(self, limit: int = 1000) -> list[Record]:
-        """The next records, at most `limit`; an empty list when there is none now. A half-written line is awaited."""
-        found: list[Record] = []
-        while len(found) < limit:
-            # Listed before reading: a segment that has a later one then is complete.
+        """The next records, at most `limit`; none when there are no more yet. A half-written line is left for later."""
+        result: list[Record] = []
+        while len(result) < limit:
+            # Listed before reading: a segment with a later one is complete.
             listed = segments(self.folder)
             if self._segment is None and not self._enter(self._first(listed)):
                 break
             assert self._segment is not None
-            records, consumed, damaged = _records_of(self._segment.path, self._offset, limit - len(found))
-            found += [record for record in records if record.seq > self.after_seq]
+            records, consumed, damaged = _records_of(self._segment.path, self._offset, limit - len(result))
+            result += [record for record in records if record.seq > self.after_seq]
             self._offset += consumed
             self.damaged += damaged
             if consumed == 0 and not self._enter(self._next(listed)):
                 break
-        if found:
-            self.after_seq = found[-1].seq
-        return found
+        if result:
+            self.after_seq = result[-1].seq
+        return result
 
     def _enter(self, segment: Segment | None) -> bool:
         if segment is None:
             return False
         if self._segment is not None and self._segment.size() > self._offset:
-            self.damaged += 1  # a torn line at the end of a segment that nobody writes any more
+            self.damaged += 1  # an incomplete line at the end of a segment that is no longer written
         self._segment, self._offset = segment, 0
         return True
 
@@ -152,7 +145,7 @@ class SpoolReader:
 
 
 def read_records(folder: Path, after_seq: int = 0) -> Iterator[Record]:
-    """All records after `after_seq` that are there now; lines that are torn or damaged are skipped."""
+    """All records after `after_seq` at this time; incomplete and corrupt lines are skipped."""
     reader = SpoolReader(folder, after_seq)
     while records := reader.read():
         yield from records
@@ -168,7 +161,7 @@ def _read_from(path: Path, offset: int) -> bytes:
 
 
 def _records_of(path: Path, offset: int, limit: int | None = None) -> tuple[list[Record], int, int]:
-    """Records of whole lines from `offset` on, the bytes these lines take, and how many of them are damaged."""
+    """Records of complete lines from `offset` on, the bytes of these lines, and how many of them are corrupt."""
     records: list[Record] = []
     consumed = damaged = 0
     try:

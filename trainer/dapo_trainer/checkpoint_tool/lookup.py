@@ -1,0 +1,142 @@
+"""From what a user names to a run's checkpoints, wherever they are stored."""
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dapo_core.cli.runs import find_run
+from dapo_core.db import (
+    CheckpointRow,
+    MetadataReader,
+    MetadataWriter,
+    RunRow,
+    open_reader,
+    open_writer,
+)
+from dapo_core.errors import Problem, SpecError
+from dapo_core.objectstore import ObjectStore, open_store
+from dapo_core.run.checkpoint import Retention
+from dapo_core.run.home import Home, NoRunsError
+from dapo_core.run.recorder import Recorder
+from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore, Journal, NullJournal
+from dapo_trainer.checkpoints.listing import Leftover
+from dapo_trainer.checkpoints.restore import parse_reference
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RunCheckpoints:
+    """A run's checkpoints, the step that the user named if any, and the run's row if it is on record."""
+
+    checkpoints: CheckpointStore
+    step: int | None
+    run: RunRow | None
+
+    @property
+    def retention(self) -> Retention:
+        """The retention rule of the run's job."""
+        rule = _spec(self.run).get("checkpoints", {})
+        return Retention(rule.get("keepLast", 2), rule.get("keepBest", 0), rule.get("bestMetric"))
+
+
+def open_record(home: Home) -> MetadataReader | None:
+    """The metadata store of the home's runs; None when no run has been recorded yet."""
+    try:
+        return open_reader(home.recorded_url)
+    except NoRunsError:
+        return None
+
+
+def find_checkpoints(name: str, home: Home) -> RunCheckpoints:
+    """`RUN`, `RUN@STEP`, a job's name (its latest run) or a checkpoint's URI.
+
+    Raises UnknownRunError with the nearest names, CheckpointError for a URI that is not a checkpoint's, StoreError.
+    """
+    source = parse_reference(name)
+    reader = open_record(home)
+    if source.root is not None or home.store is not None or reader is None:
+        # The store is named: the run need not be on record.
+        run = _recorded(reader, source.run_id)
+        return _open(source.root or home.store_url, source.run_id, source.step, run, home)
+    run = find_run(reader, source.run_id)
+    url: str | None = _spec(run).get("checkpoints", {}).get("uri")
+    return _open(url or home.store_url, run.run_id, source.step, run, home)
+
+
+def find_leftovers(
+    run: str | None, home: Home, grace_seconds: float, unknown_runs: bool
+) -> list[tuple[CheckpointStore, Sequence[Leftover]]]:
+    """What was not changed for `grace_seconds` and no checkpoint needs, of one run or of all in the store.
+
+    With `unknown_runs`, also everything of runs that are not on record. Raises SpecError when none of the store's runs
+    is: then the metadata store is another one's.
+    """
+    if run is not None:
+        checkpoints = find_checkpoints(run, home).checkpoints
+        return [(checkpoints, checkpoints.leftovers(grace_seconds))]
+    store, reader = open_store(home.store_url), open_record(home)
+    known = {} if reader is None else {row.run_id: row for row in reader.runs()}
+    stored = _run_ids(store)
+    if unknown_runs and not known.keys() & set(stored):
+        raise SpecError(
+            [
+                Problem(
+                    "--unknown-runs",
+                    f"None of the runs in {store.url} is on record, so this is not their metadata store: name it with "
+                    "--metadata or --home.",
+                )
+            ]
+        )
+    result: list[tuple[CheckpointStore, Sequence[Leftover]]] = []
+    for run_id in stored:
+        checkpoints = CheckpointStore(store, run_id, _journal(run_id, known.get(run_id), home))
+        if run_id in known or not unknown_runs:
+            result.append((checkpoints, checkpoints.leftovers(grace_seconds)))
+        else:
+            result.append((checkpoints, _everything(checkpoints, time.time() - grace_seconds)))
+    return result
+
+
+def _recorded(reader: MetadataReader | None, run_id: str) -> RunRow | None:
+    row = None if reader is None else reader.run(run_id)
+    return row if row is not None and row.run_id == run_id else None
+
+
+def _open(url: str, run_id: str, step: int | None, run: RunRow | None, home: Home) -> RunCheckpoints:
+    return RunCheckpoints(CheckpointStore(open_store(url), run_id, _journal(run_id, run, home)), step, run)
+
+
+def _journal(run_id: str, run: RunRow | None, home: Home) -> Journal:
+    """Where decisions about the run's checkpoints are recorded: nowhere if the run is not on record."""
+    return NullJournal() if run is None else RecordedJournal(open_writer(home.metadata_url), run_id)
+
+
+class RecordedJournal(NullJournal):
+    """A journal that writes to the metadata store at once. A failure is logged and stops nothing; events are discarded,
+    since the command prints what it does."""
+
+    def __init__(self, writer: MetadataWriter, run_id: str) -> None:
+        self._recorder, self._run_id = Recorder(writer), run_id
+
+    def checkpoint(self, row: CheckpointRow) -> None:
+        self._recorder.add(self._run_id, row)
+        if (error := self._recorder.flush()) is not None:
+            log.warning("Cannot update the record of the checkpoint at step %d: %s", row.step, error)
+
+
+def _spec(run: RunRow | None) -> Mapping[str, Any]:
+    spec: Mapping[str, Any] = {} if run is None else run.spec.get("spec", {})
+    return spec
+
+
+def _run_ids(store: ObjectStore) -> list[str]:
+    """Runs that have objects in the store, by name."""
+    return sorted({info.key.partition("/")[0] for info in store.list("") if "/" in info.key})
+
+
+def _everything(checkpoints: CheckpointStore, limit: float) -> Sequence[Leftover]:
+    objects = tuple(checkpoints.store.list(f"{checkpoints.run_id}/"))
+    return [Leftover("UnknownRun", None, objects)] if max(info.modified for info in objects) <= limit else []

@@ -1,0 +1,346 @@
+"""Checkpoints in the object store: committed, found, verified, restored, retained and removed.
+
+A checkpoint is committed by its manifest, which is written after all of its files and removed before any of them.
+Files without a manifest are left from an incomplete upload, and never resumed from. Files that do not change from one
+checkpoint to the next (tokenizer, configuration) are stored once for all checkpoints of the run, under their checksum.
+"""
+
+import logging
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Final, Protocol, TypeVar
+
+from dapo_core.db import CheckpointRow, CheckpointState, EventType
+from dapo_core.errors import CheckpointError, StoreError
+from dapo_core.naming import checkpoint_prefix, checkpoints_prefix, condemned_key, manifest_key, shared_key
+from dapo_core.objectstore import Content, ObjectInfo, ObjectNotFoundError, ObjectStore
+from dapo_core.parallel import parallel
+from dapo_core.run.checkpoint import FileEntry, Manifest, Retention, committed, judge, parse_manifest
+from dapo_trainer.checkpoints.checkpoint_files import content_of, corrupt, fetch, is_shared, local_files, verify
+from dapo_trainer.checkpoints.listing import Leftover, Listing, leftovers
+
+log = logging.getLogger(__name__)
+
+# Files at a time: waiting at the end of one overlaps with the transfer of others. The threads run at a lower priority
+# than training; more of them than CPUs would not be faster.
+UPLOAD_WORKERS: Final = min(4, len(os.sched_getaffinity(0)))
+# Nothing trains while a checkpoint is restored.
+RESTORE_WORKERS: Final = 4
+SYNC_SECONDS: Final = 10.0
+GRACE_SECONDS: Final = 3600.0
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class LocalCheckpoint:
+    """A checkpoint that training has written to a local folder."""
+
+    step: int
+    folder: Path
+    attempt: int
+    spec_digest: str
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+class Retry(Protocol):
+    """Runs one write to the store, and may repeat it until it succeeds."""
+
+    def __call__(self, write: Callable[[], T]) -> T: ...
+
+
+def no_retry(write: Callable[[], T]) -> T:
+    """A `Retry` that tries once."""
+    return write()
+
+
+RemoteFiles = Callable[[int, Path], Sequence[FileEntry]]
+"""Makes other pods store their files of a step's checkpoint, which are in a folder of the same path there."""
+
+
+def no_remote_files(_step: int, _folder: Path) -> Sequence[FileEntry]:
+    """All files are on this machine."""
+    return ()
+
+
+class Journal(Protocol):
+    """Where states of checkpoints are reported: `dapo_trainer.spool.Spool`."""
+
+    def checkpoint(self, row: CheckpointRow) -> None: ...
+
+    def event(self, reason: str, message: str, *, type: EventType = "Normal", step: int | None = None) -> None: ...
+
+    def sync(self, timeout_seconds: float) -> bool: ...
+
+
+class NullJournal:
+    """A journal that discards everything, for commands that only read."""
+
+    def checkpoint(self, row: CheckpointRow) -> None: ...
+
+    def event(self, reason: str, message: str, *, type: EventType = "Normal", step: int | None = None) -> None: ...
+
+    def sync(self, timeout_seconds: float) -> bool:
+        return True
+
+
+class CheckpointStore:
+    """The checkpoints of one run. Methods raise StoreError when the store fails, CheckpointError for a checkpoint."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        run_id: str,
+        journal: Journal | None = None,
+        is_local: Callable[[FileEntry], bool] = lambda _: True,
+    ) -> None:
+        """`is_local`: which files a restore brings to this machine; of the others it checks that they exist."""
+        self.store = store
+        self.run_id = run_id
+        self.journal: Journal = journal or NullJournal()
+        self.is_local = is_local
+        self._shared: set[str] = set()  # keys of the shared files that this process has stored
+
+    def uri(self, step: int) -> str:
+        """The address of the checkpoint at `step`, for people and for `resumeFrom`."""
+        return self.store.address(checkpoint_prefix(self.run_id, step).rstrip("/"))
+
+    def steps(self) -> list[int]:
+        """Steps that have a manifest, newest first."""
+        return self.listing().committed
+
+    def manifest(self, step: int) -> Manifest:
+        """The manifest of `step`. Raises CheckpointError when it is missing, corrupt or of a different step."""
+        key = manifest_key(self.run_id, step)
+        try:
+            manifest = parse_manifest(self.store.get_bytes(key), key)
+        except ObjectNotFoundError as error:
+            raise CheckpointError(f"The run {self.run_id} has no committed checkpoint at step {step}.") from error
+        if (manifest.run_id, manifest.step) != (self.run_id, step):
+            raise CheckpointError(f"{key} is of step {manifest.step} of the run {manifest.run_id}.")
+        return manifest
+
+    def manifests(self) -> Sequence[Manifest]:
+        """Those of the committed checkpoints, newest first; one that cannot be read is logged and left out."""
+        readable = []
+        for step in self.steps():
+            try:
+                readable.append(self.manifest(step))
+            except CheckpointError as error:
+                log.warning("%s", error)
+        return committed(readable)
+
+    # Writing
+
+    def commit(
+        self,
+        local: LocalCheckpoint,
+        *,
+        give: bool = False,
+        retry: Retry = no_retry,
+        remote_files: RemoteFiles = no_remote_files,
+    ) -> Manifest:
+        """Store a local checkpoint: its files, then the manifest, then a record in the journal.
+
+        `give`: nobody writes to the folder's files any more, so that a folder store may link them. Every single write
+        to the store goes through `retry`. `remote_files` makes other pods store their files (`put_files`). Raises
+        StoreError, or CheckpointError when the local folder cannot be read.
+        """
+        step, key = local.step, manifest_key(self.run_id, local.step)
+        # A step that is trained again replaces what an earlier attempt stored: uncommit that first.
+        retry(lambda: self.store.delete(key))
+        here = self.put_files(step, local.folder, give=give, retry=retry)
+        remote = retry(lambda: remote_files(step, local.folder))
+        files = tuple({entry.path: entry for entry in (*remote, *here)}.values())
+        # A resume continues after this step: its metrics have to be safe before it may be resumed from.
+        self.journal.sync(SYNC_SECONDS)
+        manifest = Manifest(
+            self.run_id, step, local.attempt, local.spec_digest, time.time(), files, dict(local.metrics)
+        )
+        data = manifest.to_bytes()
+        retry(lambda: self.store.put_bytes(key, data))
+        self.journal.checkpoint(manifest.row(self.uri(step)))
+        self._remove_stale_files(manifest)
+        return manifest
+
+    def put_files(
+        self, step: int, folder: Path, *, give: bool = False, retry: Retry = no_retry
+    ) -> tuple[FileEntry, ...]:
+        """Store the files of `folder` for the checkpoint at `step`, without a manifest that refers to them."""
+        paths = local_files(folder)
+        stored = retry(self.listing).shared
+
+        def store_file(path: Path) -> FileEntry:
+            name = path.relative_to(folder).as_posix()
+            shared = is_shared(path)
+            key = checkpoint_prefix(self.run_id, step) + name
+            content = self._put_shared(path, stored, retry) if shared else retry(partial(self._put, key, path, give))
+            return FileEntry(name, content.size, content.sha256, shared, content.part_bytes)
+
+        return tuple(parallel(store_file, paths, UPLOAD_WORKERS))
+
+    def _put(self, key: str, path: Path, give: bool) -> Content:
+        return self.store.put_file(key, path, give=give)
+
+    def _put_shared(self, path: Path, stored: Mapping[str, ObjectInfo], retry: Retry) -> Content:
+        """Store a shared file unless this process has stored it, and it is still there with its size.
+
+        What an earlier process stored is stored again, once: a corrupt file would corrupt every checkpoint after it.
+        """
+        content = content_of(path)
+        key = shared_key(self.run_id, content.sha256)
+        if key not in self._shared or key not in stored or stored[key].size != content.size:
+            if retry(partial(self._put, key, path, False)) != content:
+                raise CheckpointError(f"The checkpoint file {path} was changed while it was being stored.")
+            self._shared.add(key)
+        return content
+
+    def _remove_stale_files(self, manifest: Manifest) -> None:
+        """Remove files that an earlier, incomplete upload of the same step left among those of this one."""
+        known = {manifest.key(entry) for entry in manifest.files} | {manifest_key(self.run_id, manifest.step)}
+        for key in self.listing().steps.get(manifest.step, {}).keys() - known:
+            self.store.delete(key)
+
+    # Reading
+
+    def verify(self, manifest: Manifest) -> None:
+        """Read a checkpoint to its last byte. Raises CheckpointError, naming a file that is missing or corrupt."""
+        parallel(partial(verify, self.store, manifest), manifest.files, RESTORE_WORKERS)
+
+    def restore(self, manifest: Manifest, into: Path, caches: Sequence[Path] = ()) -> None:
+        """Write the files of a manifest to the folder `into`, verified; after an error there is no such folder.
+
+        Files that one of the folders `caches` has unchanged are taken from there. Raises CheckpointError when the
+        checkpoint is corrupt, StoreError when the store or the local disk fails.
+        """
+        part = into.with_name(f".{into.name}.part")
+        try:
+            shutil.rmtree(part, ignore_errors=True)
+            part.mkdir(parents=True)
+            fetch_file = partial(fetch, self.store, manifest, folder=part, caches=caches)
+            parallel(fetch_file, [entry for entry in manifest.files if self.is_local(entry)], RESTORE_WORKERS)
+            self._check_exist([entry for entry in manifest.files if not self.is_local(entry)], manifest)
+            if into.exists():
+                shutil.rmtree(into)
+            part.rename(into)
+        except OSError as error:
+            raise StoreError(f"The checkpoint cannot be written to {into}: {error.strerror}.") from error
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+
+    def _check_exist(self, entries: Sequence[FileEntry], manifest: Manifest) -> None:
+        """Raises CheckpointError unless the files that other pods will fetch are in the store, with their size."""
+        sizes = {info.key: info.size for info in self.store.list(checkpoints_prefix(self.run_id))} if entries else {}
+        for entry in entries:
+            if sizes.get(manifest.key(entry)) != entry.size:
+                raise corrupt(manifest, f"{entry.path} is incomplete")
+
+    def restore_newest(
+        self, into: Path, caches: Sequence[Path] = (), check: Callable[[Manifest], None] = lambda _: None
+    ) -> Manifest | None:
+        """Restore the newest checkpoint that is not corrupt. Returns None when the run has none at all.
+
+        A corrupt newer one is skipped with an event. `check` sees the manifest of each checkpoint before its files are
+        read, and what it raises ends the search. Raises CheckpointError when all are corrupt: a run must not silently
+        restart from step 0.
+        """
+        listing = self.listing()
+        problems = [f"The checkpoint at step {step} is corrupt." for step in listing.corrupt]
+        for step in listing.committed:
+            try:
+                manifest = self.manifest(step)
+            except CheckpointError as error:
+                problems.append(self._report_corrupt(step, str(error)))
+                continue
+            check(manifest)
+            try:
+                self.restore(manifest, into, caches)
+            except CheckpointError as error:
+                problems.append(self._report_corrupt(step, str(error)))
+                continue
+            return manifest
+        if problems:
+            raise CheckpointError("No checkpoint of this run is intact: " + " ".join(problems))
+        return None
+
+    def mark_corrupt(self, manifest: Manifest, why: str) -> None:
+        """Uncommit a checkpoint of this run that turned out to be corrupt after it was restored.
+
+        Its manifest stays beside its files, under a name that commits nothing: a run that had a checkpoint must not
+        restart from step 0.
+        """
+        if manifest.run_id == self.run_id:
+            self.store.put_bytes(condemned_key(self.run_id, manifest.step), manifest.to_bytes())
+            self.store.delete(manifest_key(self.run_id, manifest.step))
+            self._report_corrupt(manifest.step, why)
+
+    def _report_corrupt(self, step: int, why: str) -> str:
+        self.journal.checkpoint(self.row(step, 0, "failed", why))
+        self.journal.event("CheckpointDamaged", f"{why} Trying the previous checkpoint.", type="Warning", step=step)
+        return why
+
+    # Retention and removal
+
+    def record_committed(self) -> None:
+        """Record all committed checkpoints in the journal: who committed one may have died before recording it."""
+        for manifest in self.manifests():
+            self.journal.checkpoint(manifest.row(self.uri(manifest.step)))
+
+    def retain(self, retention: Retention) -> Sequence[int]:
+        """Remove the checkpoints that `retention` does not keep, and record every decision. Returns removed steps."""
+        manifests = {manifest.step: manifest for manifest in self.manifests()}
+        removed = []
+        for verdict in judge(retention, {step: manifest.metrics for step, manifest in manifests.items()}):
+            row = replace(manifests[verdict.step].row(self.uri(verdict.step), verdict.why), updated_at=time.time())
+            if verdict.keep:
+                self.journal.checkpoint(row)
+            else:
+                self.journal.checkpoint(replace(row, state="deleting"))
+                self.remove(verdict.step)
+                self.journal.checkpoint(replace(row, state="deleted", updated_at=time.time()))
+                removed.append(verdict.step)
+        return removed
+
+    def remove(self, step: int) -> None:
+        """Remove the objects of `step`, its manifest first: what an interrupted removal leaves is swept."""
+        self.store.delete(manifest_key(self.run_id, step))
+        for info in list(self.store.list(checkpoint_prefix(self.run_id, step))):
+            self.store.delete(info.key)
+
+    def sweep(self, grace_seconds: float = GRACE_SECONDS, busy: Iterable[int] = ()) -> Sequence[int]:
+        """Remove what no checkpoint needs and was not changed for `grace_seconds`; `busy` steps are being uploaded now.
+
+        Returns the steps of incomplete uploads.
+        """
+        self.store.sweep_incomplete(checkpoints_prefix(self.run_id), grace_seconds)
+        swept = []
+        for leftover in self.leftovers(grace_seconds, busy):
+            self.remove_leftover(leftover)
+            swept += [leftover.step] if leftover.step is not None else []
+        return swept
+
+    def remove_leftover(self, leftover: Leftover) -> None:
+        """Remove objects that no checkpoint needs."""
+        for key in leftover.keys:
+            self.store.delete(key)
+        if leftover.kind == "TornUpload" and leftover.step is not None:
+            step = leftover.step
+            self.journal.checkpoint(self.row(step, 0, "deleted", "Removed: incomplete upload."))
+            self.journal.event("CheckpointSwept", f"The incomplete upload of step {step} was removed.", step=step)
+
+    def leftovers(self, grace_seconds: float = GRACE_SECONDS, busy: Iterable[int] = ()) -> Sequence[Leftover]:
+        """What `sweep` would remove."""
+        return leftovers(self.listing(), self.manifest, time.time() - grace_seconds, list(busy))
+
+    def row(self, step: int, attempt: int, state: CheckpointState, decision: str | None = None) -> CheckpointRow:
+        """The record of a checkpoint that has no manifest."""
+        return CheckpointRow(self.run_id, step, attempt, state, self.uri(step), time.time(), decision=decision)
+
+    def listing(self) -> Listing:
+        """All objects of the run's checkpoints."""
+        return Listing.of(self.run_id, self.store.list(checkpoints_prefix(self.run_id)))

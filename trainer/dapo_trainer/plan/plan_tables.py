@@ -1,0 +1,101 @@
+"""What `dapo plan` prints, as tables. Pure."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from dapo_core.jobspec import DAPOJob, field_sources
+from dapo_core.jobspec.leaves import leaves
+from dapo_trainer.plan.estimate import Estimate, gib
+from dapo_trainer.plan.workload import pod_groups, step_work
+
+
+def pods_table(job: DAPOJob) -> Table:
+    """The job's pods, by role."""
+    table = Table(
+        "role", "pods", "runs", job.spec.topology.gpu_resource, "cpu", "memory", title="Pods", title_justify="left"
+    )
+    for group in pod_groups(job.spec):
+        table.add_row(group.role, str(group.count), group.runs, str(group.gpus), group.cpu, group.memory)
+    return table
+
+
+def step_table(job: DAPOJob) -> Table:
+    """The work of one step."""
+    work, table = step_work(job.spec), Table(title="One step", title_justify="left", show_header=False)
+    gpus, per_prompt = job.spec.topology.layout.gpus, job.spec.batch.responses_per_prompt
+    table.add_row("GPUs", f"{gpus:,}" if gpus else "none: runs on CPUs")
+    table.add_row("prompts x responses", f"{work.prompts:,} x {per_prompt} = {work.responses:,}")
+    table.add_row("tokens, at most", f"{work.prompt_tokens:,} of prompts, {work.response_tokens:,} of responses")
+    table.add_row("updates", f"{work.updates} of {work.responses_per_update:,} responses")
+    if work.max_prompts_generated is not None:
+        table.add_row("dynamic sampling", f"up to {work.max_prompts_generated:,} prompts generated for one batch")
+    elif job.spec.algorithm.dynamic_sampling.enabled:
+        table.add_row("dynamic sampling", "no cap on the prompts generated for one batch")
+    return table
+
+
+def memory_table(estimate: Estimate) -> Table:
+    """Memory of one GPU by cause."""
+    trainer, rollout = estimate.training, estimate.generation
+    title = f"Memory of one {estimate.gpu.name}, estimated: {_count(estimate.model.parameters)} weights"
+    table = Table("cause", "training", "generating", title=title, title_justify="left")
+    rows = [
+        ("weights", trainer.weights, rollout.weights),
+        ("gradients", trainer.gradients, None),
+        ("optimizer", trainer.optimizer, None),
+        ("weights gathered from other GPUs", trainer.gathered, None),
+        (f"activations of {max(estimate.settings.tokens_per_gpu, 1):,} tokens", trainer.activations, None),
+        ("logits", trainer.logits, None),
+        ("KV cache", None, max(rollout.kv_cache, 0)),
+        ("trainer state that stays resident", None, rollout.resident),
+        ("CUDA, NCCL, buffers", trainer.runtime, rollout.runtime),
+    ]
+    for cause, training, generating in rows:
+        table.add_row(cause, *("" if value is None else gib(value) for value in (training, generating)))
+    table.add_section()
+    table.add_row("total", gib(trainer.total), gib(rollout.total), style="bold")
+    table.add_row("of a GPU's", gib(estimate.gpu.memory), gib(estimate.gpu.memory))
+    table.add_row("KV cache of an engine", "", f"{rollout.tokens:,} tokens")
+    return table
+
+
+def warning_lines(estimate: Estimate) -> Iterator[RenderableType]:
+    """What cannot fit, a line for each."""
+    for sentence in estimate.warnings:
+        yield Text.assemble(("warning: ", "bold yellow"), sentence)
+
+
+def job_table(raw: dict[str, Any], job: DAPOJob) -> Table:
+    """Every field of the job that has a value, and where the value comes from."""
+    sources = field_sources(raw)
+    values = leaves(job.spec.model_dump(by_alias=True, mode="json", exclude_none=True), "spec")
+    table = _folding_table("field", "value", title="The job")
+    for field, value in values:
+        origin = sources.get(field, "default")
+        table.add_row(field.removeprefix("spec."), str(value), origin, style=None if origin == "file" else "dim")
+    return table
+
+
+def verl_table(values: Mapping[str, Any], overridden: set[str]) -> Table:
+    """verl's keys that differ from verl's own defaults; `overridden` are those set by `verlOverrides`."""
+    table = _folding_table("verl key", "value", title="verl's configuration, where it differs from verl's defaults")
+    for key in sorted(values):
+        table.add_row(key, str(values[key]), "verlOverrides" if key in overridden else "the job")
+    return table
+
+
+def _folding_table(*columns: str, title: str) -> Table:
+    """A table whose cells are folded, never cut: a name of which a part is missing is of no use."""
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    table.add_column("from", no_wrap=True)
+    return table
+
+
+def _count(number: int) -> str:
+    return f"{number / 1e9:.3g} billion" if number >= 1e8 else f"{number:,}"
