@@ -189,9 +189,14 @@ def case(name: str, sentence: str, **spec: Any) -> Any:
         ),
         case(
             "metric of too many samples",
-            'checkpoints.bestMetric is "val-core/aime/acc/mean@64" but "aime" has samplesPerPrompt 32: '
-            "use @32 or less.",
+            'checkpoints.bestMetric is "val-core/aime/acc/mean@64" but "aime" has samplesPerPrompt 32: use @32.',
             checkpoints={"bestMetric": "val-core/aime/acc/mean@64"},
+            data={"validation": VALIDATION},
+        ),
+        case(
+            "metric of fewer samples than are drawn",
+            'checkpoints.bestMetric is "val-core/aime/acc/best@8" but "aime" has samplesPerPrompt 32: use @32.',
+            checkpoints={"bestMetric": "val-core/aime/acc/best@8"},
             data={"validation": VALIDATION},
         ),
         case(

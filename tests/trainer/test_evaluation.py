@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from dapo_core.run.checkpoint import Retention, judge
 from dapo_trainer.groups.evaluated import Evaluated, validation_metrics
 from dapo_trainer.rewards.verdict import Verdict, failed
 
@@ -68,3 +69,15 @@ def test_no_prompts(groups: list[Any]) -> None:
 
 def test_no_responses_are_no_number() -> None:
     assert math.isnan(validation_metrics([Evaluated("set", [], [], [])])["val-aux/set/response_length/mean"])
+
+
+@pytest.mark.parametrize("statistic", ["mean@2", "best@2", "maj@2"])
+def test_the_best_by_each_statistic_that_validation_records(statistic: str) -> None:
+    """`bestMetric` is written without the `/mean` that verl's names of best@k and maj@k end with."""
+    right, wrong = Verdict(1.0, True, "1"), Verdict(-1.0, False, "2")
+    checkpoints = {
+        step: validation_metrics([Evaluated("aime", verdicts, (3, 3), (False, False))])
+        for step, verdicts in {5: (right, right), 10: (wrong, wrong), 15: (wrong, wrong)}.items()
+    }
+    verdicts = judge(Retention(1, 1, f"val-core/aime/acc/{statistic}"), checkpoints)
+    assert [verdict.step for verdict in verdicts if verdict.keep] == [15, 5]

@@ -188,7 +188,8 @@ def judge(retention: Retention, checkpoints: Mapping[int, Mapping[str, float]]) 
 
 
 def _value(retention: Retention, metrics: Mapping[str, float]) -> float | None:
-    value = metrics.get(retention.best_metric or "")
+    name = retention.best_metric or ""
+    value = metrics.get(name, metrics.get(f"{name}/mean"))  # best@k and maj@k are recorded as best@k/mean, maj@k/mean
     return value if value is not None and math.isfinite(value) else None
 
 
