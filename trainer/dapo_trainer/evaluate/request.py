@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +41,6 @@ class Sampling:
     seed: int = 0
     max_prompt_tokens: int | None = None
     max_response_tokens: int | None = None
-
-    def record(self) -> Tree:
-        return asdict(self)
 
 
 @dataclass(frozen=True)
