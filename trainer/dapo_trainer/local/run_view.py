@@ -64,7 +64,6 @@ class RunView:
     total_steps: int | None = None
     cadence: Cadence = field(default_factory=Cadence)
     max_restarts: int = 0
-    max_response_tokens: int | None = None
     attempt: int = 0
     restarts: int = 0
     mood: Mood = "running"
@@ -122,7 +121,6 @@ def first_view(run_id: str, job: DAPOJob, now: float) -> RunView:
         total_steps=spec.schedule.steps,
         cadence=Cadence.of(spec),
         max_restarts=spec.run_policy.max_restarts,
-        max_response_tokens=spec.batch.max_response_tokens,
         phase_since=now,
     )
 
