@@ -57,8 +57,8 @@ class LazyGroup(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """The commands in the order of HELP, then those that other packages add."""
-        found = entry_points()
-        return [name for name in HELP if name in found] + sorted(found.keys() - HELP.keys())
+        installed = entry_points()
+        return [name for name in HELP if name in installed] + sorted(installed.keys() - HELP.keys())
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The placeholder of a command: enough to list it, and to suggest it for a misspelled one."""

@@ -99,7 +99,7 @@ class RunRecord:
 
 
 def load(reader: MetadataReader, run: RunRow, events: int) -> RunRecord:
-    """Reads what the page shows, with at most so many `events`. Raises StoreError."""
+    """Reads what the page shows, with at most `events` events. Raises StoreError."""
     latest = reader.latest(run.run_id)
     shown = [name for headline in Headline if (name := headline.metric(latest)) in latest]
     shown += sorted(name for name in latest if validation_of(name) is not None)

@@ -85,12 +85,12 @@ def points_since(
     """Points of several metrics after `after_step`; of each step that of the highest attempt."""
     ids = metric_ids(connection, metrics)
     columns = (points.c.metric_id, points.c.step, points.c.attempt, points.c.ts, points.c.value, points.c.flag)
-    mine = and_(points.c.run_id == run_id, points.c.metric_id.in_(ids), points.c.step > after_step)
-    query = select(*columns).where(mine).order_by(points.c.metric_id, points.c.step, points.c.attempt)
-    found: dict[str, dict[int, CurvePoint]] = {metric: {} for metric in metrics}
+    new_points = and_(points.c.run_id == run_id, points.c.metric_id.in_(ids), points.c.step > after_step)
+    query = select(*columns).where(new_points).order_by(points.c.metric_id, points.c.step, points.c.attempt)
+    by_step: dict[str, dict[int, CurvePoint]] = {metric: {} for metric in metrics}
     for metric_id, step, *rest in connection.execute(query):
-        found[ids[metric_id]][step] = CurvePoint(step, *rest)
-    return {metric: list(curve.values()) for metric, curve in found.items()}
+        by_step[ids[metric_id]][step] = CurvePoint(step, *rest)
+    return {metric: list(curve.values()) for metric, curve in by_step.items()}
 
 
 def moments_of(connection: Connection, run_id: str, metric: str, most: int) -> list[tuple[int, float]]:
@@ -134,13 +134,13 @@ def _reach(connection: Connection, run_ids: Sequence[str]) -> Reach:
 
 
 def _range(from_step: int | None, to_step: int | None) -> dict[str, int]:
-    given = {"from_step": from_step, "to_step": to_step}
-    return {name: step for name, step in given.items() if step is not None}
+    limits = {"from_step": from_step, "to_step": to_step}
+    return {name: step for name, step in limits.items() if step is not None}
 
 
 def _thinned(connection: Connection, run_ids: Sequence[str], ids: Sequence[int]) -> bool:
-    mine = and_(latest.c.run_id.in_(run_ids), latest.c.metric_id.in_(ids))
-    return bool(connection.execute(select(func.max(latest.c.thinned_to)).where(mine)).scalar())
+    of_curves = and_(latest.c.run_id.in_(run_ids), latest.c.metric_id.in_(ids))
+    return bool(connection.execute(select(func.max(latest.c.thinned_to)).where(of_curves)).scalar())
 
 
 def bucketed(
@@ -154,16 +154,16 @@ def bucketed(
     """Buckets from coarse rollups as far as these go, then from fine ones, and from points at the end."""
     parts: dict[tuple[str, int, int], list[Any]] = {}
     for reach in _rolled(connection, run_ids, list(ids), width):
-        given = reach.parameters(limits)
+        parameters = reach.parameters(limits)
         is_one = len(reach.run_ids) == len(reach.metric_ids) == 1
         for query in _queries(reach.levels(width), width, frozenset(limits), is_repeated, is_one):
             # All at once: fetching rows one by one takes longer than the query.
-            for row in connection.execute(query, given).all():
+            for row in connection.execute(query, parameters).all():
                 parts.setdefault(row[:3], []).append(row)
-    found: dict[Series, list[Bucket]] = {(run_id, name): [] for run_id in run_ids for name in ids.values()}
+    curves: dict[Series, list[Bucket]] = {(run_id, name): [] for run_id in run_ids for name in ids.values()}
     for (run_id, metric_id, _), rows in sorted(parts.items(), key=lambda item: item[0]):
-        found[run_id, ids[metric_id]].append(_bucket(rows))
-    return {series: curve for series, curve in found.items() if curve}
+        curves[run_id, ids[metric_id]].append(_bucket(rows))
+    return {series: curve for series, curve in curves.items() if curve}
 
 
 def _rolled(connection: Connection, run_ids: Sequence[str], ids: Sequence[int], width: int) -> list[Rolled]:
@@ -172,8 +172,8 @@ def _rolled(connection: Connection, run_ids: Sequence[str], ids: Sequence[int], 
         return []
     if width < FINE:
         return [Rolled(sorted(run_ids), sorted(ids), 0, 0)]
-    mine = and_(latest.c.run_id.in_(run_ids), latest.c.metric_id.in_(ids))
-    query = select(latest.c.run_id, latest.c.metric_id, latest.c.rolled_to).where(mine)
+    of_curves = and_(latest.c.run_id.in_(run_ids), latest.c.metric_id.in_(ids))
+    query = select(latest.c.run_id, latest.c.metric_id, latest.c.rolled_to).where(of_curves)
     groups: list[list[Any]] = []
     for row in sorted(connection.execute(query.order_by(latest.c.rolled_to)), key=lambda row: row.rolled_to):
         if not groups or row.rolled_to - groups[-1][0].rolled_to > _ALIKE:
@@ -256,20 +256,20 @@ def _bucket(rows: Sequence[Any]) -> Bucket:
 def sparklines_of(connection: Connection, run_ids: Sequence[str], metric: str, most: int) -> Sparklines:
     """The metric of each run over its own steps: means of at most `most` buckets, None without a finite value."""
     ids = metric_ids(connection, [metric])
-    mine = and_(latest.c.run_id.in_(run_ids), latest.c.metric_id.in_(ids))
+    of_curves = and_(latest.c.run_id.in_(run_ids), latest.c.metric_id.in_(ids))
     alike: dict[int, list[str]] = {}
-    for run_id, last in connection.execute(select(latest.c.run_id, latest.c.step).where(mine)):
+    for run_id, last in connection.execute(select(latest.c.run_id, latest.c.step).where(of_curves)):
         # Widths are powers of two, so that runs of similar lengths share a query.
         alike.setdefault(1 << (max(1, ceil((last + 1) / most)) - 1).bit_length(), []).append(run_id)
-    found: Sparklines = {}
+    sparklines: Sparklines = {}
     for width, group in alike.items():
         repeated = _repeated(connection, group)
         plain = [run_id for run_id in group if run_id not in repeated and width < FINE]
-        found |= _means(connection, plain, next(iter(ids)), width)
-        others = [run_id for run_id in group if run_id not in found]
+        sparklines |= _means(connection, plain, next(iter(ids)), width)
+        others = [run_id for run_id in group if run_id not in sparklines]
         for (run_id, _), curve in bucketed(connection, others, ids, width, {}, bool(repeated)).items():
-            found[run_id] = [bucket.mean for bucket in curve]
-    return found
+            sparklines[run_id] = [bucket.mean for bucket in curve]
+    return sparklines
 
 
 def _repeated(connection: Connection, run_ids: Sequence[str]) -> set[str]:
@@ -281,9 +281,9 @@ def _repeated(connection: Connection, run_ids: Sequence[str]) -> set[str]:
 def _means(connection: Connection, run_ids: Sequence[str], metric_id: int, width: int) -> Sparklines:
     """Only the means, of short runs, which most are: a fifth of the work of whole buckets."""
     slot = (points.c.step // bindparam(None, width, literal_execute=True)).label("slot")
-    mine = and_(points.c.run_id.in_(run_ids), points.c.metric_id == metric_id)
-    query = select(points.c.run_id, func.avg(points.c.value)).where(mine).group_by(points.c.run_id, slot)
-    found: Sparklines = {}
+    of_curves = and_(points.c.run_id.in_(run_ids), points.c.metric_id == metric_id)
+    query = select(points.c.run_id, func.avg(points.c.value)).where(of_curves).group_by(points.c.run_id, slot)
+    means: Sparklines = {}
     for run_id, mean in connection.execute(query.order_by(points.c.run_id, slot)):
-        found.setdefault(run_id, []).append(mean)
-    return found
+        means.setdefault(run_id, []).append(mean)
+    return means

@@ -135,8 +135,8 @@ def _ended(connection: Connection, keep: Keep) -> list[Ended]:
 
 def _has_ended(connection: Connection, run_id: str) -> bool:
     """Whether the run has not been resumed since the plan was made."""
-    mine = and_(runs.c.run_id == run_id, runs.c.ended_at.is_not(None))
-    return connection.execute(select(runs.c.run_id).where(mine)).first() is not None
+    ended = and_(runs.c.run_id == run_id, runs.c.ended_at.is_not(None))
+    return connection.execute(select(runs.c.run_id).where(ended)).first() is not None
 
 
 def _remove(connection: Connection, run_id: str) -> None:
@@ -163,6 +163,6 @@ def _thin(connection: Connection, run_id: str) -> None:
         newer.c.run_id == points.c.run_id, newer.c.metric_id == points.c.metric_id, newer.c.step == points.c.step
     )
     overtaken = exists().where(same_step, newer.c.attempt > points.c.attempt)
-    gone = and_(points.c.run_id == run_id, points.c.step < rolled_to, or_(not_(last), overtaken))
-    connection.execute(delete(points).where(gone))
+    surplus = and_(points.c.run_id == run_id, points.c.step < rolled_to, or_(not_(last), overtaken))
+    connection.execute(delete(points).where(surplus))
     connection.execute(update(latest).where(latest.c.run_id == run_id).values(thinned_to=latest.c.rolled_to))

@@ -234,11 +234,11 @@ class MetadataReader:
         query = query.where(table.c.run_id.in_(run_ids))
         if metrics is not None:
             query = query.where(names.c.name.in_(metrics))
-        found: dict[str, dict[str, CurvePoint]] = {}
+        by_run: dict[str, dict[str, CurvePoint]] = {}
         for row in self._rows(query):
             run_id, name = row.pop("run_id"), row.pop("name")
-            found.setdefault(run_id, {})[name] = CurvePoint(**row)
-        return found
+            by_run.setdefault(run_id, {})[name] = CurvePoint(**row)
+        return by_run
 
     def _rows(self, query: Select[Any]) -> list[dict[str, Any]]:
         with self._connection() as connection:

@@ -199,7 +199,7 @@ def _policies(table: Table) -> list[str]:
     ]
     if table.name == "alerts":
         policies.append(("dapo_acknowledge", f"FOR UPDATE TO {GROUPS['acknowledger']} USING {rows} WITH CHECK {rows}"))
-    made = [f"ALTER TABLE {table.name} ENABLE ROW LEVEL SECURITY"]
+    statements = [f"ALTER TABLE {table.name} ENABLE ROW LEVEL SECURITY"]
     for name, rest in policies:
-        made += [f"DROP POLICY IF EXISTS {name} ON {table.name}", f"CREATE POLICY {name} ON {table.name} {rest}"]
-    return made
+        statements += [f"DROP POLICY IF EXISTS {name} ON {table.name}", f"CREATE POLICY {name} ON {table.name} {rest}"]
+    return statements

@@ -37,23 +37,23 @@ _ROLLED_TO: Final = select(latest.c.metric_id, latest.c.rolled_to).where(latest.
 
 
 def seen(width: int, old: FromClause, conditions: Sequence[Any], joined: Any = None) -> Subquery:
-    """The points of `old` that meet `conditions`, one a step, and the slot (step / width) of each; `joined` are the
-    tables they are of.
+    """The points of `old` that meet `conditions`, one per step, with the slot (step / width) of each; `joined` is the
+    join they are selected from.
 
-    Not a part of the query around it: of `step / width` Postgres would expect as many groups as there are steps, and
-    would neither keep them in memory nor share the work between processors. The offset has quotes since it takes any
-    but a finished constant for a limit, of which one processor has to keep count.
+    A subquery that PostgreSQL must not flatten: for `step / width` it would expect as many groups as there are steps,
+    and neither hash them in memory nor aggregate in parallel. The offset is quoted, because it would take any other
+    constant for a real limit, which rules out parallel workers.
     """
     query = select(*_columns(width, old)).select_from(old if joined is None else joined).where(*conditions)
     return query.suffix_with("OFFSET '0'", dialect="postgresql").subquery("seen")
 
 
 def newest(width: int, old: FromClause, conditions: Sequence[Any], joined: Any = None) -> Subquery:
-    """As `seen`, where several attempts may have done a step: its highest one.
+    """As `seen`, where a step may have points of several attempts: that of the highest attempt.
 
-    That is the point which one of another step follows, in the order of the key. No other way needs neither a sort nor
-    statistics: asked for a join that finds no higher attempt, a database that has never counted its rows compares each
-    point with each.
+    It is the one that is followed by a point of another step, in the order of the key. Only this way needs no sort and
+    no statistics: an anti-join for higher attempts compares each point with each other one in a table that was never
+    analyzed.
     """
     curve, order = (old.c.run_id, old.c.metric_id), (old.c.step, old.c.attempt)
     following = func.lead(old.c.step).over(partition_by=curve, order_by=order).label("following")
@@ -90,24 +90,24 @@ def maintain(connection: Connection, run_id: str, touched: Mapping[int, Collecti
         _roll(connection, run_id, metric_ids, begin, end)
         if end // COARSE > begin // COARSE:
             _roll_coarse(connection, run_id, metric_ids, begin // COARSE, end // COARSE)
-        mine = and_(latest.c.run_id == run_id, latest.c.metric_id.in_(metric_ids))
-        connection.execute(update(latest).where(mine).values(rolled_to=end))
+        of_curves = and_(latest.c.run_id == run_id, latest.c.metric_id.in_(metric_ids))
+        connection.execute(update(latest).where(of_curves).values(rolled_to=end))
 
 
 def _rolled_to(connection: Connection, run_id: str) -> dict[int, int]:
-    found = connection.execute(_ROLLED_TO, {"run": run_id})
-    return {metric_id: rolled_to for metric_id, rolled_to in found}
+    rows = connection.execute(_ROLLED_TO, {"run": run_id})
+    return {metric_id: rolled_to for metric_id, rolled_to in rows}
 
 
 def _complete(late: Mapping[int, set[int]], rolled: Mapping[int, int]) -> dict[int, set[int]]:
     """The coarse buckets of these fine ones, if they are rolled up already."""
-    found: dict[int, set[int]] = {}
+    coarse: dict[int, set[int]] = {}
     for bucket, metric_ids in late.items():
         above = bucket * FINE // COARSE
         complete = {metric_id for metric_id in metric_ids if (above + 1) * COARSE <= rolled[metric_id]}
         if complete:
-            found.setdefault(above, set()).update(complete)
-    return found
+            coarse.setdefault(above, set()).update(complete)
+    return coarse
 
 
 def _spans(buckets: Mapping[int, set[int]]) -> list[tuple[int, int, set[int]]]:
@@ -124,24 +124,30 @@ def _spans(buckets: Mapping[int, set[int]]) -> list[tuple[int, int, set[int]]]:
 def _roll(connection: Connection, run_id: str, metric_ids: Collection[int], begin: int, end: int) -> None:
     """Stores the fine buckets of the steps from `begin` to before `end`."""
     old = points.alias("old")
-    mine = and_(old.c.run_id == run_id, old.c.metric_id.in_(sorted(metric_ids)))
-    _store(connection, FINE, of_points(newest(FINE, old, [mine, old.c.step >= begin, old.c.step < end])))
+    of_curves = and_(old.c.run_id == run_id, old.c.metric_id.in_(sorted(metric_ids)))
+    _store(connection, FINE, of_points(newest(FINE, old, [of_curves, old.c.step >= begin, old.c.step < end])))
 
 
 def _roll_coarse(connection: Connection, run_id: str, metric_ids: Collection[int], first: int, end: int) -> None:
     """Stores the coarse buckets from number `first` to before `end`, from fine ones."""
     old, share = rollups.alias("old"), COARSE // FINE
-    mine = and_(old.c.run_id == run_id, old.c.metric_id.in_(sorted(metric_ids)))
+    of_curves = and_(old.c.run_id == run_id, old.c.metric_id.in_(sorted(metric_ids)))
     inside = and_(old.c.bucket >= first * share, old.c.bucket < end * share)
-    _store(connection, COARSE, of_rollups(FINE, COARSE, [mine, inside], old))
+    _store(connection, COARSE, of_rollups(FINE, COARSE, [of_curves, inside], old))
 
 
 def _store(connection: Connection, width: int, source: Select[Any]) -> None:
-    found = source.subquery()
+    buckets = source.subquery()
     columns = ["run_id", "metric_id", "width", "bucket", *COLUMNS]
-    values = [found.c.run_id, found.c.metric_id, literal(width), found.c.slot, *(found.c[name] for name in COLUMNS)]
+    values = [
+        buckets.c.run_id,
+        buckets.c.metric_id,
+        literal(width),
+        buckets.c.slot,
+        *(buckets.c[name] for name in COLUMNS),
+    ]
     # SQLite parses the ON of ON CONFLICT as that of a join, unless the SELECT has a WHERE.
-    statement = dialects.insert(connection, rollups).from_select(columns, select(*values).where(found.c.count > 0))
+    statement = dialects.insert(connection, rollups).from_select(columns, select(*values).where(buckets.c.count > 0))
     key = dialects.key_of(rollups)
     changes = {name: statement.excluded[name] for name in COLUMNS}
     connection.execute(statement.on_conflict_do_update(index_elements=key, set_=changes))

@@ -51,8 +51,8 @@ def run_table_of(
         query = query.where(runs.c.owner == owner)
     if search:
         like = f"%{_escaped(search.lower())}%"
-        found = (func.lower(column).like(like, escape="\\") for column in (runs.c.run_id, runs.c.name))
-        query = query.where(or_(*found))
+        matches = (func.lower(column).like(like, escape="\\") for column in (runs.c.run_id, runs.c.name))
+        query = query.where(or_(*matches))
     rows = connection.execute(query).mappings().all()
     # In a query of its own: one row per run and metric takes a tenth of the time of hundreds of columns per run.
     values = _last_values(connection, [row["run_id"] for row in rows], metrics)
@@ -84,8 +84,8 @@ def _newest_moment() -> Any:
 
 
 def _open_alerts() -> Any:
-    mine = and_(alerts.c.run_id == runs.c.run_id, alerts.c.cleared_at.is_(None))
-    return select(func.count()).select_from(alerts).where(mine).scalar_subquery()
+    is_open = and_(alerts.c.run_id == runs.c.run_id, alerts.c.cleared_at.is_(None))
+    return select(func.count()).select_from(alerts).where(is_open).scalar_subquery()
 
 
 def _last_values(
@@ -95,12 +95,12 @@ def _last_values(
     ids = metric_ids(connection, metrics)
     columns = (latest.c.run_id, latest.c.metric_id, latest.c.step, latest.c.attempt, latest.c.ts)
     query = select(*columns, latest.c.value, latest.c.flag)
-    found: dict[str, dict[str, CurvePoint]] = {}
+    by_run: dict[str, dict[str, CurvePoint]] = {}
     for run_id, metric_id, *rest in connection.execute(
         query.where(latest.c.run_id.in_(run_ids), latest.c.metric_id.in_(ids))
     ):
-        found.setdefault(run_id, {})[ids[metric_id]] = CurvePoint(*rest)
-    return found
+        by_run.setdefault(run_id, {})[ids[metric_id]] = CurvePoint(*rest)
+    return by_run
 
 
 def progress_of(
@@ -113,17 +113,17 @@ def progress_of(
 ) -> dict[str, RunProgress]:
     """The progress of the runs, in a fixed number of queries."""
     newest: dict[str, Any] = {}
-    mine = attempts.c.run_id.in_(run_ids)
-    for row in connection.execute(select(attempts).where(mine).order_by(attempts.c.attempt)):
+    of_runs = attempts.c.run_id.in_(run_ids)
+    for row in connection.execute(select(attempts).where(of_runs).order_by(attempts.c.attempt)):
         newest[row.run_id] = row
     values, moments = _last_values(connection, run_ids, metrics), _moments(connection, run_ids)
     curves = _histories(connection, run_ids, history, first, last)
     committed, schedules = _newest_checkpoints(connection, run_ids), _schedules(connection, run_ids)
-    found = {}
+    progress = {}
     for run_id in run_ids:
         attempt = newest.get(run_id)
         number = attempt.attempt if attempt else 0
-        found[run_id] = RunProgress(
+        progress[run_id] = RunProgress(
             run_id,
             number,
             attempt.step_to if attempt else None,
@@ -134,7 +134,7 @@ def progress_of(
             attempt.step_from if attempt else None,
             *schedules.get(run_id, (None, 0, 0)),
         )
-    return found
+    return progress
 
 
 def _schedules(connection: Connection, run_ids: Sequence[str]) -> dict[str, tuple[int | None, int, int]]:
@@ -164,7 +164,7 @@ def _histories(
     ids = metric_ids(connection, metrics)
     # Only the first and the last steps of each curve: what is in between is not read.
     begin, end = latest.alias("a"), latest.alias("b")
-    found: dict[str, dict[str, dict[int, Any]]] = {}
+    by_run: dict[str, dict[str, dict[int, Any]]] = {}
     for bound, near in (
         (begin, points.c.step <= first),
         (end, and_(points.c.step > end.c.step - last, points.c.step <= end.c.step)),
@@ -177,10 +177,10 @@ def _histories(
             .order_by(points.c.attempt)
         )
         for run_id, metric_id, step, value, flag in connection.execute(query):
-            found.setdefault(run_id, {}).setdefault(ids[metric_id], {})[step] = (step, value, flag)
+            by_run.setdefault(run_id, {}).setdefault(ids[metric_id], {})[step] = (step, value, flag)
     return {
         run_id: {name: [curve[step] for step in sorted(curve)] for name, curve in of_run.items()}
-        for run_id, of_run in found.items()
+        for run_id, of_run in by_run.items()
     }
 
 

@@ -273,8 +273,8 @@ def _open(run_id: str, rule: str) -> ColumnElement[bool]:
 
 def _metric_ids(connection: Connection, names: set[str]) -> dict[str, int]:
     table = schema.metric_names
-    found = connection.execute(select(table.c.name, table.c.metric_id).where(table.c.name.in_(names)))
-    return {name: number for name, number in found}
+    rows = connection.execute(select(table.c.name, table.c.metric_id).where(table.c.name.in_(names)))
+    return {name: number for name, number in rows}
 
 
 def _newer(table: Table, new: Any) -> ColumnElement[bool]:

@@ -88,8 +88,8 @@ class Algorithm(SpecModel):
 
     preset: Literal["dapo", "grpo"] = Field(
         default="dapo",
-        description="Where the values come from of those fields of algorithm, optimizer and batch that are not set: "
-        "`dapo` is the paper's recipe, `grpo` its naive baseline (first row of Table 1).",
+        description="Values of those fields of algorithm, optimizer and batch that are not set: `dapo` is the paper's "
+        "recipe, `grpo` its naive baseline (first row of Table 1).",
     )
     clip_low: float = filled(
         "Lower clip range: the probability ratio is clipped at 1 - clipLow. Kept small, because a larger one would "

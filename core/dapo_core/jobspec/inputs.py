@@ -69,7 +69,7 @@ class ValidationData(SpecModel):
     name: ShortName = Field(
         description="Name of the set in metrics (`val-core/{name}/acc/mean@32`); unique within the job."
     )
-    source: Uri = Field(description="A file with the schema and at a URI as for training data; one row per problem.")
+    source: Uri = Field(description="A file as for training data, with one row per problem.")
     samples_per_prompt: int = Field(
         default=32,
         ge=1,

@@ -43,7 +43,7 @@ class Checkpoints(SpecModel):
 
 
 class FailureRule(SpecModel):
-    """What to do about some failures. The first rule whose conditions all match decides; an empty one matches."""
+    """What to do about some failures. The first rule whose conditions all match decides; an empty condition matches."""
 
     action: Literal["Restart", "Fail", "Ignore"] = Field(
         description="`Restart` the job from its newest checkpoint, `Fail` it immediately, or `Ignore` the failure."
@@ -92,8 +92,8 @@ class RunPolicy(SpecModel):
     failure_rules: Items[FailureRule] = Field(
         default=(),
         max_length=32,
-        description="Rules that are evaluated before the built-in ones; the first match decides. Without a rule, an "
-        "invalid spec, invalid data and a model that cannot be loaded are not retried.",
+        description="Rules that are evaluated before the built-in ones; the first match decides. An "
+        "invalid spec, invalid data and a model that cannot be loaded are never retried.",
     )
     backoff_seconds: Seconds = Field(
         default=10, description="Seconds before the first counted restart; doubled for each further one."
@@ -117,8 +117,8 @@ class RunPolicy(SpecModel):
     )
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=315_360_000)] | None = Field(
         default=None,
-        description="Seconds after its end when the DAPOJob is deleted. If not set, never. "
-        "Curves and checkpoints are kept.",
+        description="Seconds from the job's end until the DAPOJob is deleted. If not set, it is kept. "
+        "Curves and checkpoints are always kept.",
     )
     gang: Gang = Field(default=Gang(), description="Gang scheduling.")
     priority_class_name: str | None = Field(

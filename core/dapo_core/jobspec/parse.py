@@ -45,10 +45,10 @@ def find_problems(data: Any) -> list[Problem]:
 
 def field_sources(data: dict[str, Any]) -> dict[str, str]:
     """Where each value of a valid job comes from: dotted field -> "file", "preset dapo" (or grpo) or "default"."""
-    given = data.get("spec")
+    spec = data.get("spec")
     dumped = parse_job(data).model_dump(by_alias=True, mode="json")["spec"]
-    in_file = dict(leaves(given, "spec"))
-    preset = chosen_preset(given if isinstance(given, dict) else {})
+    in_file = dict(leaves(spec, "spec"))
+    preset = chosen_preset(spec if isinstance(spec, dict) else {})
     in_preset = dict(leaves(PRESETS[preset], "spec"))
     return {
         path: "file" if path in in_file else f"preset {preset}" if path in in_preset else "default"

@@ -83,12 +83,12 @@ def fill(spec: Mapping[str, Any]) -> Tree:
 
 
 def _fill_penalty(spec: Mapping[str, Any], filled: Tree) -> None:
-    given = _at(spec, "algorithm", "overlong", "penalty")
+    in_file = _at(spec, "algorithm", "overlong", "penalty")
     penalty = _at(filled, "algorithm", "overlong", "penalty")
     limit = _count(_at(filled, "batch", "maxResponseTokens"))
     if not isinstance(penalty, dict) or limit is None:
         return
-    named = given if isinstance(given, Mapping) else {}
+    named = in_file if isinstance(in_file, Mapping) else {}
     expected, cache = _count(named.get("expectedTokens"), least=0), _count(named.get("cacheTokens"))
     if "cacheTokens" not in named:
         penalty["cacheTokens"] = max(1, limit // CACHE_SHARE if expected is None else limit - expected)

@@ -72,8 +72,8 @@ class FolderStore:
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         with _explained(f"{prefix} cannot be listed in {self.root}"):
-            found = [path for path in self._files(prefix) if not path.name.endswith(_PART)]
-            infos = [info for path in found if (info := self._info(path)) is not None]
+            objects = [path for path in self._files(prefix) if not path.name.endswith(_PART)]
+            infos = [info for path in objects if (info := self._info(path)) is not None]
         yield from sorted(infos, key=lambda info: info.key)
 
     def delete(self, key: str) -> None:

@@ -144,9 +144,9 @@ class S3Store:
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         skipped = len(self._at.key(""))
         with self._explained(f"{prefix or 'everything'} cannot be listed in {self._at.where}"):
-            for found in self._client.list_objects(self._at.bucket, self._at.key(prefix), recursive=True):
-                changed = found.last_modified.timestamp() if found.last_modified else 0.0
-                yield ObjectInfo(str(found.object_name)[skipped:], found.size or 0, changed)
+            for entry in self._client.list_objects(self._at.bucket, self._at.key(prefix), recursive=True):
+                changed = entry.last_modified.timestamp() if entry.last_modified else 0.0
+                yield ObjectInfo(str(entry.object_name)[skipped:], entry.size or 0, changed)
 
     def delete(self, key: str) -> None:
         with self._explained(f"{key} cannot be deleted from {self._at.where}"):
@@ -164,8 +164,8 @@ class S3Store:
         limit, swept = time.time() - older_than_seconds, 0
         with self._explained(f"{prefix} cannot be swept in {self._at.where}"):
             for upload in self._incomplete(prefix):
-                begun = upload.initiated_time or datetime.fromtimestamp(0, UTC)
-                if begun.timestamp() <= limit:
+                started = upload.initiated_time or datetime.fromtimestamp(0, UTC)
+                if started.timestamp() <= limit:
                     self._client._abort_multipart_upload(
                         self._at.bucket, str(upload.object_name), str(upload.upload_id)
                     )

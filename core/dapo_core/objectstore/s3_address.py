@@ -65,26 +65,26 @@ class Address:
 def parse(url: str, environment: Mapping[str, str]) -> Address:
     """The address of `url`; what it does not say comes from the environment. Raises StoreError."""
     parts = urlsplit(url)
-    given = dict(parse_qsl(parts.query, keep_blank_values=True))
-    unknown = given.keys() - {"endpoint", "region", "pathStyle"}
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    unknown = options.keys() - {"endpoint", "region", "pathStyle"}
     if not parts.netloc or "@" in parts.netloc:
         raise StoreError(f"The store {url!r} has no bucket; use s3://bucket/prefix, and {ACCESS_KEY} for keys.")
     if unknown:
         raise StoreError(
             f"The store {url!r} has {', '.join(sorted(unknown))}, but knows only endpoint, region and pathStyle."
         )
-    path_style = given.get("pathStyle")
+    path_style = options.get("pathStyle")
     if path_style is not None and path_style not in _BOOLEANS:
         raise StoreError(f"The store {url!r} has pathStyle={path_style}; use true or false.")
-    endpoint = _endpoint(given.get("endpoint") or environment.get(ENDPOINT) or AMAZON)
+    endpoint = _endpoint(options.get("endpoint") or environment.get(ENDPOINT) or AMAZON)
     return Address(
         bucket=parts.netloc,
         prefix=parts.path.strip("/"),
         endpoint=endpoint,
         # Only Amazon has buckets of many regions under one name; elsewhere asking costs a request and a right.
-        region=given.get("region") or (None if endpoint == AMAZON else "us-east-1"),
+        region=options.get("region") or (None if endpoint == AMAZON else "us-east-1"),
         path_style=None if path_style is None else _BOOLEANS[path_style],
-        query=urlencode(given, safe=":/"),
+        query=urlencode(options, safe=":/"),
     )
 
 

@@ -27,7 +27,7 @@ BACKOFF: Final = Backoff(0.25, 8.0)
 
 
 class ResumingReader(io.RawIOBase):
-    """One object as a raw stream. After a broken connection it goes on from there, with the same version."""
+    """One object as a raw stream. After a broken connection it resumes there, with the same version."""
 
     def __init__(self, client: Minio, address: Address, name: str, what: str) -> None:
         self._client, self._address, self._name, self._what = client, address, name, what
