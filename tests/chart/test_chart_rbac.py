@@ -90,7 +90,7 @@ def live(cluster: Cluster) -> None:
 
 
 def tamper(cluster: Cluster) -> None:
-    """Support objects that are not what the next attempt wants: it applies them anew."""
+    """Support objects that differ from what the next attempt needs: it applies them again."""
     for path in SUPPORT:
         for each in cluster.api.items(path.format(TEAM), labelSelector="dapo.io/job=life"):
             place = f"{path.format(TEAM)}/{each['metadata']['name']}"

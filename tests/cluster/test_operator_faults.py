@@ -95,7 +95,7 @@ def with_blows_at_its_turns(at: Stage, blow: Callable[[Stage], None]) -> None:
 
 
 def unheard(at: Stage) -> None:
-    """Watches fall silent, a pod fails and another is deleted, and then the watches are told 410."""
+    """Watches fall silent, a pod fails and another is deleted, and then the watches get 410."""
     at.life.create()
     at.life.trains(1)
     at.proxy.silence_watches()

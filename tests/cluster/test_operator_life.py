@@ -82,7 +82,7 @@ def test_suspend_and_resume(job: JobOn) -> None:
 
 
 def test_suspend_toggled_quickly(job: JobOn) -> None:
-    """The attempt that was told to end does, and what was wanted last is what comes of it."""
+    """An attempt that is ending ends, and the last edit decides what follows."""
     job.submit().wait_phase("Training")
     for suspend in (True, False, True, False):
         job.edit(suspend=suspend)

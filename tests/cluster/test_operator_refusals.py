@@ -102,7 +102,7 @@ def _bind(kubernetes: Kubernetes, claim: str, storage_class: str) -> None:
 
 
 def test_a_webhook_that_is_down(job: JobOn) -> None:
-    """Whatever it looks at can not be made while it is away; the operator tries again and says why."""
+    """Nothing that the webhook checks can be created while it is down; the operator retries and reports why."""
     hook = {
         "name": "away.example.com",
         "admissionReviewVersions": ["v1"],

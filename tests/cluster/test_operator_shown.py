@@ -60,7 +60,7 @@ def test_the_line_and_the_story_of_a_job(told: JobOn, metadata_url: str) -> None
     told_so = [
         "Attempt 1 starts from the model with pods: 1 head, 1 trainer.",
         "All 2 pods of attempt 1 are ready after",
-        "told-trainer-1-0 was killed because it used more than its memory: raise spec.topology.trainer",
+        "told-trainer-1-0 was killed because it exceeded its memory limit: raise spec.topology.trainer",
         "Attempt 2 starts from the checkpoint of step 10 with pods: 1 head, 1 trainer.",
         "All 2 pods of attempt 2 are ready after",
     ]

@@ -68,10 +68,10 @@ def _sentence(pod: Pod, reason: str) -> str:
     if pod.words is not None and pod.words.message and pod.disruption is None:
         return pod.words.message if pod.role == "head" else f"{pod.name}: {pod.words.message}"
     if pod.disruption is not None:
-        return f"The cluster took {pod.name} ({reason})."
+        return f"The cluster removed {pod.name} ({reason})."
     if reason == Reason.OUT_OF_MEMORY:
         return (
-            f"{pod.name} was killed because it used more than its memory: raise "
+            f"{pod.name} was killed because it exceeded its memory limit: raise "
             f"spec.topology.{pod.role}.resources.memory."
         )
     if not pod.finished:

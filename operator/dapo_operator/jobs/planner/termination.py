@@ -78,7 +78,7 @@ def _with_lost_node(draft: Draft, attempt: Attempt) -> Attempt:
     taken = next((pod for pod in draft.ends if pod.disruption is not None), None)
     lost = next((pod for pod in draft.pods if not pod.finished and overdue(pod, draft.now)), None)
     if taken is not None:
-        reason, message = taken.disruption, f"The cluster took {taken.name} ({taken.disruption})."
+        reason, message = taken.disruption, f"The cluster removed {taken.name} ({taken.disruption})."
     elif lost is not None:
         reason, message = Reason.NODE_LOST, f"The node of {lost.name} is lost: nothing on it ended the pod."
     else:
