@@ -1,0 +1,66 @@
+"""What the executor makes of an API server that refuses objects."""
+
+from typing import Any
+
+import pytest
+from fake_kube import FakeKube
+from planner_bench import START, Bench, raw_job
+from simulated_cluster import asyncio_run
+
+from dapo_operator.children import Children
+from dapo_operator.executor import ActionResult, Executor
+from dapo_operator.jobs.observed import Refusal
+from dapo_operator.kube.api_errors import UnreachableError, error_of
+
+KEY = ("team", "first")
+
+
+def acted(what: str, code: int, status: dict[str, Any], job: dict[str, Any] | None = None) -> ActionResult:
+    """The first plan of a job, carried out by an API server that gives this error to `what`."""
+    kube = FakeKube(1, START)
+
+    def fault(name: str, after: bool) -> None:
+        if name == what and not after:
+            raise error_of(code, status)
+
+    kube.fault = fault
+    bench = Bench(job or raw_job())
+    plan = bench.look()
+    result: ActionResult = asyncio_run(
+        Executor(kube, Children(lambda key: None)).act(KEY, bench.job, plan, START, None)  # type: ignore[arg-type]
+    )
+    return result
+
+
+QUOTA = 'pods "first-head-1-0" is forbidden: exceeded quota: few, requested: pods=1, used: pods=1, limited: pods=1'
+SECURITY = 'pods "first-head-1-0" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true'
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "kind"),
+    [
+        pytest.param(422, {"reason": "Invalid", "message": 'Pod "x" is wrong'}, "permanent", id="invalid"),
+        pytest.param(400, {"reason": "BadRequest", "message": "unknown field"}, "permanent", id="strict decoding"),
+        pytest.param(403, {"reason": "Forbidden", "message": QUOTA}, "quota", id="quota"),
+        pytest.param(403, {"reason": "Forbidden", "message": SECURITY}, "permanent", id="pod security"),
+        pytest.param(403, {"reason": "Forbidden", "message": "webhook x denied the request"}, "other", id="webhook"),
+        pytest.param(404, {"reason": "NotFound", "message": 'namespaces "team" not found'}, "other", id="namespace"),
+        pytest.param(500, {"message": 'failed calling webhook "x"'}, "other", id="webhook is down"),
+    ],
+)
+def test_a_refused_pod(code: int, status: dict[str, Any], kind: str) -> None:
+    result = acted("create pods", code, status)
+    assert result.refusal == Refusal(kind, "Pod first-head-1-0", status["message"], START, 1)  # type: ignore[arg-type]
+    assert result.created == 0
+
+
+def test_a_cluster_without_the_gang_scheduler() -> None:
+    job = raw_job(runPolicy={"gang": {"scheduler": "volcano"}})
+    result = acted("create podgroups", 404, {"message": "the server could not find the requested resource"}, job)
+    assert result.refusal is not None
+    assert (result.refusal.kind, result.refusal.what) == ("gang", "PodGroup first-1")
+
+
+def test_an_api_server_that_is_down_refuses_nothing() -> None:
+    with pytest.raises(UnreachableError):
+        acted("create pods", 503, {"message": "unavailable"})
