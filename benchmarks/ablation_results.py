@@ -122,7 +122,7 @@ def _against_the_row_before(results: Sequence[Result], number: int) -> str:
 
 def price(results: Sequence[Result]) -> Iterator[str]:
     """The cost of dynamic sampling: rows 5 and 6, which differ in nothing else, by fifths of the token budget."""
-    yield "| of the budget | generated for a token trained on | seconds a step: with | without | of these generating |"
+    yield "| of the budget | generated per token trained on | seconds per step: with | without | of these generating |"
     yield "|---|---|---|---|---|"
     parts = [(f"{fifth * 20} to {fifth * 20 + 20} %", range(fifth, fifth + 1)) for fifth in range(5)]
     for name, fifths in [*parts, ("all of it", range(5))]:

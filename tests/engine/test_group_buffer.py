@@ -67,7 +67,7 @@ class TestCap:
         assert (reason, step) == ("SamplingExhausted", 7)
         assert message == (
             "After 12 prompts (3 batches) only 2 of 4 groups have both correct and wrong responses "
-            "(9 all wrong, 1 all right, 0 lost); training on those."
+            "(9 all wrong, 1 all right, 0 lost); training on these."
         )
 
     @pytest.mark.parametrize("choice", ["TrainPartial", "Suspend", "Fail"])
@@ -176,7 +176,7 @@ class TestGroupTracker:
         tracker.finish("val", [GroupOutcome("c", 0, (), ())])
         assert tracker.take("train", 0) == [] and [o.uid for o in tracker.take("val", 0)] == ["c"]
         assert (tracker.in_flight("train"), tracker.in_flight("val")) == (2, 0)
-        assert tracker.underway("train") == {"a", "b"} and tracker.underway("val") == set()
+        assert tracker.uids_in_flight("train") == {"a", "b"} and tracker.uids_in_flight("val") == set()
 
     def test_a_group_is_in_flight_until_it_is_taken(self) -> None:
         tracker = GroupTracker()

@@ -71,7 +71,7 @@ def test_advantages(
     trainer.config = OmegaConf.create(CONFIG)
     batch = trainers.KVBatchMeta(partition_id="train", keys=["p0_0_0", "p0_1_0"], tags=[{}, {}])
     metrics: dict[str, Any] = {}
-    trainer._masked_whole = not trainers._describe_policy(batch, metrics)
+    trainer._batch_fully_masked = not trainers._describe_policy(batch, metrics)
     assert ("dapo/mean_probability" in metrics) == weighed
     trainer._compute_advantage(batch, metrics)
     assert torch.isfinite(queue.put["advantages"]).all()

@@ -208,7 +208,7 @@ def test_by_responses_the_mini_batch_keeps_its_nominal_size(adapter: ModuleType,
 
 @pytest.mark.parametrize("aggregation", ["token-mean", "seq-mean-token-mean"])
 @pytest.mark.parametrize("told", [True, False], ids=["as the engine calls it", "alone"])
-def test_a_mini_batch_masked_whole_teaches_nothing(
+def test_a_mini_batch_batch_fully_masked_teaches_nothing(
     adapter: ModuleType, informed: Any, aggregation: str, told: bool
 ) -> None:
     old, new, advantages, mask = batch(8)
