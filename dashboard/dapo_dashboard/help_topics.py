@@ -28,7 +28,7 @@ class Topic:
 
     @property
     def title(self) -> str:
-        """That of the panel."""
+        """The panel's title."""
         return str(self.panel)
 
 
@@ -39,7 +39,7 @@ TOPICS: Final[Sequence[Topic]] = (
         "thing to move when something breaks.",
         r"\frac{1}{N}\sum_{i=1}^{N} |o_i|",
         "Rises, or rises and settles, while accuracy rises.",
-        "Jumps to the limit and stays (rambling), or falls to nothing while reward stays low (giving up).",
+        "Jumps to the limit and stays (rambling), or falls to almost nothing while reward stays low (giving up).",
         "At the limit: raise `batch.maxResponseTokens` or begin the overlong penalty earlier. Falling: look at "
         "samples; the reward may pay for short wrong answers.",
         metrics.LENGTH_MEAN,
@@ -61,8 +61,8 @@ TOPICS: Final[Sequence[Topic]] = (
         "between certainty and noise.",
         r"H = -\frac{1}{T}\sum_t \sum_{v} \pi_\theta(v \mid q, o_{<t}) \log \pi_\theta(v \mid q, o_{<t})",
         "Falls at first and then holds, or rises slowly (the paper's figure 2). A small task that is nearly solved has "
-        "little entropy, and that is fine.",
-        "Falls to nothing within some steps while accuracy stops (collapse), or multiplies (noise).",
+        "low entropy, which is fine.",
+        "Falls to nothing within a few steps while accuracy stagnates (collapse), or multiplies (noise).",
         "Collapse: raise `algorithm.clipHigh` (clip-higher), or the temperature. Explosion: lower "
         "`optimizer.learningRate` or `algorithm.clipHigh`.",
         metrics.ENTROPY,
@@ -102,11 +102,11 @@ TOPICS: Final[Sequence[Topic]] = (
     ),
     Topic(
         Panel.GRADIENT,
-        "Length of the gradient before it is clipped.",
+        "L2 norm of the gradient before it is clipped.",
         r"\lVert \nabla_\theta J \rVert_2",
         "Roughly constant, with single spikes.",
         "Grows by orders of magnitude, or is not finite (a red band on the charts).",
-        "Lower `optimizer.learningRate` or `optimizer.gradientClip`; resume from the checkpoint before.",
+        "Lower `optimizer.learningRate` or `optimizer.gradientClip`; resume from an earlier checkpoint.",
         metrics.GRADIENT_NORM,
     ),
     Topic(
@@ -140,20 +140,20 @@ TOPICS: Final[Sequence[Topic]] = (
     ),
     Topic(
         Panel.SPEED,
-        "Where the time of a step goes, and tokens per second per accelerator.",
+        "How the time of a step is spent, and tokens per second per accelerator.",
         r"\text{tokens/s} = \frac{\text{tokens of the step}}{\text{seconds} \cdot \text{accelerators}}",
         "Most of it is generation, and it is steady.",
-        "Generation grows with response length or with generation batches; checkpoints or weights that take long.",
+        "Generation grows with response length or with generation batches; checkpoints or weight updates take long.",
         "More rollout replicas (`topology.rollout.replicas`), or `topology.mode: Separated`.",
         metrics.STEP_SECONDS,
     ),
     Topic(
         Panel.HARDWARE,
-        "Memory of the accelerator and of the host, and the share of the accelerator's arithmetic that is used (0 on "
-        "processors, which have no such figure).",
+        "Memory of the accelerator and of the host, and the share of the accelerator's peak FLOPs that is used (0 on "
+        "CPUs, for which it is not defined).",
         r"\text{MFU} = \frac{\text{flops needed}}{\text{flops possible}}",
         "Flat after the first steps.",
-        "Memory that only grows ends in a killed process.",
+        "Memory that keeps growing: the process will be killed when there is none left.",
         "Smaller micro-batches through `verlOverrides`, `model.gradientCheckpointing: true`.",
         metrics.HOST_MEMORY,
     ),
@@ -172,8 +172,8 @@ TOPICS: Final[Sequence[Topic]] = (
         "finite.",
         r"-\frac{1}{\sum_i |o_i|}\sum_i\sum_t \min\left(r_t \hat A, \operatorname{clip}(r_t, "
         r"1-\varepsilon_{\text{low}}, 1+\varepsilon_{\text{high}})\hat A\right)",
-        "Small, about zero.",
-        "Not finite, or far from zero for long.",
+        "Small, around zero.",
+        "Not finite, or far from zero for many steps.",
         "As for the gradient norm.",
         metrics.POLICY_LOSS,
     ),

@@ -21,6 +21,7 @@ from dapo_core.db import (
     upgrade,
 )
 from dapo_core.run import metrics
+from dapo_core.run.guards import HEALTH_RULES
 
 START = 1_790_000_000.0
 SECONDS_PER_STEP = 60.0
@@ -146,7 +147,8 @@ def failing(store: Store, run_id: str = "failing") -> str:
     store.run(run_id, steps=7, state="Failed", reason="Guard", message="The gradient norm is not finite.")
     broken = {name: (lambda step: math.nan) for name in (metrics.GRADIENT_NORM, metrics.POLICY_LOSS)}
     store.steps(run_id, range(8, 11), shapes={**SHAPES, **broken})
-    store.alert(run_id, "NonFinite", 8, "actor/grad_norm is not finite at step 8.")
+    remedy = HEALTH_RULES["NonFinite"].remedy.replace("`", "")
+    store.alert(run_id, "NonFinite", 8, f"actor/grad_norm is not finite at step 8. {remedy}")
     store.event(run_id, "Guard", "NonFinite holds.", 8, "Warning")
     return run_id
 
