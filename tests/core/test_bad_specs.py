@@ -7,16 +7,22 @@ import pytest
 import yaml
 from builders import MINIMAL, VALIDATION
 
-from dapo_core.errors import SpecError
-from dapo_core.jobspec import find_problems, load_job, parse_job
+from dapo_core.errors import Problem, SpecError
+from dapo_core.jobspec import load_job, parse_job
 from dapo_core.jobspec.presets import merged
 
 TRAIN = [{"source": "s3://bucket/train.parquet"}]
 READABLE = "use hf://, s3://, file:/// or pvc://."
 
 
+def problems(data: dict[str, Any]) -> list[Problem]:
+    with pytest.raises(SpecError) as refused:
+        parse_job(data)
+    return refused.value.problems
+
+
 def messages(spec: dict[str, Any], **top: Any) -> list[str]:
-    return [problem.message for problem in find_problems(merged(MINIMAL, {"spec": spec, **top}))]
+    return [problem.message for problem in problems(merged(MINIMAL, {"spec": spec, **top}))]
 
 
 def case(name: str, sentence: str, **spec: Any) -> Any:
@@ -253,6 +259,12 @@ def test_outside_the_spec(top: dict[str, Any], sentence: str) -> None:
     assert messages({}, **top) == [sentence]
 
 
+def test_an_empty_spec_is_a_sentence() -> None:
+    assert [problem.message for problem in problems({**MINIMAL, "spec": None})] == [
+        "spec is null but must be a mapping of fields."
+    ]
+
+
 def test_all_problems_at_once() -> None:
     found = messages(
         {"batch": {"prompts": "x"}, "algorithm": {"clipLow": 0.9}, "reward": {"type": "custom"}, "stors": {}},
@@ -268,13 +280,13 @@ def test_all_problems_at_once() -> None:
 
 
 def test_what_is_missing_is_named_with_its_meaning() -> None:
-    assert [problem.message.split(":")[0] for problem in find_problems({})] == [
+    assert [problem.message.split(":")[0] for problem in problems({})] == [
         "apiVersion is missing",
         "kind is missing",
         "metadata is missing",
         "spec is missing",
     ]
-    assert find_problems(merged(MINIMAL, {"spec": {"data": {"train": [{}]}}}))[0].field == "spec.data.train[0].source"
+    assert problems(merged(MINIMAL, {"spec": {"data": {"train": [{}]}}}))[0].field == "spec.data.train[0].source"
 
 
 @pytest.mark.parametrize(

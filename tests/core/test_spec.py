@@ -8,7 +8,8 @@ import pytest
 import yaml
 from builders import MINIMAL, VALIDATION, dumped, job
 
-from dapo_core.jobspec import PRESETS, DAPOJobSpec, field_sources, find_problems, load_job, parse_job
+from dapo_core.errors import SpecError
+from dapo_core.jobspec import PRESETS, DAPOJobSpec, field_sources, load_job, parse_job
 from dapo_core.jobspec import job as job_module
 from dapo_core.jobspec import parse as parse_module
 from dapo_core.jobspec.presets import merged, mini_batch_prompts
@@ -240,5 +241,6 @@ def test_a_valid_job_is_validated_once(calls: Counter[str]) -> None:
 
 
 def test_an_invalid_job_is_diagnosed_group_by_group(calls: Counter[str]) -> None:
-    assert len(find_problems(merged(MINIMAL, {"spec": {"schedule": {"steps": 1, "epochs": 1}}}))) == 1
+    with pytest.raises(SpecError, match=r"spec\.schedule\.steps is 1"):
+        parse_job(merged(MINIMAL, {"spec": {"schedule": {"steps": 1, "epochs": 1}}}))
     assert calls == {"fill": 2, "check": 2, "TypeAdapter": len(DAPOJobSpec.model_fields)}

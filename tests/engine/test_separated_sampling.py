@@ -80,7 +80,9 @@ class TestLaterMiniBatches:
             with pytest.raises(NothingLeft):
                 at.buffer.sample(3, TRAIN, 1)
         assert [event[0] for event in at.news.events] == ["SamplingExhausted"], "told once a step"
-        assert at.news.events[0][1].startswith("After 4 prompts (1 batches) only 1 of 2 groups have both correct and wrong")
+        assert at.news.events[0][1].startswith(
+            "After 4 prompts (1 batches) only 1 of 2 groups have both correct and wrong"
+        )
         assert at.buffer._owed == 0 and at.buffer.tally.trained == 1
 
     def test_nothing_at_all_ends_the_run(self, stage: Build) -> None:

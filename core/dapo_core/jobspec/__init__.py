@@ -5,7 +5,7 @@ from dapo_core.jobspec.guards import GUARD_DEFAULTS, Guard
 from dapo_core.jobspec.inputs import Data, Lora, Model, Reward, TrainData, ValidationData
 from dapo_core.jobspec.job import DAPOJob, DAPOJobSpec, Metadata
 from dapo_core.jobspec.operations import Checkpoints, FailureRule, Gang, RunPolicy, Stores
-from dapo_core.jobspec.parse import absolute_paths, field_sources, find_problems, load_job, parse_job
+from dapo_core.jobspec.parse import absolute_paths, field_sources, load_job, parse_job
 from dapo_core.jobspec.presets import PRESETS
 from dapo_core.jobspec.topology import Head, Resources, Rollout, Topology, Trainer
 from dapo_core.jobspec.training import Batch, Optimizer, Schedule
@@ -44,7 +44,6 @@ __all__ = [
     "ValidationData",
     "absolute_paths",
     "field_sources",
-    "find_problems",
     "load_job",
     "parse_job",
     "read_mapping",

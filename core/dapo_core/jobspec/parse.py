@@ -22,9 +22,10 @@ def load_job(path: Path) -> DAPOJob:
 
 
 def parse_job(data: Any) -> DAPOJob:
-    """The job of a mapping as YAML gives it, or as the API server does (with status). Raises SpecError.
+    """The job of a mapping as YAML gives it, or as the API server does (with status).
 
-    A valid job is validated once. What is wrong with an invalid one is worked out afterwards.
+    Raises SpecError with everything that is wrong: outside the spec, in its fields in their order, then between them. A
+    valid job is validated once; what is wrong with an invalid one is worked out afterwards.
     """
     if not isinstance(data, dict):
         raise SpecError([Problem("", "A DAPOJob must be a mapping with apiVersion, kind, metadata and spec.")])
@@ -32,15 +33,6 @@ def parse_job(data: Any) -> DAPOJob:
         return DAPOJob.model_validate({key: value for key, value in data.items() if key != "status"})
     except ValidationError as error:
         raise SpecError(_diagnosis(data.get("spec"), error)) from None
-
-
-def find_problems(data: Any) -> list[Problem]:
-    """Everything wrong with a job: outside its spec, in its fields in their order, then between them."""
-    try:
-        parse_job(data)
-    except SpecError as error:
-        return error.problems
-    return []
 
 
 def field_sources(data: dict[str, Any]) -> dict[str, str]:
