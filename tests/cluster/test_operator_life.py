@@ -218,7 +218,7 @@ def test_a_name_that_somebody_has(job: JobOn) -> None:
 
 def test_frozen_fields_are_refused_with_the_reason(job: JobOn) -> None:
     job.submit().wait_phase("Training")
-    with pytest.raises(Refused, match="make a new job"):
+    with pytest.raises(Refused, match="create a new job"):
         job.edit(model={"source": "hf://c/d"})
 
 
