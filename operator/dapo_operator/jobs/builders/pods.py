@@ -202,10 +202,11 @@ def claims(spec: DAPOJobSpec) -> list[str]:
     """PersistentVolumeClaims in the spec's pvc:// addresses; each is mounted at /pvc/{claim} in every pod."""
     addresses = [
         spec.model.source,
-        *(each.source for each in spec.data.train),
-        *(each.source for each in spec.data.validation),
+        *(entry.source for entry in spec.data.train),
+        *(entry.source for entry in spec.data.validation),
         spec.checkpoints.uri or "",
         spec.checkpoints.resume_from or "",
     ]
-    found = (address.removeprefix("pvc://").split("/")[0] for address in addresses if address.startswith("pvc://"))
-    return sorted(set(found))
+    return sorted(
+        {address.removeprefix("pvc://").split("/")[0] for address in addresses if address.startswith("pvc://")}
+    )
