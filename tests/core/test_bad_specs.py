@@ -279,7 +279,7 @@ def test_all_problems_at_once() -> None:
     ]
 
 
-def test_what_is_missing_is_named_with_its_meaning() -> None:
+def test_a_missing_field_is_named_with_its_meaning() -> None:
     assert [problem.message.split(":")[0] for problem in problems({})] == [
         "apiVersion is missing",
         "kind is missing",
@@ -316,7 +316,7 @@ def test_no_file(tmp_path: Path) -> None:
         load_job(tmp_path / "none.yaml")
 
 
-def test_dates_and_odd_keys_are_told_not_raised(tmp_path: Path) -> None:
+def test_dates_and_keys_that_are_not_strings(tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     path.write_text(yaml.safe_dump(MINIMAL) + "  1: x\n  suspend: 2024-01-01\n")
     with pytest.raises(SpecError) as caught:

@@ -34,7 +34,7 @@ def test_help_line_is_the_commands_own(name: str) -> None:
     assert (command.help or "").splitlines()[0] == main.HELP[name]
 
 
-def test_misspelled_command_is_answered() -> None:
+def test_misspelled_command_gets_a_suggestion() -> None:
     result = RUNNER.invoke(main.app, ["shwo"])
     assert result.exit_code == 2
     assert "Did you mean 'show'" in result.stderr

@@ -47,7 +47,7 @@ def test_the_url_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert "other.db" in CliRunner().invoke(db, ["upgrade"]).output
 
 
-def test_prune_tells_first_and_then_does(sqlite: str) -> None:
+def test_prune_is_a_dry_run_unless_confirmed(sqlite: str) -> None:
     call(sqlite, "upgrade")
     writer = open_writer(sqlite)
     writer.create_run(RunRow("r", "job", created_at=1.0))

@@ -174,7 +174,7 @@ def test_the_name_limit_is_the_models() -> None:
     assert f"size(self.metadata.name) <= {MAX_JOB_NAME}" in rule["rule"]
 
 
-def test_crd_is_made_anew_each_time() -> None:
+def test_each_call_generates_a_new_crd() -> None:
     first = crd()
     first["spec"]["versions"].clear()
     assert deepcopy(crd()) == yaml.safe_load(crd_yaml())

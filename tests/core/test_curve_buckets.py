@@ -82,9 +82,7 @@ def _bucket(slot: Sequence[Point]) -> Bucket:
 
 
 @pytest.mark.parametrize("make", WRITTEN.values(), ids=WRITTEN.keys())
-def test_buckets_are_what_the_points_say(
-    make: Callable[[], Written], writer: MetadataWriter, reader: MetadataReader
-) -> None:
+def test_buckets_match_the_points(make: Callable[[], Written], writer: MetadataWriter, reader: MetadataReader) -> None:
     written = make()
     for batch in written:
         writer.write("r", Batch(points=batch))
@@ -96,7 +94,7 @@ def test_buckets_are_what_the_points_say(
         assert reader.buckets(["r"], ["m"], buckets=most) == {("r", "m"): expected(points, width)}, width
 
 
-def test_processors_share_a_long_curve(postgres: PostgresServer) -> None:
+def test_a_long_curve_is_read_by_parallel_workers(postgres: PostgresServer) -> None:
     """A plan for one processor takes twice as long, and a small change of the query's words makes it one."""
     url = postgres.new_database(upgraded=True)
     with closing(open_writer(url)) as writer:
@@ -114,7 +112,7 @@ def test_processors_share_a_long_curve(postgres: PostgresServer) -> None:
     assert "Partial" in plan and "Parallel" in plan, plan
 
 
-def test_curves_of_several_runs_share_their_steps(writer: MetadataWriter, reader: MetadataReader) -> None:
+def test_curves_of_several_runs_have_common_boundaries(writer: MetadataWriter, reader: MetadataReader) -> None:
     for run, last in (("a", 100), ("b", 1000), ("c", 0)):
         writer.write(run, Batch(points=[*curve("m", 1, 0, last), *curve("n", 1, 0, last // 2)]))
     found = reader.buckets(["a", "b", "none"], ["m", "n", "unknown"], buckets=10)
@@ -135,7 +133,7 @@ def test_a_part_of_a_curve(writer: MetadataWriter, reader: MetadataReader) -> No
     assert reader.buckets(["r"], ["m"], from_step=5000) == {}
 
 
-def test_what_came_since(writer: MetadataWriter, reader: MetadataReader) -> None:
+def test_points_since_a_step(writer: MetadataWriter, reader: MetadataReader) -> None:
     writer.write("r", Batch(points=[*curve("m", 1, 1, 9), *curve("n", 1, 1, 3), *curve("m", 2, 8, 8)]))
     found = reader.since("r", ["m", "n", "unknown"], 7)
     assert {name: [(point.step, point.attempt) for point in points] for name, points in found.items()} == {

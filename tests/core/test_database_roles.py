@@ -170,7 +170,7 @@ UNSEEN = {
     "update of state": "UPDATE runs SET state = 'Failed' WHERE run_id = 'b'",
     "read of a spec": "SELECT spec FROM runs WHERE namespace = 'team-b'",
     "read of a checkpoint": "SELECT uri FROM checkpoints WHERE run_id = 'b'",
-    "by a function that tells what it sees": "SELECT 1 FROM runs WHERE 1 / (namespace = 'team-a')::int > 1",
+    "by a function that leaks what it sees": "SELECT 1 FROM runs WHERE 1 / (namespace = 'team-a')::int > 1",
 }
 
 
@@ -207,7 +207,7 @@ def test_a_later_upgrade_renews_the_roles_and_keeps_the_logins(logins: Logins) -
     }
 
 
-def test_a_login_is_bound_anew_and_taken_away(logins: Logins) -> None:
+def test_a_login_is_rebound_and_revoked(logins: Logins) -> None:
     name = logins.owner.rpartition("/")[2] + "_moved"
     url = roles.grant(logins.owner, name, "writer", "team-a")
     assert url is not None

@@ -11,7 +11,7 @@ HEAVY = ("torch", "ray", "vllm", "verl", "transformers", "kopf", "kubernetes", "
 
 def test_core_imports_no_engine() -> None:
     modules = [found.name for found in pkgutil.walk_packages(dapo_core.__path__, "dapo_core.")]
-    # Migrations are scripts that Alembic runs; elsewhere they can't be imported.
+    # Migrations are scripts that Alembic runs; they cannot be imported elsewhere.
     wanted = [name for name in modules if ".migrations" not in name]
     code = f"import sys, importlib; [importlib.import_module(n) for n in {wanted!r}]; print(*sorted(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()

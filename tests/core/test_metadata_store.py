@@ -59,7 +59,7 @@ def test_a_run_is_found_by_id_and_by_its_jobs_name(writer: MetadataWriter, reade
     assert [run.run_id for run in reader.runs(limit=1)] == ["odd"]
 
 
-def test_attempts_tell_how_far_they_came(writer: MetadataWriter, reader: MetadataReader) -> None:
+def test_attempts_know_their_last_step(writer: MetadataWriter, reader: MetadataReader) -> None:
     writer.start_attempt(AttemptRow("r", 1, started_at=1.0))
     writer.start_attempt(AttemptRow("r", 1, started_at=9.0))
     writer.attempt_resumed("r", 1, 0)
@@ -119,14 +119,14 @@ def test_the_last_value(
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf], ids=str)
-def test_what_is_not_finite_is_a_flag(value: float, writer: MetadataWriter, reader: MetadataReader) -> None:
+def test_a_value_that_is_not_finite_is_a_flag(value: float, writer: MetadataWriter, reader: MetadataReader) -> None:
     writer.write("r", Batch(points=points("loss", 1, {1: value, 2: 1.0})))
     first = reader.curve("r", "loss")[0]
     assert (first.value, first.flag) == (None, str(value))
     assert str(first.number) == str(value)
 
 
-def test_a_point_written_again_by_its_attempt_is_the_later_one(writer: MetadataWriter, reader: MetadataReader) -> None:
+def test_a_rewritten_point_has_its_later_value(writer: MetadataWriter, reader: MetadataReader) -> None:
     for ts, value in ((1.0, 1.0), (3.0, 3.0), (2.0, 2.0)):
         writer.write("r", Batch(points=points("loss", 1, {1: value}, ts)))
     assert [point.value for point in reader.curve("r", "loss")] == [3.0]
@@ -137,7 +137,7 @@ def test_two_values_of_one_step_in_one_batch(writer: MetadataWriter, reader: Met
     assert [point.value for point in reader.curve("r", "loss")] == [2.0]
 
 
-def test_events_are_told_once(writer: MetadataWriter, reader: MetadataReader) -> None:
+def test_events_are_recorded_once(writer: MetadataWriter, reader: MetadataReader) -> None:
     first = EventRow("r", "a", 1.0, "Normal", "Started", "m", attempt=1, step=None)
     second = EventRow("r", "b", 2.0, "Warning", "Stalled", "n", attempt=1, step=4)
     writer.write_events("r", [first, second])
@@ -146,16 +146,16 @@ def test_events_are_told_once(writer: MetadataWriter, reader: MetadataReader) ->
     assert reader.events("r", limit=1) == [second]
 
 
-def test_a_checkpoints_state_goes_forward_only(writer: MetadataWriter, reader: MetadataReader) -> None:
+def test_the_state_of_a_checkpoint_only_advances(writer: MetadataWriter, reader: MetadataReader) -> None:
     row = CheckpointRow("r", 5, 1, "uploading", "file:///x", 1.0, metrics={"acc": 0.5})
     done = replace(row, state="committed", updated_at=2.0, size_bytes=9, files=2, spec_digest="d")
-    gone = replace(done, state="deleting", updated_at=3.0, decision="Removed: not among the newest 1.")
+    deleting = replace(done, state="deleting", updated_at=3.0, decision="Removed: not among the newest 1.")
     writer.write("r", Batch(checkpoints=[row]))
     writer.write("r", Batch(checkpoints=[done]))
     assert reader.checkpoints("r") == [done]
-    writer.write("r", Batch(checkpoints=[gone]))
+    writer.write("r", Batch(checkpoints=[deleting]))
     writer.write("r", Batch(checkpoints=[done]))  # delivered once more
-    assert reader.checkpoints("r") == [gone]
+    assert reader.checkpoints("r") == [deleting]
 
 
 def test_a_batch_is_written_whole_or_not_at_all(writer: MetadataWriter, reader: MetadataReader) -> None:
@@ -212,17 +212,17 @@ def test_a_reader_never_writes(metadata_url: str) -> None:
 BAD_URLS = {
     "no URL": ("dapo.db", "is not a database URL"),
     "a database that is not known": ("mysql://host/db", "is for mysql.*use postgresql://.*sqlite:///"),
-    "a password is not told": ("oracle://me:secret@host/db", r"me:\*\*\*@host"),
+    "a password is not shown": ("oracle://me:secret@host/db", r"me:\*\*\*@host"),
 }
 
 
 @pytest.mark.parametrize(("bad", "sentence"), BAD_URLS.values(), ids=BAD_URLS.keys())
-def test_a_url_that_can_not_be_used(bad: str, sentence: str) -> None:
+def test_unusable_urls(bad: str, sentence: str) -> None:
     with pytest.raises(StoreError, match=sentence):
         open_writer(bad)
 
 
-def test_no_database_is_made_by_looking(tmp_path: Path) -> None:
+def test_reading_creates_no_database(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="There is no metadata database"):
         open_reader(f"sqlite:///{tmp_path}/none.db")
     assert list(tmp_path.iterdir()) == []

@@ -47,7 +47,7 @@ def inspect(url: str, look: str) -> list[tuple[object, ...]]:
     return found
 
 
-def test_migrations_make_the_tables_of_the_schema(url: str) -> None:
+def test_migrations_create_the_tables_of_the_schema(url: str) -> None:
     upgrade(url)
     assert differences(url) == []
 
@@ -60,11 +60,11 @@ def differences(url: str) -> list[object]:
     return found
 
 
-def test_the_newest_revision_is_the_one_that_is_looked_for() -> None:
+def test_head_is_the_newest_revision() -> None:
     assert ScriptDirectory.from_config(migrations.config()).get_heads() == [migrations.HEAD]
 
 
-def test_an_upgrade_of_what_is_up_to_date_changes_nothing(url: str) -> None:
+def test_upgrading_a_current_database_changes_nothing(url: str) -> None:
     upgrade(url)
     open_writer(url).create_run(RunRow("r", "job"))
     upgrade(url)
@@ -93,7 +93,7 @@ def test_a_failed_upgrade_leaves_nothing_behind(url: str, monkeypatch: pytest.Mo
     assert inspect(url, f"SELECT 1 FROM {tables}") == []
 
 
-def test_a_database_of_a_newer_program_is_refused(url: str) -> None:
+def test_a_database_of_a_newer_version_is_refused(url: str) -> None:
     upgrade(url)
     engine = create_engine(url)
     with engine.begin() as connection:
@@ -103,13 +103,13 @@ def test_a_database_of_a_newer_program_is_refused(url: str) -> None:
         upgrade(url)
 
 
-def test_a_folder_that_can_not_be_made_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match=r"The folder .*/file/deeper of the metadata database cannot be created"):
         upgrade(f"sqlite:///{tmp_path}/file/deeper/dapo.db")
 
 
-def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "dapo.db").write_text("this is some text and not a database" * 100)
     with pytest.raises(StoreError, match="file is not a database"):
         upgrade(f"sqlite:///{tmp_path}/dapo.db")
@@ -143,7 +143,7 @@ def test_every_older_revision_is_kept() -> None:
     assert revisions - kept <= {migrations.HEAD}, "python tests/keep_database.py REVISION"
 
 
-def test_rows_that_were_written_meanwhile_wait_for_the_upgrade(postgres: PostgresServer) -> None:
+def test_concurrent_writes_wait_for_the_upgrade(postgres: PostgresServer) -> None:
     url = postgres.new_database()
     load(url, KEPT / "r0001.postgres.sql")
     with pytest.raises(StoreError, match="run `dapo db upgrade`") as refused:
@@ -152,7 +152,7 @@ def test_rows_that_were_written_meanwhile_wait_for_the_upgrade(postgres: Postgre
 
 
 @pytest.mark.parametrize("table", schema.metadata.sorted_tables, ids=lambda table: table.name)
-def test_tables_and_upserts_are_also_postgres(table: Table) -> None:
+def test_tables_and_upserts_compile_for_postgres(table: Table) -> None:
     dialect = postgresql.dialect()
     assert f"CREATE TABLE {table.name}" in str(CreateTable(table).compile(dialect=dialect))
     statement = dialects.dialect_insert("postgresql", table)

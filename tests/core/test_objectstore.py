@@ -34,7 +34,7 @@ def keys(store: ObjectStore, prefix: str) -> list[str]:
     return [info.key for info in store.list(prefix)]
 
 
-def test_what_is_put_is_got(store: ObjectStore, tmp_path: Path) -> None:
+def test_get_returns_what_was_put(store: ObjectStore, tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(b"file")
     store.put_bytes("a/b/bytes", b"bytes")
     assert store.put_file("a/b/file", tmp_path / "in") == Content(4, hashlib.sha256(b"file").hexdigest())
@@ -48,7 +48,7 @@ def test_what_is_put_is_got(store: ObjectStore, tmp_path: Path) -> None:
     assert [(info.key, info.size) for info in store.list("a/")] == [("a/b/bytes", 5), ("a/b/file", 4), ("a/empty", 0)]
 
 
-def test_a_big_file_is_known_by_the_sums_of_its_parts(store: ObjectStore, tmp_path: Path) -> None:
+def test_a_large_file_is_identified_by_the_hashes_of_its_parts(store: ObjectStore, tmp_path: Path) -> None:
     path, data = tmp_path / "in", os.urandom(PART_BYTES) + b"end"
     path.write_bytes(data)
     sums = b"".join(hashlib.sha256(part).digest() for part in (data[:PART_BYTES], b"end"))
@@ -66,7 +66,7 @@ def test_a_put_replaces(store: ObjectStore) -> None:
     assert keys(store, "") == ["key"]
 
 
-def test_the_file_that_was_put_stays_its_owners(store: ObjectStore, tmp_path: Path) -> None:
+def test_a_file_that_was_put_may_be_changed_afterwards(store: ObjectStore, tmp_path: Path) -> None:
     path = tmp_path / "in"
     path.write_bytes(b"one")
     store.put_file("key", path)
@@ -75,7 +75,7 @@ def test_the_file_that_was_put_stays_its_owners(store: ObjectStore, tmp_path: Pa
     assert store.get_bytes("key") == b"one"
 
 
-def test_absence(store: ObjectStore, tmp_path: Path) -> None:
+def test_missing_objects(store: ObjectStore, tmp_path: Path) -> None:
     assert not store.exists("none") and keys(store, "none/") == []
     store.delete("none")
     for get in (
@@ -114,12 +114,12 @@ def test_listing_is_by_prefix_and_in_order(prefix: str, expected: list[str], sto
 
 
 @pytest.mark.parametrize("key", ["", "/etc/passwd", "../outside", "a/../../b"], ids=repr)
-def test_keys_stay_inside(key: str, store: ObjectStore) -> None:
+def test_keys_cannot_lead_outside_the_store(key: str, store: ObjectStore) -> None:
     with pytest.raises(StoreError, match="not a relative path"):
         store.put_bytes(key, b"")
 
 
-def test_readers_see_the_old_object_or_the_new(store: ObjectStore) -> None:
+def test_readers_see_the_old_object_or_the_new_one(store: ObjectStore) -> None:
     contents = [bytes([letter]) * 200_000 for letter in b"ab"]
     store.put_bytes("key", contents[0])
     done = threading.Event()
@@ -155,7 +155,7 @@ def folder(tmp_path: Path) -> FolderStore:
     ],
     ids=["nothing", "as a whole", "whole parts", "a part that is left", "parts across what is read at a time"],
 )
-def test_how_contents_are_summed(data: bytes, part_bytes: int | None, sums: list[bytes] | None) -> None:
+def test_how_content_is_hashed(data: bytes, part_bytes: int | None, sums: list[bytes] | None) -> None:
     parts = sums if sums is not None else [data[:400_001], data[400_001:]]
     digests = b"".join(hashlib.sha256(part).digest() for part in parts)
     whole = hashlib.sha256(data).hexdigest()
@@ -163,18 +163,18 @@ def test_how_contents_are_summed(data: bytes, part_bytes: int | None, sums: list
     assert measure(io.BytesIO(data), part_bytes=part_bytes) == expected
 
 
-def test_a_file_that_is_given_away_is_linked(folder: FolderStore, tmp_path: Path) -> None:
+def test_a_given_file_is_linked(folder: FolderStore, tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(b"weights")
     assert folder.put_file("key", tmp_path / "in", give=True).size == 7
     assert os.path.samefile(tmp_path / "in", folder.root / "key")
 
 
-def test_a_given_file_of_another_file_system_is_copied(folder: FolderStore) -> None:
+def test_a_given_file_on_another_file_system_is_copied(folder: FolderStore) -> None:
     folder.put_file("key", Path("/proc/version"), give=True)
     assert folder.get_bytes("key") == Path("/proc/version").read_bytes()
 
 
-def test_a_torn_upload_is_not_listed_and_is_swept(folder: FolderStore) -> None:
+def test_an_incomplete_upload_is_not_listed_and_is_cleaned_up(folder: FolderStore) -> None:
     folder.put_bytes("run/whole", b"")
     torn = folder.root / "run" / ".model.0123456789ab.dapo-part"
     torn.write_bytes(b"half")
@@ -185,13 +185,13 @@ def test_a_torn_upload_is_not_listed_and_is_swept(folder: FolderStore) -> None:
     assert not torn.exists() and folder.exists("run/whole")
 
 
-def test_empty_folders_go_with_their_last_object(folder: FolderStore) -> None:
+def test_empty_folders_are_removed_with_their_last_object(folder: FolderStore) -> None:
     folder.put_bytes("run/deep/x", b"")
     folder.delete("run/deep/x")
     assert list(folder.root.iterdir()) == []
 
 
-def test_a_full_disk_leaves_nothing_and_is_told(folder: FolderStore) -> None:
+def test_a_full_disk_is_an_error_and_leaves_nothing(folder: FolderStore) -> None:
     with pytest.raises(StoreError, match=r"key cannot be written to .*: no space left on device; free some space\."):
         folder._put("key", _no_space)
     assert [path for path in folder.root.rglob("*") if path.is_file()] == []
@@ -210,7 +210,7 @@ URLS = {
 
 
 @pytest.mark.parametrize(("url", "sentence"), URLS.values(), ids=URLS.keys())
-def test_stores_that_can_not_be_opened(url: str, sentence: str) -> None:
+def test_urls_that_cannot_be_opened(url: str, sentence: str) -> None:
     with pytest.raises(StoreError, match=sentence):
         open_store(url)
 

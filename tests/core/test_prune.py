@@ -27,12 +27,12 @@ CHOICES: dict[str, tuple[Keep, str, str]] = {
 
 
 @pytest.mark.parametrize(("keep", "thin", "remove"), CHOICES.values(), ids=CHOICES.keys())
-def test_what_is_chosen(keep: Keep, thin: str, remove: str) -> None:
+def test_runs_chosen_to_thin_and_to_remove(keep: Keep, thin: str, remove: str) -> None:
     found = choose([NEW, OLD, MIDDLE], keep, NOW, 4800, 100.0)
     assert ["".join(run.run_id for run in each) for each in (found.thin, found.remove)] == [thin, remove]
 
 
-def test_what_is_thinned_already_is_not_again() -> None:
+def test_a_thinned_run_is_not_thinned_again() -> None:
     assert choose([replace(OLD, is_thinned=True)], Keep(whole_days=30), NOW, 100, 1.0).thin == []
 
 
@@ -46,7 +46,7 @@ def ended(writer: MetadataWriter, run_id: str, days: float) -> None:
     writer.raise_alert(AlertRow(run_id, "NonFinite", 1.0, 1.0, "m", "Warn"))
 
 
-def test_a_thinned_run_looks_as_before(metadata_url: str, writer: MetadataWriter, reader: MetadataReader) -> None:
+def test_thinning_keeps_the_buckets(metadata_url: str, writer: MetadataWriter, reader: MetadataReader) -> None:
     ended(writer, "r", 40)
     ended(writer, "other", 1)
     before = {most: reader.buckets(["r"], ["m"], buckets=most) for most in (3, 20, 60)}
@@ -75,7 +75,7 @@ LIMITS: dict[str, Mapping[str, str]] = {"run": {"run_id": "r"}, "namespace": {"n
 
 
 @pytest.mark.parametrize("limit", LIMITS.values(), ids=LIMITS.keys())
-def test_a_run_that_goes_on_is_not_touched(
+def test_a_run_that_was_resumed_is_not_changed(
     limit: Mapping[str, str], metadata_url: str, writer: MetadataWriter, reader: MetadataReader
 ) -> None:
     ended(writer, "r", 40)

@@ -1,4 +1,4 @@
-"""URLs and the environment of S3: what they mean, and how mistakes in them are told."""
+"""URLs and the environment of S3: what they mean, and how mistakes in them are reported."""
 
 import pytest
 
@@ -60,7 +60,7 @@ def test_addresses_of_objects() -> None:
         ),
     ],
 )
-def test_mistakes_are_told(url: str, environment: dict[str, str], sentence: str) -> None:
+def test_mistakes_are_reported(url: str, environment: dict[str, str], sentence: str) -> None:
     with pytest.raises(StoreError) as refused:
         open_s3(url, environment)
     assert sentence in str(refused.value)

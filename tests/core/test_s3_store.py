@@ -53,7 +53,7 @@ def big_file(folder: Path, size: int) -> Path:
 # Big files
 
 
-def test_a_big_file_goes_in_parts_and_in_bounded_memory(store: S3Store, proxy: S3Proxy, tmp_path: Path) -> None:
+def test_a_large_file_is_sent_in_parts_with_bounded_memory(store: S3Store, proxy: S3Proxy, tmp_path: Path) -> None:
     path = big_file(tmp_path, 7 * PART_BYTES + 5)
     with path.open("rb") as stream:
         expected = measure(stream, part_bytes=PART_BYTES)
@@ -72,7 +72,7 @@ def test_a_big_file_goes_in_parts_and_in_bounded_memory(store: S3Store, proxy: S
     assert peak < 2 * (PARALLEL_PARTS + 2) * PART_BYTES
 
 
-def test_a_part_that_arrives_as_another_is_refused(minio: MinioServer, bucket: str) -> None:
+def test_a_part_with_another_hash_is_rejected(minio: MinioServer, bucket: str) -> None:
     """The server sums each part and compares: what the upload says of a part is what lies there."""
     client = open_s3(minio.url(bucket), minio.environment, QUICK)._client
     started = client._create_multipart_upload(bucket, "big", {})
@@ -81,7 +81,7 @@ def test_a_part_that_arrives_as_another_is_refused(minio: MinioServer, bucket: s
         client._upload_part(bucket, "big", b"two", of_another, started, 1)  # type: ignore[arg-type]
 
 
-def test_a_part_that_fails_is_sent_again_alone(store: S3Store, proxy: S3Proxy, tmp_path: Path) -> None:
+def test_only_a_failed_part_is_sent_again(store: S3Store, proxy: S3Proxy, tmp_path: Path) -> None:
     faults = iter([Fault(503), Fault(500)])
     proxy.faults = lambda method, path: next(faults, None) if "partNumber=2" in path else None
     store.put_file("big", big_file(tmp_path, 3 * PART_BYTES))
@@ -98,7 +98,7 @@ def test_an_upload_that_fails_leaves_nothing(
     assert list(store.list("")) == [] and store.sweep_incomplete("big", 0) == 0
 
 
-def test_a_file_that_shrinks_while_it_is_sent_is_told(store: S3Store, proxy: S3Proxy, tmp_path: Path) -> None:
+def test_a_file_truncated_during_an_upload_is_an_error(store: S3Store, proxy: S3Proxy, tmp_path: Path) -> None:
     path = big_file(tmp_path, 2 * PARALLEL_PARTS * PART_BYTES)
 
     def shrink(_method: str, of: str) -> Fault | None:
@@ -112,7 +112,7 @@ def test_a_file_that_shrinks_while_it_is_sent_is_told(store: S3Store, proxy: S3P
     assert list(store.list("")) == []
 
 
-def test_the_rest_of_a_killed_upload_is_swept(store: S3Store, minio: MinioServer, bucket: str) -> None:
+def test_a_killed_upload_is_cleaned_up(store: S3Store, minio: MinioServer, bucket: str) -> None:
     minio.client._create_multipart_upload(bucket, "runs/r/big", {})
     assert list(store.list("")) == []
     assert store.sweep_incomplete("r/big", older_than_seconds=60) == 0
@@ -120,12 +120,12 @@ def test_the_rest_of_a_killed_upload_is_swept(store: S3Store, minio: MinioServer
     assert store.sweep_incomplete("r/big", older_than_seconds=0) == 0
 
 
-def test_a_right_that_only_tidying_needs_is_not_asked_for(store: S3Store, proxy: S3Proxy) -> None:
+def test_cleanup_works_without_permission_to_list_uploads(store: S3Store, proxy: S3Proxy) -> None:
     proxy.faults = lambda _method, path: Fault(403, "AccessDenied") if "uploads=" in path else None
     assert store.sweep_incomplete("r/", older_than_seconds=0) == 0
 
 
-def test_a_read_goes_on_where_the_connection_broke(store: S3Store, proxy: S3Proxy, tmp_path: Path) -> None:
+def test_a_read_resumes_after_a_broken_connection(store: S3Store, proxy: S3Proxy, tmp_path: Path) -> None:
     path = big_file(tmp_path, 3 * MEGABYTE)
     store.put_file("big", path)
     cuts = iter([Fault(cut_after=MEGABYTE), Fault(cut_after=MEGABYTE)])
@@ -135,7 +135,7 @@ def test_a_read_goes_on_where_the_connection_broke(store: S3Store, proxy: S3Prox
     assert [method for method, _ in proxy.requests].count("GET") == 3
 
 
-def test_an_object_that_is_replaced_while_it_is_read_is_told(store: S3Store, proxy: S3Proxy, tmp_path: Path) -> None:
+def test_an_object_replaced_during_a_read_is_an_error(store: S3Store, proxy: S3Proxy, tmp_path: Path) -> None:
     store.put_file("big", big_file(tmp_path, 3 * MEGABYTE))
 
     def replace(method: str, _path: str) -> Fault | None:
@@ -156,7 +156,7 @@ def test_an_object_that_is_replaced_while_it_is_read_is_told(store: S3Store, pro
 # Bad servers
 
 
-def test_errors_now_and_then_are_not_noticed(store: S3Store, proxy: S3Proxy) -> None:
+def test_occasional_errors_are_retried(store: S3Store, proxy: S3Proxy) -> None:
     dice = random.Random(1)
     proxy.faults = lambda method, path: Fault(503) if dice.random() < 0.2 else None
     for number in range(30):
@@ -185,7 +185,7 @@ FAULTS: dict[str, tuple[Fault, str]] = {
 
 
 @pytest.mark.parametrize(("fault", "sentence"), FAULTS.values(), ids=FAULTS.keys())
-def test_faults_are_told_with_their_remedy(fault: Fault, sentence: str, store: S3Store, proxy: S3Proxy) -> None:
+def test_errors_name_cause_and_remedy(fault: Fault, sentence: str, store: S3Store, proxy: S3Proxy) -> None:
     proxy.faults = lambda _method, _path: fault
     with pytest.raises(StoreError, match=sentence) as caught:
         store.put_bytes("key", b"x")
@@ -195,7 +195,7 @@ def test_faults_are_told_with_their_remedy(fault: Fault, sentence: str, store: S
 
 
 @pytest.mark.parametrize("operation", ["list", "exists", "get", "put", "delete"])
-def test_a_missing_bucket_is_no_missing_object(operation: str, minio: MinioServer) -> None:
+def test_a_missing_bucket_is_not_a_missing_object(operation: str, minio: MinioServer) -> None:
     store = open_s3(minio.url("no-such-bucket"), minio.environment, QUICK)
     calls = {
         "list": lambda: list(store.list("")),
@@ -209,19 +209,19 @@ def test_a_missing_bucket_is_no_missing_object(operation: str, minio: MinioServe
     assert not isinstance(caught.value, ObjectNotFoundError)
 
 
-def test_nobody_there(minio: MinioServer) -> None:
+def test_no_server_at_the_endpoint(minio: MinioServer) -> None:
     url = minio.url("bucket", endpoint=f"http://127.0.0.1:{free_port()}")
     with pytest.raises(StoreError, match="cannot be reached; correct the endpoint, or start the server"):
         open_s3(url, minio.environment, QUICK).get_bytes("key")
 
 
-def test_http_where_https_is_spoken(tls_minio: MinioServer) -> None:
+def test_http_to_an_https_server(tls_minio: MinioServer) -> None:
     url = tls_minio.url("bucket", endpoint=tls_minio.endpoint.replace("https", "http"))
     with pytest.raises(StoreError, match="check that this is the endpoint of an S3 server, and whether http or https"):
         open_s3(url, tls_minio.environment, QUICK).get_bytes("key")
 
 
-def test_a_certificate_of_an_unknown_authority(tls_minio: MinioServer) -> None:
+def test_a_certificate_of_an_untrusted_authority(tls_minio: MinioServer) -> None:
     keys = {name: value for name, value in tls_minio.environment.items() if name != "DAPO_S3_CA_FILE"}
     with pytest.raises(StoreError, match=r"is not trusted \(.*\); set DAPO_S3_CA_FILE to the file of its certificate"):
         open_s3(tls_minio.url("bucket"), keys, QUICK).get_bytes("key")

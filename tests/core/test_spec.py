@@ -93,7 +93,7 @@ def test_penalty_switch(preset: str, penalty: dict[str, Any] | None, on: bool) -
         pytest.param(20, 4, 1, 2, id="10 updates, since 16 do not divide"),
         pytest.param(17, 4, 1, 17, id="a prime: one update"),
         pytest.param(32, 2, 8, 4, id="enough groups for every rank"),
-        pytest.param(3, 2, 64, 1, id="no number fits: left for the rule to tell"),
+        pytest.param(3, 2, 64, 1, id="no number fits: the rule reports it"),
     ],
 )
 def test_mini_batch_of_a_batch(prompts: int, group: int, ranks: int, expected: int) -> None:

@@ -1,4 +1,4 @@
-"""Whatever is thrown at the parser: it answers with a job or with sentences, and a job survives being written out."""
+"""Whatever is thrown at the parser: it returns a job or raises sentences, and a job survives being written out."""
 
 import json
 from pathlib import Path
@@ -39,7 +39,7 @@ GROUPS = st.fixed_dictionaries(
 )
 
 
-def answered(data: Any) -> None:
+def accepted_or_refused(data: Any) -> None:
     try:
         parse_job(data)
     except SpecError as error:
@@ -47,18 +47,18 @@ def answered(data: Any) -> None:
 
 
 @given(TREES)
-def test_any_tree_is_answered(tree: Any) -> None:
-    answered(tree)
+def test_any_tree_is_accepted_or_refused(tree: Any) -> None:
+    accepted_or_refused(tree)
 
 
 @settings(max_examples=100)
 @given(GROUPS)
-def test_any_groups_are_answered(groups: dict[str, Any]) -> None:
-    answered(merged(MINIMAL, {"spec": groups}))
+def test_any_groups_are_accepted_or_refused(groups: dict[str, Any]) -> None:
+    accepted_or_refused(merged(MINIMAL, {"spec": groups}))
 
 
 @given(st.binary(max_size=200))
-def test_any_file_is_answered(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+def test_any_file_is_accepted_or_refused(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     path: Path = tmp_path_factory.getbasetemp() / "any.yaml"
     path.write_bytes(content)
     with pytest.raises(SpecError):
