@@ -79,10 +79,8 @@ class TestLaterMiniBatches:
         for _ in range(3):
             with pytest.raises(NothingLeft):
                 at.buffer.sample(3, TRAIN, 1)
-        assert [event[0] for event in at.news.events] == ["SamplingExhausted"], "told once a step"
-        assert at.news.events[0][1].startswith(
-            "After 4 prompts (1 batches) only 1 of 2 groups have both correct and wrong"
-        )
+        assert [event[0] for event in at.news.events] == ["SamplingExhausted"], "reported once per step"
+        assert at.news.events[0][1].startswith("After 4 prompts (1 batches) only 1 of 2 groups have both correct and")
         assert at.buffer._owed == 0 and at.buffer.tally.trained == 1
 
     def test_nothing_at_all_ends_the_run(self, stage: Build) -> None:
