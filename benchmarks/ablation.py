@@ -42,7 +42,7 @@ def settings(number: int) -> list[str]:
 
 
 def model_of(seed: int) -> Path:
-    """The folder with the seed's model and data; they are made if it has none."""
+    """The folder with the seed's model and data; created if it has none."""
     folder = ROOT / ".dapo" / ("demo" if seed == 0 else f"demo-{seed}")
     subprocess.run([sys.executable, "-m", "dapo_trainer.demo.prepare", str(folder), "--seed", str(seed)], check=True)
     return folder
@@ -71,7 +71,7 @@ def curve(reader: MetadataReader, run: str, metric: str) -> list[CurvePoint]:
 
 
 def spent(reader: MetadataReader, run: str) -> tuple[int, int]:
-    """Tokens generated so far, and those that had been at the last validation."""
+    """Tokens generated so far, and until the last validation."""
     generated = curve(reader, run, metrics.TOKENS_GENERATED)
     validated = max((point.step for point in curve(reader, run, VALIDATION)), default=0)
     return (
@@ -146,8 +146,8 @@ def measured(home: Path, number: int, seed: int, budget: int) -> Result:
 def results(
     rows: Sequence[int], seeds: Sequence[int], budget: int, folder: Path, finished: bool = False
 ) -> Iterator[Result]:
-    """Seed by seed, so that a table of all rows stands early; what is on disk is not run again, what is not is not run
-    if only what is `finished` is asked for."""
+    """Seed by seed, so that a table of all rows is complete early. Results on disk are read instead of run; with
+    `finished`, nothing is run."""
     (folder / "results").mkdir(parents=True, exist_ok=True)
     for seed in seeds:
         for number in rows:

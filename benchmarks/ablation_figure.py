@@ -69,7 +69,7 @@ def _ratio(result: Result) -> Points:
 
 
 def _by_tenths(result: Result, values: Sequence[float], together: Callable[[Sequence[float]], float]) -> Points:
-    """Of the steps of each tenth of the budget; where a step is longer than a tenth, there is none of it."""
+    """A value for the steps of each tenth of the budget; none for a tenth that is shorter than a step."""
     tenth = result.token_budget / TENTHS
     made: dict[int, list[tuple[int, float]]] = {}
     for spent, value in zip(_spent(result), values, strict=True):

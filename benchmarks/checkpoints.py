@@ -1,4 +1,4 @@
-"""Checkpoints to S3: how fast they go up and down, and what training feels of it.
+"""Checkpoints to S3: how fast uploads and downloads are, and how much they slow training.
 
     python benchmarks/checkpoints.py [--megabytes 512] [--files 4] [--rounds 5] [--json FILE]
     python benchmarks/checkpoints.py --run [--job examples/arithmetic.yaml] [--steps 40] [--ballast 1000]
@@ -9,7 +9,7 @@ Without --run: the same files, of one random checkpoint, to the same MinIO on th
  - mc: MinIO's own client, `mc cp --recursive` with its defaults;
 and back by ours (every file verified) and boto3, which compares nothing. Prints medians and ratios. Needs
 `scripts/bench-setup.sh` and Go, or mc in the tools' cache; both are made on the first call. Then the seconds of a step
-that keeps every core busy, with and without an upload beside it, and which share of the processors the upload and the
+that keeps every core busy, with and without an upload beside it, and which share of CPU time the upload and the
 server had meanwhile.
 
 With --run: a real `dapo run` with checkpoints to MinIO, each with files of --ballast megabytes beside the model's, so
@@ -129,7 +129,7 @@ class Bench:
 
 
 def transfers(bench: Bench, rounds: int) -> dict[str, float]:
-    """Medians over rounds; who begins changes, and what the server holds is the same for each."""
+    """Medians over rounds; the order alternates, and the server holds the same objects for each."""
     ups: dict[str, Callable[[], float]] = {"ours": bench.ours_up, "boto3": bench.boto_up, "mc": bench.mc_up}
     downs: dict[str, Callable[[], float]] = {"ours": bench.ours_down, "boto3": bench.boto_down}
     seconds: dict[str, list[float]] = {}
@@ -163,7 +163,7 @@ def burn(begin: Any, ended: Any, seconds: float) -> None:
 
 
 def stand_aside(server: MinioServer) -> None:
-    """The server gets what nobody else wants."""
+    """Give the server the lowest CPU priority."""
     for thread in os.listdir(f"/proc/{server.process.pid}/task"):
         os.sched_setscheduler(int(thread), os.SCHED_IDLE, os.sched_param(0))
     # Sessions that a system gives a share each would else be equals, whatever is in them.
@@ -173,7 +173,7 @@ def stand_aside(server: MinioServer) -> None:
 
 
 def processor_seconds(process: int) -> float:
-    """What the process has had of the processors."""
+    """CPU time that the process has used."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -244,8 +244,8 @@ if any("dapo_trainer" in word for word in sys.orig_argv):
 
 
 def run(job: Path, steps: int, every: int, ballast: int, *, uploaded: bool) -> dict[str, float]:
-    """A real run with checkpoints to MinIO: the steps after them against those without an upload. Not `uploaded`, the
-    ballast is saved and stays where it is."""
+    """A real run with checkpoints to MinIO: the steps after them against those without an upload. Without
+    `uploaded`, the ballast is saved but not uploaded."""
     server = MinioServer()
     stand_aside(server)
     folder = Path(tempfile.mkdtemp(prefix="dapo-bench-"))

@@ -3,7 +3,7 @@
     python benchmarks/curves.py [--points 1000000] [--rounds 9] [--sqlite] [--json FILE]
 
 Cold from points: the curve's rollups are set aside, so that the database aggregates every point; the server is
-restarted before the first of these, its figure apart. Medians in milliseconds, of one machine.
+restarted before the first of these, which is reported separately. Medians in milliseconds, of one machine.
 """
 
 import argparse
@@ -34,7 +34,7 @@ Figures = dict[str, float]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--points", type=int, default=1_000_000, help="steps of the long curve")
-    parser.add_argument("--rounds", type=int, default=9, help="of which the median is told")
+    parser.add_argument("--rounds", type=int, default=9, help="rounds, of which the median is printed")
     parser.add_argument("--sqlite", action="store_true", help="in SQLite instead of Postgres")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     options = parser.parse_args()

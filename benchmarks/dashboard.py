@@ -3,11 +3,11 @@
     python benchmarks/dashboard.py [--points 1000000] [--runs 1000] [--viewers 20] [--refreshes 1800] [--json FILE]
                                    [--peer-points 20000] [--parts queries pages memory peers] [--store URL]
 
-It fills a Postgres with `--runs` runs and one run of `--points` points a curve, and measures
+It fills a Postgres with `--runs` runs and one run of `--points` points per curve, and measures
 - the queries of a run's page, of the table of runs and of a live refresh,
-- the seconds until a page stands still in Chromium (half a second without a change), for a browser that was never
-  there and for one that comes again,
-- how long after its commit, and after the page's question, a new step is drawn,
+- the seconds until a page is settled in Chromium (half a second without a change), with and without a cache
+  in the browser,
+- how long after its commit, and after the page's request, a new step is drawn,
 - `--viewers` viewers who open the page at once, each speaking to the server as a browser does, and
 - memory of server and browser over `--refreshes` refreshes (1,800 are an hour of them; here they come faster).
 The same curves, `--peer-points` points each, then go to TensorBoard, to MLflow and to the dashboard, one after the
@@ -34,9 +34,9 @@ from dapo_dashboard.server_settings import REFRESH_SECONDS  # noqa: E402
 
 Figures = dict[str, float]
 PARTS = ["queries", "pages", "memory", "peers"]
-# As often as the dashboard can be told to: an hour of refreshes, one in two seconds by default, in minutes.
+# The shortest interval that the dashboard allows: an hour of refreshes (every two seconds by default) in minutes.
 FAST = {REFRESH_SECONDS: "0.2"}
-# A page that looks again by itself never stands still.
+# A page that refreshes itself never settles.
 QUIET = {REFRESH_SECONDS: "600"}
 
 
@@ -44,7 +44,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--points", type=int, default=1_000_000, help="points of each curve of the long run")
     parser.add_argument("--runs", type=int, default=1_000, help="runs in the table")
-    parser.add_argument("--viewers", type=int, default=20, help="who open a page at once")
+    parser.add_argument("--viewers", type=int, default=20, help="viewers who open a page at once")
     parser.add_argument("--refreshes", type=int, default=1_800, help="live refreshes over which memory is watched")
     parser.add_argument("--peer-points", type=int, default=20_000, help="points of each curve for the comparison")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="what to measure")
@@ -61,7 +61,7 @@ def main() -> None:
         options.json.write_text(json.dumps(figures, indent=2) + "\n")
 
 
-def tell(figures: Mapping[str, float]) -> Mapping[str, float]:
+def report(figures: Mapping[str, float]) -> Mapping[str, float]:
     """Print them, as soon as they are known."""
     for key, value in figures.items():
         print(f"{key:<70}{value:>12,.3f}", flush=True)
@@ -83,20 +83,20 @@ def own(folder: Path, options: argparse.Namespace) -> Figures:
 
 
 def measured(folder: Path, url: str, options: argparse.Namespace) -> Figures:
-    """Queries, pages, viewers and refreshes over a store that is filled; told as they are known."""
+    """Queries, pages, viewers and refreshes over a filled store; each is printed as soon as it is known."""
     figures: Figures = {}
     if "queries" in options.parts:
-        figures |= tell(queries.measure(url))
+        figures |= report(queries.measure(url))
     if "pages" in options.parts:
         looked_at = {"table of runs": "/", "page of the long run": f"/run?run={data.LONG}"}
         with dashboard(url, folder / "still.log", QUIET) as address, browser() as chromium:
-            figures |= tell(pages.settled(chromium, {name: address + path for name, path in looked_at.items()}))
-            figures |= tell(viewers.measure(address, f"run={data.LONG}", options.viewers))
+            figures |= report(pages.settled(chromium, {name: address + path for name, path in looked_at.items()}))
+            figures |= report(viewers.measure(address, f"run={data.LONG}", options.viewers))
         with dashboard(url, folder / "live.log", {REFRESH_SECONDS: "2"}) as address, browser() as chromium:
-            figures |= tell(refreshes.live(chromium, address, url))
+            figures |= report(refreshes.live(chromium, address, url))
     if "memory" in options.parts:
         with dashboard(url, folder / "fast.log", FAST) as address, browser() as chromium:
-            figures |= tell(refreshes.memory(chromium, address, url, options.refreshes))
+            figures |= report(refreshes.memory(chromium, address, url, options.refreshes))
     return figures
 
 
@@ -111,7 +111,7 @@ def beside(folder: Path, points: int) -> Figures:
     with browser() as chromium:
         for name, serve in peers.ALL.items():
             with serve(python, folder, curves) as address:
-                figures |= tell(pages.drawn(chromium, name, address))
+                figures |= report(pages.drawn(chromium, name, address))
     return figures
 
 

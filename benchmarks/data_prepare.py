@@ -3,8 +3,8 @@
     python benchmarks/data_prepare.py [--prompts 17917] [--copies 100] [--json FILE]
 
 The file is generated: 1,791,700 rows, each prompt a hundred times, in the columns of DAPO-Math-17k; one prompt in two
-hundred has copies that disagree. Preparation runs twice in processes of its own, with tokens counted by a tokenizer
-made here; wall time and peak memory are of the whole command, the interpreter's start and its imports included.
+hundred has copies that disagree. Preparation runs twice in separate processes, with tokens counted by a tokenizer
+created here; wall time and peak memory are of the whole command, the interpreter's start and its imports included.
 """
 
 import argparse
@@ -91,7 +91,7 @@ def prepare(folder: Path, out: Path) -> Run:
 
 
 def generate(path: Path, prompts: int, copies: int) -> None:
-    """Rows in no order, of the published columns; texts of 40 to 400 characters inside the published instruction."""
+    """Rows in random order, with the published columns; texts of 40 to 400 characters in the published instruction."""
     before, after = PAPER_TEMPLATE.split("{prompt}")
     connection = duckdb.connect()
     connection.execute("SET enable_progress_bar = false")

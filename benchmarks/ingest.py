@@ -1,10 +1,10 @@
-"""What the metrics path costs: a spool append within training, and points a second into the store.
+"""The cost of the metrics path: a spool append within training, and points per second into the store.
 
     python benchmarks/ingest.py [--steps 2000] [--metrics 60] [--json FILE]
     python benchmarks/ingest.py --postgres [--steps 2000] [--millions 50] [--json FILE]
 
-The first: an append's p99 (a step waits for it), and the sender's path into SQLite against one row a commit, which is
-how a tracker without a spool writes. The second: a Postgres of its own with its default durability, and a writer login
+The first: an append's p99 (a step waits for it), and the sender's path into SQLite against one row per commit, which is
+how a tracker without a spool writes. The second: a new Postgres with its default durability, and a writer login
 under row-level security; one step's batch, the sender's path, all of it sent again, and how both change while the
 table of points grows to so many millions (about six minutes and 14 GB of disk for 50). Ratios are of one run on one
 machine.
@@ -76,7 +76,7 @@ Figures = dict[str, float | str]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=2000, help="steps of the run")
-    parser.add_argument("--metrics", type=int, default=60, help="metrics a step")
+    parser.add_argument("--metrics", type=int, default=60, help="metrics per step")
     parser.add_argument("--postgres", action="store_true", help="into Postgres instead of SQLite")
     parser.add_argument("--millions", type=float, default=50, help="with --postgres: grow the table to so many points")
     parser.add_argument("--json", type=Path, help="also write the figures here")
@@ -153,10 +153,10 @@ def measure_postgres(folder: Path, steps: int, metrics: int, millions: float) ->
 
 
 def growth(url: str, owner: str, metrics: int, millions: float) -> Figures:
-    """Points a second and a step's batch while the table grows to so many millions.
+    """Points per second, and the time of a step's batch, while the table grows to this many millions.
 
-    At each size some runs are written by the writer; what is between the sizes is made by the server itself: rows of
-    the same shape, rollups with them.
+    At each size some runs are written by the writer; between the sizes the server itself generates rows of the same
+    shape, with their rollups.
     """
     figures: Figures = {}
     writer, empty, a_run = open_writer(url), check(owner).size_bytes, RUN_STEPS * metrics
@@ -191,7 +191,7 @@ def grow(writer: MetadataWriter, run_id: str, metrics: int) -> float:
 
 
 def fill(owner: str, first: int, runs: int, metrics: int) -> None:
-    """So many runs' rows, without their way through a writer."""
+    """Insert the rows of this many runs directly, without a writer."""
     for statement in FILL:
         execute(owner, statement, {"first": first, "last": first + runs - 1, "steps": RUN_STEPS})
     execute(owner, "VACUUM ANALYZE", {})  # as autovacuum would have by then
@@ -264,7 +264,7 @@ def one_step_a_batch(url: str, steps: int, metrics: int, first: int = 1) -> list
 
 
 def one_row_a_commit(path: Path) -> float:
-    """Points a second of the naive way, on the same disk with the same durability."""
+    """Points per second when written one by one, on the same disk with the same durability."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")

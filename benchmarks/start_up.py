@@ -3,7 +3,7 @@
     python benchmarks/start_up.py [JOB.YAML] [--cold]
 
 `--cold` empties the page cache first (root only): the first start after a boot. Memory is the resident set, sampled
-five times a second; shared pages count in each process that maps them, so the sum is an upper bound.
+five times per second; shared pages count in each process that maps them, so the sum is an upper bound.
 """
 
 import argparse
@@ -28,7 +28,7 @@ STEPS = 2  # the second one's beginning is the first one's end
 
 @dataclass
 class Watch:
-    """What was seen of one run: when each phase began (seconds from the start), and peaks in bytes by process."""
+    """Observations of one run: when each phase began (seconds from the start), and peaks in bytes by process."""
 
     began: float
     phases: list[tuple[str, float]] = field(default_factory=list)
@@ -90,7 +90,7 @@ def main() -> None:
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
     generations = [at for name, at in seen.phases if name == "generate"]
     print(f"first step finished after {generations[1]:.1f} s ({'cold' if arguments.cold else 'warm'})")
-    print(f"{seen.phases[0][1]:8.1f} s  before the trainer's first word")
+    print(f"{seen.phases[0][1]:8.1f} s  before the trainer's first report")
     for (name, at), (_, end) in pairwise(seen.phases):
         if at < generations[1]:
             print(f"{end - at:8.1f} s  {name}")

@@ -1,10 +1,10 @@
-"""Seconds a step, plain verl's `main_ppo` against `dapo run`, on the same job, model, data and machine.
+"""Seconds per step, plain verl's `main_ppo` against `dapo run`, on the same job, model, data and machine.
 
     python benchmarks/step_time.py [JOB.YAML] [--steps 8] [--rounds 1]
 
 Plain verl gets the configuration `dapo plan` shows, with verl's own trainer, replay buffer, agent loop, router and
 reward manager in place of ours. Both report `timing_s/step`, which verl measures; the first step is left out (it
-includes what starts late). Prints medians, the ratio, and what the time went to.
+includes late start-up). Prints medians, the ratio, and the time by phase.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def job_with(path: Path, steps: int) -> DAPOJob:
 
 
 def plain_config(job: DAPOJob, folder: Path) -> Path:
-    """verl's configuration of the job, with verl's own parts wherever the platform puts one of its own."""
+    """verl's configuration of the job, with verl's own parts in place of the platform's."""
     from omegaconf import OmegaConf
 
     from dapo_trainer.preflight import fetch

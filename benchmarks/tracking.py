@@ -2,12 +2,12 @@
 
     python benchmarks/tracking.py [--runs 1000] [--steps 10000] [--json FILE]
 
- - log_batch: one step's 60 metrics, a transaction each, as a trainer sends them;
+ - log_batch: one step's 60 metrics in one transaction, as a trainer sends them;
  - get_metric_history: one metric of one run, all its steps;
  - search_runs: all runs with the last values of their 60 metrics.
 Both are called in Python without a server between: MLflow's `SqlAlchemyStore` in its own environment
 (`scripts/bench-setup.sh`, made on the first call), ours with a trainer's login and with the dashboard's, both under
-row-level security. They take turns, so that what else the machine does befalls both. Prints medians in milliseconds and
+row-level security. They alternate, so that other load of the machine affects both. Prints medians in milliseconds and
 the ratio.
 """
 
@@ -84,7 +84,7 @@ for line in sys.stdin:
 
 
 class Mlflow:
-    """MLflow's store in a process of its own environment."""
+    """MLflow's store, in a process of its own environment."""
 
     def __init__(self, url: str) -> None:
         python = subprocess.run([ROOT / "scripts" / "bench-setup.sh"], check=True, capture_output=True, text=True)

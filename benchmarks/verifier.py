@@ -1,8 +1,8 @@
-"""Answers judged a second: the rules, a function of one's own in killable processes, and the algebra library there.
+"""Answers checked per second: by the rules, and by a custom function and the algebra library in their processes.
 
     python benchmarks/verifier.py [--answers 10000] [--json FILE]
 
-Responses are 800 characters and come in groups of 16, as a step hands them over. Start-up of processes is not counted.
+Responses are 800 characters and come in groups of 16, as in a step. Start-up of processes is not counted.
 """
 
 import argparse
@@ -19,13 +19,13 @@ from typing import Any
 from dapo_trainer.rewards.scorer import Scorer
 
 GROUP = 16
-WANTED = 2000.0  # answers a second, on two processors
+WANTED = 2000.0  # answers per second, on two cores
 WORKING = "We add the parts and look at what is left over. " * 16
 Group = tuple[list[str], str]
 
 
 def equal(response: str, truth: str, *, prompt: str) -> float:
-    """The simplest reward of one's own: what it takes is the way to its process and back."""
+    """The simplest custom reward: its time is that of the round trip to its process."""
     return 1.0 if response.rpartition("Answer: ")[2] == truth else -1.0
 
 
@@ -45,11 +45,11 @@ def main() -> None:
         options.json.write_text(json.dumps(figures, indent=2) + "\n")
     slow = [name for name, (*_, share) in CASES.items() if share == 1 and figures[f"{name} (answers/s)"] < WANTED]
     if slow:
-        sys.exit(f"below {WANTED:,.0f} answers a second: {', '.join(slow)}")
+        sys.exit(f"below {WANTED:,.0f} answers per second: {', '.join(slow)}")
 
 
 async def rate(work: list[Group], reward: dict[str, Any]) -> float:
-    """Answers a second, with as many groups under way as a step has."""
+    """Answers per second, with as many groups in flight as a step has."""
     scorer = Scorer({"reward": BASE | reward, "overlong": {"filter": True, "penalty": None}})
     try:
         await asyncio.gather(*(scorer.score("", ["Answer: \\emptyset"], [1], "x<y") for _ in range(4)))
@@ -66,7 +66,7 @@ async def rate(work: list[Group], reward: dict[str, Any]) -> float:
 
 
 def groups(make: Callable[[Random], tuple[str, str]], count: int) -> list[Group]:
-    """Half of the answers of a group are right, the others are another prompt's."""
+    """Half of the answers of a group are correct, the others are those of another prompt."""
     random, made = Random(0), []
     for _ in range(count // GROUP):
         right, truth = make(random)

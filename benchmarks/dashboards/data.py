@@ -1,4 +1,4 @@
-"""Stores to measure over: a thousand runs, and one of a million points a curve."""
+"""Stores to measure over: a thousand runs, and one with a million points per curve."""
 
 import math
 from collections.abc import Callable
@@ -31,7 +31,7 @@ _COLUMNS: Final = "SELECT column_name FROM information_schema.columns WHERE tabl
 
 
 def fill(url: str, runs: int, points: int) -> None:
-    """Runs of 50 steps, one with `points` steps, and one that is going to grow."""
+    """Runs of 50 steps, one with `points` steps, and one that will grow."""
     writer = open_writer(url)
     for run_id, steps in (("template", 50), (GROWING, 50), (LONG, 1)):
         _start(url, run_id, "Running" if run_id == GROWING else "Succeeded")

@@ -1,4 +1,4 @@
-"""Pages in Chromium: when they stand still, and how many points they are sent to draw."""
+"""Pages in Chromium: when they have settled, and how many points they receive to draw."""
 
 import json
 import time
@@ -31,8 +31,8 @@ for (const kind of [window.CanvasRenderingContext2D, window.WebGL2RenderingConte
 
 
 def settled(chromium: Browser, urls: Mapping[str, str], size: Any = SIZE) -> dict[str, float]:
-    """Seconds from asking for a page until nothing on it changes any more: in a browser that was never there, and in
-    one that has its scripts; each the median of some visits."""
+    """Seconds from asking for a page until nothing on it changes any more: in a browser without a cache, and in one
+    that has its scripts; each the median of several visits."""
     figures: dict[str, float] = {}
     for name, url in urls.items():
         first, again = [], []
@@ -46,7 +46,7 @@ def settled(chromium: Browser, urls: Mapping[str, str], size: Any = SIZE) -> dic
 
 
 def drawn(chromium: Browser, name: str, url: str) -> dict[str, float]:
-    """Of one tool: seconds until its page stands still with the curves, and the points it was sent to draw."""
+    """Of one tool: seconds until its page with the curves has settled, and the points it received to draw."""
     context = chromium.new_context(viewport=TALL)
     _, sent = _visit(context, url)
     context.close()
@@ -56,7 +56,7 @@ def drawn(chromium: Browser, name: str, url: str) -> dict[str, float]:
 
 
 def _visit(context: BrowserContext, url: str) -> tuple[float, int]:
-    """Seconds, and the points in the answers of TensorBoard or MLflow."""
+    """Seconds, and the points in the responses of TensorBoard or MLflow."""
     answers: list[Response] = []
     page = context.new_page()
     page.add_init_script(WATCH)
@@ -71,7 +71,7 @@ def _visit(context: BrowserContext, url: str) -> tuple[float, int]:
 
 
 def _still(page: Page, began: float, begun: Callable[[], bool]) -> float:
-    """When the page changed for the last time, in seconds since `began`: half a second without a change is rest."""
+    """When the page changed for the last time, in seconds since `began`: half a second without a change is settled."""
     while time.perf_counter() - began < PATIENCE_SECONDS:
         page.wait_for_timeout(50)
         quiet = page.evaluate("() => performance.now() - window.lastChange")
@@ -85,7 +85,7 @@ def _is_ours(url: str) -> bool:
 
 
 def _is_curve(url: str) -> bool:
-    """Whether TensorBoard or MLflow answers with curves here."""
+    """Whether this is a response of TensorBoard or MLflow with curves."""
     return "timeSeries" in url or "get-history" in url
 
 

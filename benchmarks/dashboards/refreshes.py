@@ -1,4 +1,4 @@
-"""A page that looks again by itself: when news is seen, and what an hour of it costs in memory."""
+"""A page that refreshes itself: when new data is shown, and what an hour of it costs in memory."""
 
 import time
 from statistics import median
@@ -32,7 +32,7 @@ window.seen = (step) => new Promise((resolve) => {
 
 
 def live(chromium: Browser, address: str, url: str) -> dict[str, float]:
-    """Seconds until a new step is drawn on all charts, from its commit and from the page's question that brought it."""
+    """Seconds until a new step is drawn on all charts, from its commit and from the page's request that fetched it."""
     page = chromium.new_page(viewport=SIZE)
     page.add_init_script(_WATCH)
     page.goto(f"{address}/run?run={data.GROWING}")

@@ -1,4 +1,4 @@
-"""Viewers who open a page at once: each speaks Streamlit's own protocol to the server and reads until it has all."""
+"""Viewers who open a page at once: each speaks Streamlit's protocol to the server and reads until it has everything."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ def measure(address: str, query: str, viewers: int) -> dict[str, float]:
 
 
 def points_sent(address: str, query: str) -> int:
-    """Points of all curves that one viewer is sent to be drawn."""
+    """Points of all curves that one viewer receives to draw."""
     return _run(_one(_stream(address), query))[1]
 
 

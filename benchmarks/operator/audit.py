@@ -1,4 +1,4 @@
-"""What the API server's audit log says of one user: every request, when it came, and about what."""
+"""The requests of one user in the API server's audit log: when each arrived, and for which object."""
 
 import json
 import time
@@ -57,7 +57,7 @@ class AuditLog:
         return [request for request in self.read() if request.at >= at]
 
     def quiet_for(self) -> float:
-        """Seconds since the last request that was no watch and no lease."""
+        """Seconds since the last request that was not a watch or a lease."""
         times = [
             request.at for request in self.read()[-2000:] if request.verb != "watch" and request.resource != "leases"
         ]

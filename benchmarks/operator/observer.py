@@ -1,4 +1,4 @@
-"""Watches what the operator makes: when each pod was there, and when each job was ready."""
+"""Watches what the operator creates: when each pod existed, and when each job was ready."""
 
 import threading
 import time
@@ -60,7 +60,7 @@ class Observer:
             try:
                 for event in self._api.watch(path, 300, resourceVersion=version, metadata_only=metadata_only):
                     if event["type"] == "ERROR":
-                        raise SystemExit(f"the watch of {path} was told {event['object']}")
+                        raise SystemExit(f"the watch of {path} received an error: {event['object']}")
                     version = event["object"]["metadata"]["resourceVersion"]
                     yield event
                     if self._stop.is_set():

@@ -1,4 +1,4 @@
-"""Processor time and memory of the processes of one run."""
+"""CPU time and memory of the processes of one run."""
 
 import threading
 import time
@@ -12,7 +12,7 @@ MIB = 2**20
 
 @dataclass
 class Meter:
-    """Reads processes by name; `peak` is the largest resident memory seen every half a second, in bytes."""
+    """Reads processes by name; `peak` is the largest resident memory sampled every half second, in bytes."""
 
     pids: dict[str, int] = field(default_factory=dict)
     peak: dict[str, int] = field(default_factory=dict)
@@ -20,7 +20,7 @@ class Meter:
     _stop: threading.Event = field(default_factory=threading.Event)
 
     def watch(self, name: str, pid: int) -> None:
-        """From now on `name` is this process; what its predecessor spent is kept."""
+        """From now on `name` is this process; the time of its predecessor is kept."""
         if name in self.pids:
             self._spent[name] = self.cpu(name)
         self.pids[name] = pid
@@ -63,12 +63,12 @@ def _cpu(pid: int) -> float:
 
 
 def spent(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
-    """Processor seconds between two readings."""
+    """CPU seconds between two readings."""
     return {name: after[name] - before.get(name, 0.0) for name in after}
 
 
 def wait_until(holds: Callable[[], bool], what: str, seconds: float) -> float:
-    """Poll until `holds()`; answers the seconds it took."""
+    """Poll until `holds()`. Returns the seconds it took."""
     begun = time.monotonic()
     while not holds():
         if time.monotonic() - begun > seconds:

@@ -5,7 +5,7 @@
 
 Each job has ten pods. One run: create all jobs, wait until every pod exists, every job is ready, the operator is quiet
 and Kubernetes' own controllers rest; idle; pods deleted one by one; kill -9, a pod deleted meanwhile, and the restart.
-Everything is on this machine, so processor seconds say more than times do.
+Everything is on this machine, so CPU seconds are more meaningful than durations.
 """
 
 import argparse
@@ -42,11 +42,11 @@ PHASES = ("idle", "churn", "restart")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=100)
-    parser.add_argument("--namespaces", type=int, default=1, help="the jobs are spread over so many")
+    parser.add_argument("--namespaces", type=int, default=1, help="number of namespaces for the jobs")
     parser.add_argument("--nodes", type=int, default=100)
-    parser.add_argument("--deletes", type=int, default=50, help="pods to delete, two a second")
+    parser.add_argument("--deletes", type=int, default=50, help="pods to delete, two per second")
     parser.add_argument("--idle", type=float, default=60, help="seconds to watch an idle operator")
-    parser.add_argument("--rate", type=float, default=200, help="our operator's requests a second")
+    parser.add_argument("--rate", type=float, default=200, help="our operator's requests per second")
     parser.add_argument("--limit", type=float, default=1200, help="seconds until a phase counts as failed")
     parser.add_argument("--phases", nargs="*", default=list(PHASES), choices=PHASES, help="after the creation")
     parser.add_argument("--kuberay", type=Path, help="KubeRay's operator binary")
@@ -70,7 +70,7 @@ def main() -> None:
 
 @dataclass(frozen=True)
 class Moment:
-    """Durations are of the clock that never steps; the audit log has the other one's times."""
+    """Durations use the monotonic clock; the audit log has wall-clock times."""
 
     wall: float
     steady: float
@@ -85,7 +85,7 @@ class Moment:
 
 
 class Run:
-    """One operator on a control plane of its own."""
+    """One operator on its own control plane."""
 
     def __init__(self, subject: Subject, options: argparse.Namespace) -> None:
         self.subject, self.options = subject, options
@@ -149,7 +149,7 @@ class Run:
         wait_until(lambda: self.audit.quiet_for() > QUIET_SECONDS, "the operator is at rest", 120)
 
     def identity(self) -> Path:
-        """A service account that may do everything, so that the audit log can tell the operator from others."""
+        """A service account with all rights, so that the audit log distinguishes the operator from others."""
         api = self.cluster.api
         self.cluster.namespace("kube-system")
         api.apply("/api/v1/namespaces/kube-system/serviceaccounts/subject", _object("v1", "ServiceAccount", "subject"))
@@ -204,21 +204,21 @@ class Run:
         }
 
     def rests(self) -> bool:
-        """Whether the controller manager and the scheduler have nothing to do; takes a few seconds to find out."""
+        """Whether the controller manager and the scheduler are idle; takes a few seconds."""
         names = ("kube-controller-manager", "kube-scheduler")
         before = sum(map(self.meter.cpu, names))
         time.sleep(RESTING_SECONDS)
         return sum(map(self.meter.cpu, names)) - before < RESTING_SHARE * RESTING_SECONDS
 
     def looks(self) -> float:
-        """How often the operator says that it looked at a job."""
+        """How many times the operator reports to have reconciled a job."""
         port, name = self.subject.looks
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
             lines = answer.read().decode().splitlines()
         return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{name}{{"))
 
     def post(self, key: tuple[str, str]) -> float:
-        """Create one job; answers when."""
+        """Create one job. Returns when."""
         at = time.monotonic()
         self.cluster.api.create(self.subject.path(key[0]), self.subject.make(key[1]))
         return at
@@ -234,7 +234,7 @@ class Run:
         return {"idle_cpu_s_per_minute": cpu, "idle_requests": dict(requests), "idle_s": self.options.idle}
 
     def churn(self) -> Figures:
-        """Pods deleted two a second: seconds until the operator's first write about it, and until the job is ready."""
+        """Pods deleted two per second: seconds until the first write about it, and until the job is ready."""
         keys = self.jobs[:: max(1, len(self.jobs) // self.options.deletes)][: self.options.deletes]
         self.say(f"deleting a pod of {len(keys)} jobs")
         before, begun = self.meter.all_cpu(), Moment.now()
@@ -256,7 +256,7 @@ class Run:
         }
 
     def delete_a_pod(self, key: tuple[str, str]) -> Moment:
-        """The job's last pod; answers when."""
+        """Delete the job's last pod. Returns when."""
         path = f"/api/v1/namespaces/{key[0]}/pods"
         (*_, pod) = self.cluster.api.items(path, labelSelector=f"{self.subject.owner_label}={key[1]}")
         at = Moment.now()
@@ -268,11 +268,11 @@ class Run:
         return all(self.alive(key) == PODS_PER_JOB and self.last_pod(key) > since for key in keys)
 
     def alive(self, key: tuple[str, str]) -> int:
-        """Pods of the job that are there."""
+        """Existing pods of the job."""
         return sum(uid not in self.observer.gone for uid in list(self.observer.pods[key]))
 
     def last_pod(self, key: tuple[str, str]) -> float:
-        """When its newest pod was there."""
+        """When its newest pod existed."""
         return max(list(self.observer.pods[key].values()))
 
     def first_write(self, key: tuple[str, str], after: float) -> float:
@@ -286,7 +286,7 @@ class Run:
         raise LookupError(f"the operator wrote nothing about {key}")
 
     def restart(self) -> Figures:
-        """kill -9, a pod deleted while nobody looks, and the start: seconds until the operator acts on it."""
+        """kill -9, a pod deleted meanwhile, and the restart: seconds until the operator acts on it."""
         key = self.jobs[len(self.jobs) // 2]
         self.say("kill -9, and the start")
         self.operator.kill()
@@ -305,7 +305,7 @@ class Run:
         }
 
     def profiler(self) -> Process | None:
-        """py-spy on our operator, where that was asked for."""
+        """py-spy on our operator, if requested."""
         if self.options.profile is None or self.subject.name != "dapo":
             return None
         spy = Path(sys.executable).with_name("py-spy")
@@ -319,8 +319,8 @@ class Run:
 
 
 def _time_is_up(*_: object) -> None:
-    """What was measured so far is shown all the same."""
-    raise TimeoutError("told to end")
+    """Still show what was measured so far."""
+    raise TimeoutError("stopped by SIGALRM")
 
 
 def _object(api_version: str, kind: str, name: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The operators that can be measured: ours, and KubeRay's where its binary and CRDs are given."""
+"""The operators that can be measured: ours, and KubeRay's if its binary and CRDs are given."""
 
 import os
 import sys
@@ -118,6 +118,6 @@ def _ray_cluster(name: str) -> Object:
 
 
 def environment(subject: Subject, kubeconfig: Path) -> dict[str, str]:
-    """Of the operator's process."""
+    """Environment of the operator's process."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("DAPO_")}
     return {**kept, "KUBECONFIG": str(kubeconfig), **subject.env}

@@ -86,7 +86,7 @@ def manifest_key(run_id: str, step: int) -> str:
     return checkpoint_prefix(run_id, step) + MANIFEST
 
 
-def condemned_key(run_id: str, step: int) -> str:
+def corrupt_key(run_id: str, step: int) -> str:
     """The key of the manifest of a committed checkpoint that turned out to be corrupt."""
     return f"{manifest_key(run_id, step)}.damaged"
 

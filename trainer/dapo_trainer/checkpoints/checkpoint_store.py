@@ -17,7 +17,7 @@ from typing import Final, Protocol, TypeVar
 
 from dapo_core.db import CheckpointRow, CheckpointState, EventType
 from dapo_core.errors import CheckpointError, StoreError
-from dapo_core.naming import checkpoint_prefix, checkpoints_prefix, condemned_key, manifest_key, shared_key
+from dapo_core.naming import checkpoint_prefix, checkpoints_prefix, corrupt_key, manifest_key, shared_key
 from dapo_core.objectstore import Content, ObjectInfo, ObjectNotFoundError, ObjectStore
 from dapo_core.parallel import parallel
 from dapo_core.run.checkpoint import FileEntry, Manifest, Retention, committed, judge, parse_manifest
@@ -275,7 +275,7 @@ class CheckpointStore:
         restart from step 0.
         """
         if manifest.run_id == self.run_id:
-            self.store.put_bytes(condemned_key(self.run_id, manifest.step), manifest.to_bytes())
+            self.store.put_bytes(corrupt_key(self.run_id, manifest.step), manifest.to_bytes())
             self.store.delete(manifest_key(self.run_id, manifest.step))
             self._report_corrupt(manifest.step, why)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from dapo_core.errors import CheckpointError
-from dapo_core.naming import MANIFEST, checkpoints_prefix, condemned_key, manifest_key, parse_step_folder, shared_prefix
+from dapo_core.naming import MANIFEST, checkpoints_prefix, corrupt_key, manifest_key, parse_step_folder, shared_prefix
 from dapo_core.objectstore import ObjectInfo
 from dapo_core.run.checkpoint import Manifest
 
@@ -38,7 +38,7 @@ class Listing:
     @property
     def corrupt(self) -> list[int]:
         """Steps that were committed and later marked as corrupt, newest first."""
-        return self._steps_with(condemned_key)
+        return self._steps_with(corrupt_key)
 
     def _steps_with(self, key: Callable[[str, int], str]) -> list[int]:
         return sorted((step for step, objects in self.steps.items() if key(self.run_id, step) in objects), reverse=True)

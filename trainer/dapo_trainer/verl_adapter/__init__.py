@@ -15,9 +15,9 @@
 | merge | `FSDPModelMerger` |
 
 Other rooms import only `environment` (where a process starts), `cluster`, `node_files`, `runner` and `session`
-(`dapo_trainer.main`), `session` and `validation` (`dapo_trainer.evaluate.worker`), and `merge`
-(`dapo_trainer.checkpoint_tool.export`). verl and Ray load the others by their dotted names, which are in
-`verl_config.overrides` and in the entry point `verl.plugins`.
+(`dapo_trainer.main`), `session` (`dapo_trainer.run_report`), `session` and `validation`
+(`dapo_trainer.evaluate.worker`), and `merge` (`dapo_trainer.checkpoint_tool.export`). verl and Ray load the others by
+their dotted names, which are in `verl_config.overrides` and in the entry point `verl.plugins`.
 """
 
 import os
