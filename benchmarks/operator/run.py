@@ -320,7 +320,7 @@ class Run:
 
 def _time_is_up(*_: object) -> None:
     """Still show what was measured so far."""
-    raise TimeoutError("stopped by SIGALRM")
+    raise TimeoutError("stopped by SIGTERM")
 
 
 def _object(api_version: str, kind: str, name: str) -> dict[str, Any]:
