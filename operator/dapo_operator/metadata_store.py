@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from dapo_core.backoff import Backoff
 from dapo_core.errors import StoreError
 from dapo_core.jobspec import DAPOJobSpec
-from dapo_core.run.backoff import Backoff
 from dapo_core.run.entries import AlertCleared, AlertRaised, AttemptStarted, Entry
 from dapo_core.run.guards import Alert, evaluate, metrics_of
 from dapo_core.run.progress import LAST_METRICS, PACE_METRICS, Cadence, progress_of
@@ -19,7 +19,7 @@ from dapo_operator.jobs.observed import StoreState
 
 if TYPE_CHECKING:
     from dapo_core.db import MetadataReader, RunProgress
-    from dapo_core.run.recorder import Recorder
+    from dapo_core.db.recorder import Recorder
 
 logger = logging.getLogger(__name__)
 
@@ -184,7 +184,7 @@ class MetadataStore:
 def _recorder(url: str) -> "Recorder":
     # SQLAlchemy and its drivers take memory that an installation without a store need not spend.
     from dapo_core.db import open_writer
-    from dapo_core.run.recorder import Recorder
+    from dapo_core.db.recorder import Recorder
 
     return Recorder(open_writer(url), MAX_RECORDS)
 

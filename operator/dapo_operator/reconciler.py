@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
 
-from dapo_core.run.backoff import Backoff
+from dapo_core.backoff import Backoff
 from dapo_core.run.status import DAPOJobStatus
 from dapo_operator.children import Children, JobKey
 from dapo_operator.executor import ActionResult, Executor, LeftoverPodsError

@@ -10,7 +10,7 @@ import runbooks
 from metrics_reference import metrics_reference
 from reference import reference
 
-from dapo_core.jobspec.crd import crd_yaml
+from dapo_core.crd.definition import crd_yaml
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 # By path: the file's content as it should be, given its present content, whose hand-written parts stay.

@@ -8,9 +8,9 @@ from servers.minio import ROOT, MinioServer
 from servers.postgres import PostgresServer
 
 from dapo_core.db import open_reader, open_writer, upgrade
-from dapo_core.db.rows import RunRow
 from dapo_core.errors import StoreError
 from dapo_core.objectstore.s3 import open_s3
+from dapo_core.run.store_rows import RunRow
 from dapo_operator.accounts import Accounts, grant_logins, login, make_users, store_user
 
 TEAMS = ("team-a", "team-b")

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from dapo_core.run.backoff import Backoff
+from dapo_core.backoff import Backoff
 
 
 @pytest.mark.parametrize(

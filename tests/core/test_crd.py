@@ -15,8 +15,8 @@ from builders import MINIMAL, VALIDATION, dumped, job
 from generated_files import FILES, stale, write
 from generated_files import ROOT as REPOSITORY
 
+from dapo_core.crd.definition import MAX_BYTES, crd, crd_yaml
 from dapo_core.jobspec import load_job
-from dapo_core.jobspec.crd import MAX_BYTES, crd, crd_yaml
 from dapo_core.jobspec.presets import merged
 from dapo_core.jobspec.rules import CEL_RULES
 from dapo_core.naming import MAX_JOB_NAME

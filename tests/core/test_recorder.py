@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from dapo_core.db import CheckpointRow, MetadataWriter, open_reader, open_writer, upgrade
+from dapo_core.db.recorder import Recorder, write
 from dapo_core.errors import StoreError
 from dapo_core.run.entries import (
     AlertCleared,
@@ -16,7 +17,6 @@ from dapo_core.run.entries import (
     RunChanged,
     RunCreated,
 )
-from dapo_core.run.recorder import Recorder, write
 
 STORY: list[Entry | CheckpointRow] = [
     RunCreated("job", "team", {"spec": 1}, 1.0, 9),

@@ -12,7 +12,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from patience import patient
 
-from dapo_core.run.backoff import Backoff
+from dapo_core.backoff import Backoff
 from dapo_operator.kube import informer
 from dapo_operator.kube.api_errors import ApiError, GoneError, StreamCutError, UnreachableError
 from dapo_operator.kube.client import Connection, KubeClient

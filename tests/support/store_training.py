@@ -10,8 +10,8 @@ import psycopg
 from patience import patient
 from servers.postgres import plain
 
+from dapo_core.backoff import Backoff
 from dapo_core.db import MetadataWriter, open_reader, open_writer
-from dapo_core.run.backoff import Backoff
 from dapo_trainer.spool import Sender, Spool, read_records
 
 QUICK = Backoff(0.02, 0.2)  # minutes become seconds

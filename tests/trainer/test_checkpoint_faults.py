@@ -13,11 +13,11 @@ from servers.s3_proxy import Fault, S3Proxy, proxied
 from store_fakes import Notebook
 from urllib3.util import Retry
 
+from dapo_core.backoff import Backoff
 from dapo_core.errors import CheckpointError, StoreError
 from dapo_core.naming import checkpoint_prefix, manifest_key
 from dapo_core.objectstore import StoreUnreachableError
 from dapo_core.objectstore.s3 import RETRIES, open_s3
-from dapo_core.run.backoff import Backoff
 from dapo_core.run.checkpoint import Retention
 from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore, LocalCheckpoint
 from dapo_trainer.checkpoints.uploader import CheckpointUploader

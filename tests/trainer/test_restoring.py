@@ -9,11 +9,11 @@ import pytest
 from builders import job
 from store_fakes import MemoryStore, Notebook
 
+from dapo_core.backoff import Backoff
 from dapo_core.db import CheckpointRow
 from dapo_core.errors import CheckpointError, SpecError, StoreError
 from dapo_core.jobspec import DAPOJob
 from dapo_core.objectstore import StoreUnreachableError
-from dapo_core.run.backoff import Backoff
 from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore, LocalCheckpoint
 from dapo_trainer.checkpoints.restore import Restored, restore, retry_unreachable
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from store_fakes import FlakySink
 
+from dapo_core.backoff import Backoff
 from dapo_core.db import Batch, MetadataReader, MetadataWriter, RejectedError, open_reader, open_writer, upgrade
 from dapo_core.errors import StoreError
-from dapo_core.run.backoff import Backoff
 from dapo_trainer.spool import Delivery, Sender, Spool, drain, read_cursor, read_records
 from dapo_trainer.spool.segments import write_cursor
 

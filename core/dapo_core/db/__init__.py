@@ -7,7 +7,9 @@ idempotent: a sender that does not know whether its last batch arrived sends it 
 from dapo_core.db.dialects import RejectedError, StoreBehindError, shown_url
 from dapo_core.db.migrations import check, upgrade
 from dapo_core.db.reader import MetadataReader, open_reader
-from dapo_core.db.rows import (
+from dapo_core.db.writer import MetadataWriter, open_writer
+from dapo_core.run.entries import ENDED_STATES, EventType, RunState
+from dapo_core.run.store_rows import (
     AlertRow,
     AttemptRow,
     Batch,
@@ -28,8 +30,6 @@ from dapo_core.db.rows import (
     join_value,
     split_value,
 )
-from dapo_core.db.writer import MetadataWriter, open_writer
-from dapo_core.run.entries import ENDED_STATES, EventType, RunState
 
 __all__ = [
     "ENDED_STATES",

@@ -10,7 +10,7 @@ from sqlalchemy import BigInteger, Connection, Select, and_, bindparam, func, li
 
 from dapo_core.db import schema
 from dapo_core.db.rollups import COARSE, FINE, newest, of_points, of_rollups, seen
-from dapo_core.db.rows import Bucket, CurvePoint
+from dapo_core.run.store_rows import Bucket, CurvePoint
 
 Series = tuple[str, str]
 """Run ID and metric."""

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Select, desc, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from dapo_core.db import curves, dialects, run_table, schema
-from dapo_core.db.rows import (
+from dapo_core.run.store_rows import (
     AlertRow,
     AttemptRow,
     Bucket,

@@ -7,8 +7,8 @@ from sqlalchemy import Connection, and_, func, or_, select
 
 from dapo_core.db import schema
 from dapo_core.db.curves import metric_ids
-from dapo_core.db.rows import CheckpointRow, CurvePoint, Flag, RunProgress, RunTableRow
 from dapo_core.jobspec.layout import Layout
+from dapo_core.run.store_rows import CheckpointRow, CurvePoint, Flag, RunProgress, RunTableRow
 
 History = dict[str, list[tuple[int, float | None, Flag | None]]]
 

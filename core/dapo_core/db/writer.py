@@ -13,7 +13,8 @@ from sqlalchemy import ColumnElement, Connection, Table, and_, bindparam, func, 
 from sqlalchemy.exc import SQLAlchemyError
 
 from dapo_core.db import dialects, rollups, schema
-from dapo_core.db.rows import (
+from dapo_core.run.entries import RunState
+from dapo_core.run.store_rows import (
     AlertRow,
     AttemptRow,
     Batch,
@@ -23,7 +24,6 @@ from dapo_core.db.rows import (
     Receipt,
     RunRow,
 )
-from dapo_core.run.entries import RunState
 
 Rows = Sequence[Mapping[str, Any]]
 Wins = Callable[[Table, Any], ColumnElement[bool]]

@@ -12,12 +12,12 @@ from minio.datatypes import Part
 from urllib3 import BaseHTTPResponse
 from urllib3.exceptions import HTTPError
 
+from dapo_core.backoff import Backoff
 from dapo_core.errors import StoreError
 from dapo_core.objectstore.contract import CHUNK, Content, of_parts
 from dapo_core.objectstore.s3_address import Address
 from dapo_core.objectstore.s3_errors import explained
 from dapo_core.parallel import parallel
-from dapo_core.run.backoff import Backoff
 
 # Parts in memory for each file. More are not faster, and take more CPU time from training.
 PARALLEL_PARTS: Final = 2

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, Final, Protocol, TypeVar
 
-from dapo_core.db.rows import CheckpointRow, CheckpointState
 from dapo_core.errors import CheckpointError
 from dapo_core.naming import checkpoint_prefix, shared_key
+from dapo_core.run.store_rows import CheckpointRow, CheckpointState
 
 VERSION: Final = 3
 READABLE: Final = (1, 2, 3)  # 1 has no shared files, 2 no checksums of parts

@@ -1,4 +1,4 @@
-"""What is recorded of a run besides its curves: plain values, which `dapo_core.run.recorder` writes. Pure.
+"""What is recorded of a run besides its curves: plain values, which `dapo_core.db.recorder` writes. Pure.
 
 Each may be written again, which changes nothing: a supervisor or operator that starts cannot know what the one before
 it could still write. Times are Unix seconds.

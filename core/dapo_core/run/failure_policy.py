@@ -18,10 +18,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from dapo_core.backoff import Backoff
 from dapo_core.jobspec import DAPOJobSpec, RunPolicy
 from dapo_core.jobspec.operations import FailureRule
 from dapo_core.naming import Role
-from dapo_core.run.backoff import Backoff
 from dapo_core.run.deadlines import active_deadline
 from dapo_core.run.reasons import ExitCode, Reason, current, reason_of
 

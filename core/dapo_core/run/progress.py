@@ -8,16 +8,14 @@ with a checkpoint says nothing of those without.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from dapo_core.jobspec import DAPOJobSpec
 from dapo_core.run import metrics
 from dapo_core.run.formatting import duration
 from dapo_core.run.metrics import CHECKPOINT_SECONDS, STEP_SECONDS, VALIDATION_SECONDS, Headline
 from dapo_core.run.status import Progress
-
-if TYPE_CHECKING:
-    from dapo_core.db import CurvePoint, RunProgress
+from dapo_core.run.store_rows import CurvePoint, RunProgress
 
 PACE_STEPS: Final = 20
 PACE_METRICS: Final = (STEP_SECONDS, VALIDATION_SECONDS, CHECKPOINT_SECONDS)
@@ -88,7 +86,7 @@ def _times(step: int, total_steps: int, every: int) -> int:
     return total_steps // every - step // every + (total_steps % every > 0)
 
 
-def progress_of(run: "RunProgress", total_steps: int | None = None, cadence: Cadence | None = None) -> Progress:
+def progress_of(run: RunProgress, total_steps: int | None = None, cadence: Cadence | None = None) -> Progress:
     """What the metadata store has of a run, its floats rounded to four significant digits; None for what is not known.
 
     `total_steps` and `cadence` are those of the job as it is now, where the caller has it, else those on record.
@@ -115,7 +113,7 @@ def progress_of(run: "RunProgress", total_steps: int | None = None, cadence: Cad
     )
 
 
-def step_of(run: "RunProgress") -> int | None:
+def step_of(run: RunProgress) -> int | None:
     """The last step of the newest attempt; before its first, the one it resumed from, else the last on
     record."""
     known = run.step if run.step is not None else run.step_from

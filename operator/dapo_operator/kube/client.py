@@ -13,7 +13,7 @@ from typing import Final
 
 import aiohttp
 
-from dapo_core.run.backoff import Backoff
+from dapo_core.backoff import Backoff
 from dapo_operator.kube.api_errors import ApiError, BusyError, StreamCutError, UnreachableError, error_of
 from dapo_operator.kube.objects import Object, Resource
 

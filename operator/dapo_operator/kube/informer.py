@@ -6,7 +6,7 @@ import logging
 import random
 from typing import Final, Protocol
 
-from dapo_core.run.backoff import Backoff
+from dapo_core.backoff import Backoff
 from dapo_operator.kube.api_errors import ApiError, GoneError, StreamCutError
 from dapo_operator.kube.client import KubeClient
 from dapo_operator.kube.objects import Object, Resource

@@ -8,8 +8,8 @@ import random
 import sys
 from pathlib import Path
 
+from dapo_core.backoff import Backoff
 from dapo_core.db import open_writer
-from dapo_core.run.backoff import Backoff
 from dapo_trainer.spool import Sender, Spool
 
 folder, url, run_id, attempt, first = sys.argv[1:]

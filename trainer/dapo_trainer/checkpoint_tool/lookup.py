@@ -15,11 +15,11 @@ from dapo_core.db import (
     open_reader,
     open_writer,
 )
+from dapo_core.db.recorder import Recorder
 from dapo_core.errors import Problem, SpecError
 from dapo_core.objectstore import ObjectStore, open_store
 from dapo_core.run.checkpoint import Retention
 from dapo_core.run.home import Home, NoRunsError
-from dapo_core.run.recorder import Recorder
 from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore, Journal, NullJournal
 from dapo_trainer.checkpoints.listing import Leftover
 from dapo_trainer.checkpoints.restore import parse_reference

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
+from dapo_core.backoff import Backoff
 from dapo_core.db import CheckpointRow
 from dapo_core.errors import CheckpointError, Problem, SpecError, StoreError
 from dapo_core.jobspec import DAPOJob, DAPOJobSpec
 from dapo_core.objectstore import StoreUnreachableError, open_store, probe
-from dapo_core.run.backoff import Backoff
 from dapo_core.run.checkpoint import Manifest
 from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore
 from dapo_trainer.verl_config.placement import NODE_RESOURCE, node_resources

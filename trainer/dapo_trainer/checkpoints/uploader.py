@@ -14,9 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
+from dapo_core.backoff import Backoff
 from dapo_core.errors import CheckpointError, StoreError
 from dapo_core.parallel import give_way
-from dapo_core.run.backoff import Backoff
 from dapo_core.run.checkpoint import Manifest, Retention
 from dapo_core.run.formatting import duration, size
 from dapo_trainer.checkpoints.checkpoint_store import (

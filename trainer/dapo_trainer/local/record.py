@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 
 from dapo_core.db import ENDED_STATES, AttemptRow, EventType, MetadataWriter, RunState
+from dapo_core.db.recorder import Recorder
 from dapo_core.run.entries import (
     AlertCleared,
     AlertRaised,
@@ -14,7 +15,6 @@ from dapo_core.run.entries import (
     RunChanged,
 )
 from dapo_core.run.guards import Alert
-from dapo_core.run.recorder import Recorder
 from dapo_trainer.local.run_view import Note
 from dapo_trainer.spool import drain
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final
 
+from dapo_core.backoff import Backoff
 from dapo_core.db import CheckpointRow, EventType
-from dapo_core.run.backoff import Backoff
 from dapo_trainer.spool.records import Kind, Record, step_body
 from dapo_trainer.spool.segment_writer import SegmentFile, SpoolFolder
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
+from dapo_core.backoff import Backoff
 from dapo_core.db import Batch, Receipt, RejectedError, StoreBehindError
 from dapo_core.errors import StoreError
-from dapo_core.run.backoff import Backoff
 from dapo_trainer.spool.records import Record, batch_of
 from dapo_trainer.spool.segments import SpoolReader, last_seq, read_cursor, spool_id, write_cursor
 

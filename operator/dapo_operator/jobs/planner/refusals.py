@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from dapo_core.run.backoff import Backoff
+from dapo_core.backoff import Backoff
 from dapo_core.run.reasons import Reason
 from dapo_operator.jobs.observed import Refusal, RefusalKind
 from dapo_operator.jobs.planner.draft import Draft

@@ -4,8 +4,8 @@ from typing import Any, Final
 
 import yaml
 
+from dapo_core.crd.openapi import Schema, structural
 from dapo_core.jobspec.job import DAPOJobSpec
-from dapo_core.jobspec.openapi import Schema, structural
 from dapo_core.jobspec.rules import CEL_RULES
 from dapo_core.naming import GROUP, KIND, PLURAL, SHORT_NAME, SINGULAR, VERSION
 from dapo_core.run.status import DAPOJobStatus

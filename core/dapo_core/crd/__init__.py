@@ -1,0 +1,1 @@
+"""The CustomResourceDefinition of DAPOJob, made from the models of `jobspec` and of `run.status`."""
