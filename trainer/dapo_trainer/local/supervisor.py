@@ -4,7 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from dapo_core.db import AttemptRow, RunState
 from dapo_core.errors import RunBusyError
@@ -37,7 +37,6 @@ class RunOutcome:
     reason: str
     message: str
     state: RunState
-    attempts: tuple[AttemptRow, ...] = ()
 
 
 @dataclass
@@ -75,7 +74,7 @@ class Supervisor:
             if isinstance(then, Decision) and self._restart(ended[-1], then):
                 continue
             outcome = self._stopped_waiting(ended[-1]) if isinstance(then, Decision) else then
-            return self._close(replace(outcome, attempts=tuple(ended)))
+            return self._close(outcome)
 
     def _clear_leftovers(self) -> ProcessTree:
         """A supervisor that was killed may have left processes: end them, and deliver what they did not send."""
