@@ -58,11 +58,11 @@ def checkpoints(now: float) -> list[CheckpointRow]:
     ]
 
 
-def call(*arguments: str) -> Result:
+def call(*arguments: str, columns: int = 140) -> Result:
     app = typer.Typer()
     app.command()(runs.runs)
     app.command()(runs.show)
-    return CliRunner().invoke(app, arguments, env={"COLUMNS": "140", "DAPO_METADATA_URL": "", "DAPO_HOME": ""})
+    return CliRunner().invoke(app, arguments, env={"COLUMNS": str(columns), "DAPO_METADATA_URL": "", "DAPO_HOME": ""})
 
 
 def test_runs_are_listed_newest_first(home: Path) -> None:
@@ -70,6 +70,11 @@ def test_runs_are_listed_newest_first(home: Path) -> None:
     assert lines[1].split()[:6] == [RUN, "Running", "40/60", "2", "1", "-"]
     assert lines[2].split()[:4] == ["other-1", "Created", "-", "0"]
     assert "other-1" not in call("runs", "--home", str(home), "--namespace", "default").output
+
+
+def test_run_and_state_are_whole_on_a_narrow_terminal(home: Path) -> None:
+    first = call("runs", "--home", str(home), columns=80).output.splitlines()[1]
+    assert first.split()[:2] == [RUN, "Running"]
 
 
 def test_runs_as_json(home: Path) -> None:

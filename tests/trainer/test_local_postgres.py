@@ -105,4 +105,4 @@ def test_a_run_is_not_resumed_into_another_database(machine: Machine, postgres: 
     other = postgres.new_database()
     code, out = machine.end(machine.start(other, steps=3))
     assert code == 2 and f"{RUN_ID} is recorded in postgresql+psycopg://" in out and "not-a-secret" not in out
-    assert "set DAPO_METADATA_URL to where it is" in out
+    assert "set DAPO_METADATA_URL to that database" in out

@@ -33,11 +33,12 @@ _HEADLINES: Final = (Headline.REWARD, Headline.ACCURACY, Headline.LENGTH)
 def runs_table(summaries: Sequence[RunSummary], now: float) -> Table:
     """One row per run, newest first. `Reported` is the age of its last metrics: a run whose machine died is still
     Running."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("Run", no_wrap=True)
-    table.add_column("State")
+    # On a narrow terminal the other columns give way: a cut run ID could not be copied.
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    table.add_column("Run", no_wrap=True, min_width=max((len(summary.run.run_id) for summary in summaries), default=3))
+    table.add_column("State", no_wrap=True, min_width=max((len(summary.run.state) for summary in summaries), default=5))
     for heading in ("Step", "Attempts", *(headline.title for headline in _HEADLINES), "Created", "Reported"):
-        table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column(heading, justify="right")
     for summary in summaries:
         run, values = summary.run, summary.values
         newest = max((point.ts for point in values.values()), default=None)
