@@ -15,8 +15,8 @@ from pyarrow import parquet
 
 from dapo_core.errors import DataError, ModelError
 from dapo_trainer.data.model_files import token_counter, tokenizer_folder
+from dapo_trainer.data.preparation import SCHEMA, PreparationRequest, prepare
 from dapo_trainer.data.preparation_report import EDGES, Lengths
-from dapo_trainer.data.prepare import SCHEMA, PreparationRequest, prepare
 from dapo_trainer.data.prompts import PAPER_TEMPLATE, label_of, normalized, prompt_key
 from dapo_trainer.data.source_tables import Columns, SourceFile
 

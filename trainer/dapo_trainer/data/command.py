@@ -93,8 +93,8 @@ def prepare(
 ) -> None:
     """Write each prompt once, with the one answer that its copies agree on, in verl's chat schema."""
     _check_options(name, out, source, model, max_prompt_tokens, template)
-    from dapo_trainer.data.prepare import PreparationRequest
-    from dapo_trainer.data.prepare import prepare as run
+    from dapo_trainer.data.preparation import PreparationRequest
+    from dapo_trainer.data.preparation import prepare as run
     from dapo_trainer.data.prompts import PAPER_TEMPLATE
     from dapo_trainer.data.source_tables import Columns
 

@@ -64,7 +64,7 @@ class PreparationRequest:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class AnsweredPrompt:
     """A distinct prompt with one answer."""
 
     key: str
@@ -74,6 +74,9 @@ class Candidate:
     @property
     def integer(self) -> bool:
         return as_integer(self.label) is not None
+
+
+Prompts = Iterator[AnsweredPrompt]
 
 
 def prepare(request: PreparationRequest) -> PreparationReport:
@@ -160,16 +163,16 @@ class _Preparation:
             if rows:
                 writer.write_table(pa.Table.from_pylist(rows, SCHEMA))
 
-    def _with_answer(self) -> Iterator[Candidate]:
+    def _with_answer(self) -> Prompts:
         for batch in batches(self.connection, _CANDIDATES):
             for row in batch:
-                candidate = Candidate(row["key"], row["label"], row["messages"])
+                candidate = AnsweredPrompt(row["key"], row["label"], row["messages"])
                 if self.request.integers and not candidate.integer:
                     self.dropped["not_integer"] += 1
                 else:
                     yield candidate
 
-    def _not_held_out(self, held_out: Sequence[HeldOut], candidates: Iterator[Candidate]) -> Iterator[Candidate]:
+    def _not_held_out(self, held_out: Sequence[HeldOut], candidates: Prompts) -> Prompts:
         for candidate in candidates:
             exact = fingerprint(text_of(candidate.messages))
             if any(exact in one.exact for one in held_out):
@@ -181,7 +184,7 @@ class _Preparation:
                     continue
             yield candidate
 
-    def _within_limit(self, candidates: Iterator[Candidate]) -> Iterator[Candidate]:
+    def _within_limit(self, candidates: Prompts) -> Prompts:
         limit = self.request.token_limit
         for chunk in _chunks(map(self._instructed, candidates), ROW_GROUP):
             lengths = self._measure([candidate.messages for candidate in chunk])
@@ -197,15 +200,15 @@ class _Preparation:
             return [len(text_of(messages)) for messages in conversations]
         return self.request.count(conversations)
 
-    def _instructed(self, candidate: Candidate) -> Candidate:
+    def _instructed(self, candidate: AnsweredPrompt) -> AnsweredPrompt:
         """With the request's instruction around the last message."""
         if self.request.template is None:
             return candidate
         *before, last = candidate.messages
         content = self.request.template.replace("{prompt}", last["content"])
-        return Candidate(candidate.key, candidate.label, [*before, {"role": last["role"], "content": content}])
+        return AnsweredPrompt(candidate.key, candidate.label, [*before, {"role": last["role"], "content": content}])
 
-    def _row(self, candidate: Candidate) -> dict[str, Any]:
+    def _row(self, candidate: AnsweredPrompt) -> dict[str, Any]:
         self.kept += 1
         return {
             "data_source": self.request.name,
@@ -216,8 +219,8 @@ class _Preparation:
         }
 
 
-def _chunks(items: Iterator[Candidate], size: int) -> Iterator[list[Candidate]]:
-    chunk: list[Candidate] = []
+def _chunks(items: Prompts, size: int) -> Iterator[list[AnsweredPrompt]]:
+    chunk: list[AnsweredPrompt] = []
     for item in items:
         chunk.append(item)
         if len(chunk) == size:
