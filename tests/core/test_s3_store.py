@@ -15,7 +15,7 @@ from servers.s3_proxy import Fault, S3Proxy, proxied
 from urllib3.util import Retry
 
 from dapo_core.errors import StoreError
-from dapo_core.objectstore import ObjectNotFoundError, measure
+from dapo_core.objectstore import ObjectNotFoundError, StoreUnreachableError, measure
 from dapo_core.objectstore.contract import PART_BYTES
 from dapo_core.objectstore.s3 import RETRIES, S3Store, open_s3
 from dapo_core.objectstore.s3_transfers import PARALLEL_PARTS
@@ -225,6 +225,25 @@ def test_a_certificate_of_an_untrusted_authority(tls_minio: MinioServer) -> None
     keys = {name: value for name, value in tls_minio.environment.items() if name != "DAPO_S3_CA_FILE"}
     with pytest.raises(StoreError, match=r"is not trusted \(.*\); set DAPO_S3_CA_FILE to the file of its certificate"):
         open_s3(tls_minio.url("bucket"), keys, QUICK).get_bytes("key")
+
+
+def test_an_upload_that_is_answered_200_with_an_error_is_not_stored(
+    store: S3Store, proxy: S3Proxy, tmp_path: Path
+) -> None:
+    """As Amazon answers a completion that fails after its status was sent."""
+    proxy.faults = lambda method, path: Fault(200, "InternalError") if method == "POST" and "uploadId" in path else None
+    with pytest.raises(StoreUnreachableError, match="the server did not complete the upload of its parts; try again"):
+        store.put_file("big", big_file(tmp_path, 2 * PART_BYTES))
+    assert list(store.list("")) == []
+
+
+def test_a_server_that_answers_404_to_the_deletion_of_nothing(store: S3Store, proxy: S3Proxy) -> None:
+    """As Google's does; the contract says that it is no error."""
+    proxy.faults = lambda method, path: Fault(404, "NoSuchKey") if method == "DELETE" else None
+    store.delete("nothing")
+    proxy.faults = lambda method, path: Fault(404, "NoSuchBucket") if method == "DELETE" else None
+    with pytest.raises(StoreError, match="does not exist"):
+        store.delete("nothing")
 
 
 # Credentials

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from checkpoint_folders import harm, local, save
@@ -18,12 +19,13 @@ from store_fakes import MemoryStore, Notebook
 
 from dapo_core.errors import CheckpointError, StoreError
 from dapo_core.naming import checkpoint_prefix, manifest_key
-from dapo_core.objectstore import open_store
+from dapo_core.objectstore import Content, StoreUnreachableError, open_store
 from dapo_core.objectstore.contract import PART_BYTES
 from dapo_core.run.checkpoint import Retention, newest_committed, parse_manifest
 from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore, LocalCheckpoint
 from dapo_trainer.checkpoints.restore import check_fit
 
+T = TypeVar("T")
 COMMITTING = Path(__file__).parent / "fakes" / "committing.py"
 
 
@@ -189,6 +191,74 @@ def test_a_step_done_again_replaces_the_torn_and_the_committed(checkpoints: Chec
     assert found is not None and (found.attempt, found.size_bytes) == (2, 17)
     keys = [info.key for info in checkpoints.store.list("r/")]
     assert keys == [checkpoint_prefix("r", 5) + name for name in ("actor/model.pt", "data.pt", "manifest.json")]
+
+
+class ForgetfulStore(MemoryStore):
+    """Reports the first `times` uploads of a model as successful and stores nothing, as a failed completion of an
+    upload in parts that is answered with 200."""
+
+    times = 1
+
+    def put_file(self, key: str, path: Path, *, give: bool = False) -> Content:
+        content = super().put_file(key, path, give=give)
+        if key.endswith("model.pt") and self.times > 0:
+            self.times -= 1
+            self.objects.pop(key)
+        return content
+
+
+def test_no_manifest_names_a_file_that_the_store_does_not_list(tmp_path: Path, notes: Notebook) -> None:
+    store = ForgetfulStore()
+    checkpoints = CheckpointStore(store, "r", notes)
+    with pytest.raises(StoreUnreachableError, match=r"actor/model.pt of the checkpoint at step 5 .* does not list it"):
+        save(checkpoints, tmp_path / "once", 5)
+    assert checkpoints.steps() == [] and notes.rows == []
+    store.times = 1
+
+    def again(write: Callable[[], T]) -> T:
+        try:
+            return write()
+        except StoreUnreachableError:
+            return write()
+
+    checkpoints.commit(LocalCheckpoint(5, local(tmp_path / "again", 5), 1, "d"), retry=again)
+    checkpoints.verify(checkpoints.manifest(5))
+
+
+def test_a_file_listed_at_another_size_is_not_committed(tmp_path: Path) -> None:
+    store = MemoryStore()
+
+    def truncate(operation: str, key: str) -> None:
+        if operation == "list" and (model := checkpoint_prefix("r", 5) + "actor/model.pt") in store.objects:
+            store.objects[model] = (b"12", 0.0)
+
+    store.fault = truncate
+    with pytest.raises(StoreError, match=r"was stored with 1000 bytes, but memory:/// lists 2 bytes"):
+        save(CheckpointStore(store, "r"), tmp_path, 5)
+
+
+def test_clean_up_that_fails_does_not_fail_the_commit(tmp_path: Path, notes: Notebook) -> None:
+    store = MemoryStore()
+    stale = checkpoint_prefix("r", 5) + "of-another-rank.pt"
+    store.put_bytes(stale, b"x")
+
+    def refuse(operation: str, key: str) -> None:
+        if (operation, key) == ("delete", stale) or (operation == "list" and manifest_key("r", 5) in store.objects):
+            raise StoreUnreachableError("gone")
+
+    store.fault = refuse
+    checkpoints = CheckpointStore(store, "r", notes)
+    save(checkpoints, tmp_path, 5)
+    assert notes.states() == {5: "committed"} and checkpoints.manifest(5).step == 5
+
+
+def test_a_committed_checkpoint_that_was_recorded_as_failed_is_corrected(
+    checkpoints: CheckpointStore, notes: Notebook, tmp_path: Path
+) -> None:
+    save(checkpoints, tmp_path, 5)
+    notes.checkpoint(checkpoints.row(5, 1, "failed", "The store was away."))
+    checkpoints.record_committed()
+    assert notes.states() == {5: "committed"}
 
 
 def cut_after(count: int) -> Callable[[str, str], None]:

@@ -7,7 +7,7 @@ import os
 import ssl
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -149,7 +149,8 @@ class S3Store:
                 yield ObjectInfo(str(entry.object_name)[skipped:], entry.size or 0, changed)
 
     def delete(self, key: str) -> None:
-        with self._explained(f"{key} cannot be deleted from {self._at.where}"):
+        # MinIO and Amazon accept the deletion of an object that does not exist; Google and old gateways answer 404.
+        with suppress(ObjectNotFoundError), self._explained(f"{key} cannot be deleted from {self._at.where}"):
             self._client.remove_object(self._at.bucket, self._name(key))
 
     def exists(self, key: str) -> bool:

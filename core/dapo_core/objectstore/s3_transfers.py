@@ -14,7 +14,7 @@ from urllib3.exceptions import HTTPError
 
 from dapo_core.backoff import Backoff
 from dapo_core.errors import StoreError
-from dapo_core.objectstore.contract import CHUNK, Content, of_parts
+from dapo_core.objectstore.contract import CHUNK, Content, StoreUnreachableError, of_parts
 from dapo_core.objectstore.s3_address import Address
 from dapo_core.objectstore.s3_errors import explained
 from dapo_core.parallel import parallel
@@ -115,7 +115,15 @@ class PartedUpload:
         )
         try:
             sent = parallel(lambda number: self._send(started, number), self._numbers, PARALLEL_PARTS)
-            self._client._complete_multipart_upload(self._bucket, self._name, started, [part for part, _ in sent])
+            parts = [part for part, _ in sent]
+            result = self._client._complete_multipart_upload(self._bucket, self._name, started, parts)
+            if result.etag is None:
+                # Amazon sends the status before it has assembled the object: 200 with an error document is a failure,
+                # for which the client has no check.
+                raise StoreUnreachableError(
+                    f"{self._name} cannot be written to s3://{self._bucket}: the server did not complete the upload of "
+                    "its parts; try again later."
+                )
         except BaseException:
             self._client._abort_multipart_upload(self._bucket, self._name, started)
             raise

@@ -39,6 +39,10 @@ class FileEntry:
         match = _RANK.search(self.path)
         return int(match.group(1)) if match else None
 
+    def key(self, run_id: str, step: int) -> str:
+        """Its object key in the run's checkpoint at `step`."""
+        return shared_key(run_id, self.sha256) if self.shared else checkpoint_prefix(run_id, step) + self.path
+
 
 @dataclass(frozen=True)
 class Manifest:
@@ -66,9 +70,7 @@ class Manifest:
 
     def key(self, entry: FileEntry) -> str:
         """The object key of one of its files."""
-        if entry.shared:
-            return shared_key(self.run_id, entry.sha256)
-        return checkpoint_prefix(self.run_id, self.step) + entry.path
+        return entry.key(self.run_id, self.step)
 
     def to_bytes(self) -> bytes:
         """The manifest as JSON, without metrics that are not finite."""

@@ -18,7 +18,7 @@ from typing import Final, Protocol, TypeVar
 from dapo_core.db import CheckpointRow, CheckpointState, EventType
 from dapo_core.errors import CheckpointError, StoreError
 from dapo_core.naming import checkpoint_prefix, checkpoints_prefix, corrupt_key, manifest_key, shared_key
-from dapo_core.objectstore import Content, ObjectInfo, ObjectNotFoundError, ObjectStore
+from dapo_core.objectstore import Content, ObjectInfo, ObjectNotFoundError, ObjectStore, StoreUnreachableError
 from dapo_core.parallel import parallel
 from dapo_core.run.checkpoint import FileEntry, Manifest, Retention, committed, judge, parse_manifest
 from dapo_trainer.checkpoints.checkpoint_files import content_of, corrupt, fetch, is_shared, local_files, verify
@@ -154,9 +154,7 @@ class CheckpointStore:
         step, key = local.step, manifest_key(self.run_id, local.step)
         # A step that is trained again replaces what an earlier attempt stored: uncommit that first.
         retry(lambda: self.store.delete(key))
-        here = self.put_files(step, local.folder, give=give, retry=retry)
-        remote = retry(lambda: remote_files(step, local.folder))
-        files = tuple({entry.path: entry for entry in (*remote, *here)}.values())
+        files, stale = retry(lambda: self._store_all(local, give, retry, remote_files))
         # A resume continues after this step: its metrics have to be safe before it may be resumed from.
         self.journal.sync(SYNC_SECONDS)
         manifest = Manifest(
@@ -165,8 +163,34 @@ class CheckpointStore:
         data = manifest.to_bytes()
         retry(lambda: self.store.put_bytes(key, data))
         self.journal.checkpoint(manifest.row(self.uri(step)))
-        self._remove_stale_files(manifest)
+        self._remove_stale_files(stale)
         return manifest
+
+    def _store_all(
+        self, local: LocalCheckpoint, give: bool, retry: Retry, remote_files: RemoteFiles
+    ) -> tuple[tuple[FileEntry, ...], set[str]]:
+        """Store the files here and on other pods. Returns them, and the keys that an earlier upload of the step left.
+
+        Raises StoreUnreachableError unless the store lists each of them at its size: a server that reports success is
+        not believed, because retention removes older checkpoints on the strength of this one.
+        """
+        step = local.step
+        here = self.put_files(step, local.folder, give=give, retry=retry)
+        remote = retry(lambda: remote_files(step, local.folder))
+        files = tuple({entry.path: entry for entry in (*remote, *here)}.values())
+        listing = retry(self.listing)
+        listed, stored = listing.steps.get(step, {}), listing.shared | listing.steps.get(step, {})
+        keys = {entry.path: entry.key(self.run_id, step) for entry in files}
+        for entry in files:
+            info = stored.get(keys[entry.path])
+            if info is None or info.size != entry.size:
+                self._shared.discard(keys[entry.path])
+                size = "does not list it" if info is None else f"lists {info.size} bytes"
+                raise StoreUnreachableError(
+                    f"{entry.path} of the checkpoint at step {step} was stored with {entry.size} bytes, but "
+                    f"{self.store.url} {size}."
+                )
+        return files, listed.keys() - {*keys.values(), manifest_key(self.run_id, step)}
 
     def put_files(
         self, step: int, folder: Path, *, give: bool = False, retry: Retry = no_retry
@@ -200,11 +224,16 @@ class CheckpointStore:
             self._shared.add(key)
         return content
 
-    def _remove_stale_files(self, manifest: Manifest) -> None:
-        """Remove files that an earlier, incomplete upload of the same step left among those of this one."""
-        known = {manifest.key(entry) for entry in manifest.files} | {manifest_key(self.run_id, manifest.step)}
-        for key in self.listing().steps.get(manifest.step, {}).keys() - known:
-            self.store.delete(key)
+    def _remove_stale_files(self, keys: Iterable[str]) -> None:
+        """Remove files that an earlier, incomplete upload of the same step left among those of this one.
+
+        The checkpoint is committed: what cannot be removed is removed with it, and fails nothing.
+        """
+        try:
+            for key in keys:
+                self.store.delete(key)
+        except StoreError as error:
+            log.warning("Cannot remove what an incomplete upload left: %s", error)
 
     # Reading
 
@@ -287,9 +316,10 @@ class CheckpointStore:
     # Retention and removal
 
     def record_committed(self) -> None:
-        """Record all committed checkpoints in the journal: who committed one may have died before recording it."""
+        """Record all committed checkpoints in the journal: who committed one may have died before recording it, or
+        recorded a failure after its manifest, which only a later record replaces."""
         for manifest in self.manifests():
-            self.journal.checkpoint(manifest.row(self.uri(manifest.step)))
+            self.journal.checkpoint(replace(manifest.row(self.uri(manifest.step)), updated_at=time.time()))
 
     def retain(self, retention: Retention) -> Sequence[int]:
         """Remove the checkpoints that `retention` does not keep, and record every decision. Returns removed steps."""
