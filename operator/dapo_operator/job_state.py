@@ -38,13 +38,13 @@ class JobState:
         return version_of(raw) > self.version or raw["metadata"]["uid"] != self.uid
 
     def load(self) -> tuple[Job, DAPOJobStatus]:
-        """The job, and its status as it was written last."""
+        """The job, and its status as it was written last. Raises UnreadableStatusError; `last_job` is the job then."""
         loaded = self._parsed(), self.written()
         self.raw = _slim(self.raw)
         return loaded
 
     def written(self) -> DAPOJobStatus:
-        """The status as it was written last."""
+        """The status as it was written last. Raises UnreadableStatusError."""
         version = self.raw["metadata"]["resourceVersion"]
         if self._status is None or self._status[0] != version:
             self._status = (version, status_of(self.raw))

@@ -15,7 +15,7 @@ from dapo_operator.executor import ActionResult, Executor, LeftoverPodsError
 from dapo_operator.job_state import JobState, StatusWrites
 from dapo_operator.jobs.actions import AddFinalizer, Event, Plan, RemoveFinalizer
 from dapo_operator.jobs.builders.common import Site
-from dapo_operator.jobs.dapojob import Job
+from dapo_operator.jobs.dapojob import Job, UnreadableStatusError
 from dapo_operator.jobs.observed import Observed, Refusal
 from dapo_operator.jobs.planner import plan as make_plan
 from dapo_operator.jobs.status_changes import changes
@@ -36,6 +36,8 @@ CALM_SECONDS: Final = 2.0
 LATE_METRICS_SECONDS: Final = 600.0
 # Jobs reconciled at the same time: more could not send requests anyway, and each holds the bodies of all its pods.
 CONCURRENT: Final = 32
+# The metrics count a job with a status that this version cannot read under this name.
+FROZEN: Final = "Frozen"
 BACKOFF: Final = Backoff(1.0, 60.0)
 
 
@@ -74,6 +76,7 @@ class Reconciler:
         self._recorded: DAPOJobStatus | None = None
         self._woken = asyncio.Event()
         self._failures = 0
+        self._frozen = False
 
     def update(self, raw: Object) -> None:
         """The DAPOJob as the watch reports it; a state that is not newer than the known one is dropped."""
@@ -127,7 +130,11 @@ class Reconciler:
 
     async def _reconcile(self) -> float:
         shared = self.shared
-        job, written = self.state.load()
+        try:
+            job, written = self.state.load()
+        except UnreadableStatusError as error:
+            return await self._freeze(error)
+        self._frozen = False
         self._watch_run(job, written)
         if job.deleting_since is None and not shared.store.ready():
             # The metadata store knows from which checkpoint an attempt starts, if it can be read.
@@ -136,13 +143,38 @@ class Reconciler:
         plan = make_plan(job, self._writes.with_unwritten(written), self._observe(job), now, shared.site)
         await self._prepare(job, plan)
         await self._write_status(job, plan, now)
-        outcome = await shared.executor.act(self.key, job, plan, now, self._refusal)
+        return await self._carry_out(job, plan, now)
+
+    async def _carry_out(self, job: Job, plan: Plan, now: float) -> float:
+        """The plan's actions; returns the seconds until the next reconciliation."""
+        executor = self.shared.executor
+        outcome = await executor.act(self.key, job, plan, now, self._refusal)
         self._learn(outcome)
         if any(isinstance(action, RemoveFinalizer) for action in plan.actions):
-            await shared.executor.remove_finalizer(job, self.state.raw)
+            await executor.remove_finalizer(job, self.state.raw)
         if plan.gone:
             self.leave()
         return self._next_in(plan, outcome, now)
+
+    async def _freeze(self, error: UnreadableStatusError) -> float:
+        """Leave the job, its pods and its status as they are: which of the pods are still needed is known only to
+        whoever wrote the status. A deleted job needs none of them."""
+        job = self.state.last_job
+        assert job is not None
+        if not self._frozen:
+            message = (
+                f"The operator cannot read the job's status and leaves the job and its pods as they are ({error}). "
+                "Upgrade the operator to the version that wrote the status, or remove what it cannot read with "
+                f"`kubectl edit dapojob {job.name} --subresource=status`."
+            )
+            logger.error("%s", message)
+            self.shared.events.post(job.reference, "Warning", "StatusUnreadable", message)
+        self._frozen = True
+        if job.deleting_since is None:
+            return RESYNC_SECONDS
+        now = self.shared.now()
+        plan = make_plan(job, DAPOJobStatus(), self._observe(job), now, self.shared.site)
+        return await self._carry_out(job, plan, now)
 
     def _watch_run(self, job: Job, written: DAPOJobStatus) -> None:
         """Have the run's progress read while there may be any."""
@@ -232,7 +264,9 @@ class Reconciler:
         return BACKOFF.first
 
     def conditions(self) -> list[str]:
-        """The types of the conditions that are True."""
+        """The types of the conditions that are True; only FROZEN for a job whose status cannot be read."""
+        if self._frozen:
+            return [FROZEN]
         return [condition.type for condition in self.state.last_status.conditions if condition.status == "True"]
 
     def leave(self) -> None:

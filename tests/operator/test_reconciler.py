@@ -3,8 +3,10 @@
 import asyncio
 import copy
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
+import pytest
 from builders import MINIMAL
 from fake_kube import FakeKube, Object
 from simulated_cluster import NAMESPACE, SPEC, Operator, asyncio_run
@@ -141,3 +143,65 @@ def test_a_clock_that_is_put_back_holds_no_news_up() -> None:
     kube.remove((PODS.plural, NAMESPACE, "first-trainer-1-0"))
     work(kube, operator, 2)
     assert kube.requests == {"status": 1, "delete pods": 1}
+
+
+def trained(kube: Counting) -> tuple[Operator, Object]:
+    """A job that trains, and its operator."""
+    operator = submitted(kube, "job-0")
+    work(kube, operator, 5)
+    run_pods(kube)
+    work(kube, operator, 5)
+    (job,) = kube.of_kind("DAPOJob")
+    assert job["status"]["phase"] == "Training"
+    kube.requests.clear()
+    return operator, job
+
+
+UNREADABLE: dict[str, Callable[[Object], Object]] = {
+    "a condition of a newer version": lambda status: {
+        **status,
+        "conditions": [*status["conditions"], {**status["conditions"][0], "type": "Novel"}],
+    },
+    "an eleventh attempt": lambda status: {
+        **status,
+        "attempts": [{**status["attempts"][0], "number": number} for number in range(1, 12)],
+    },
+    "a field of another type": lambda status: {**status, "restartsCounted": {"node": 1}},
+}
+
+
+@pytest.mark.parametrize("change", UNREADABLE.values(), ids=UNREADABLE.keys())
+def test_a_job_whose_status_cannot_be_read_is_frozen(change: Callable[[Object], Object]) -> None:
+    kube = Counting()
+    operator, job = trained(kube)
+    pods = kube.of_kind("Pod")
+    kube.update(job, status=change(job["status"]))
+    work(kube, operator, 1000)
+    assert kube.of_kind("Pod") == pods and kube.requests == {}
+    (reconciler,) = operator.reconcilers.values()
+    assert reconciler.conditions() == ["Frozen"]
+    assert operator.events.reasons == ["AttemptStarted", "PodsReady", "StatusUnreadable"]
+    # An operator that starts with such a job knows no more about it.
+    restarted = Operator(kube)
+    work(kube, restarted, 1000)
+    assert kube.of_kind("Pod") == pods
+    assert not any(name.startswith(("create", "delete", "patch", "status")) for name in kube.requests)
+    # Once its status can be read again, the job goes on.
+    kube.update(kube.of_kind("DAPOJob")[0], status=job["status"])
+    work(kube, restarted, 5)
+    assert kube.of_kind("Pod") == pods
+    assert "Frozen" not in next(iter(restarted.reconcilers.values())).conditions()
+
+
+def test_a_frozen_job_that_is_deleted_lets_go_of_its_pods() -> None:
+    kube = Counting()
+    operator, job = trained(kube)
+    kube.update(job, status=UNREADABLE["an eleventh attempt"](job["status"]))
+    work(kube, operator, 2)
+    kube.mark_deleted(kube.of_kind("DAPOJob")[0])
+    for _ in range(30):
+        work(kube, operator, 1)
+        for pod in kube.of_kind("Pod"):
+            if "deletionTimestamp" in pod["metadata"]:
+                kube.remove((PODS.plural, NAMESPACE, pod["metadata"]["name"]))
+    assert kube.of_kind("Pod") == [] and kube.of_kind("DAPOJob") == []

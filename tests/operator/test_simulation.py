@@ -16,6 +16,7 @@ def test_thirty_minutes_of_faults() -> None:
     for _ in range(1800):
         simulation.step()
     assert simulation.deaths > 3
+    assert simulation.freezes > 5
     _settle(simulation)
     writes = dict(simulation.kube.writes)
     simulation.quieten(400)

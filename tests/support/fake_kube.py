@@ -20,7 +20,7 @@ Objects = list[Object]  # FakeKube.list hides the word in its class
 
 class FakeKube:
     """`fault` is asked before and after each write, and may raise: before, nothing was done; after, only the answer
-    is lost."""
+    is lost. `deletions` are the objects that were deleted through the client, as they were before."""
 
     def __init__(self, seed: int, start: float) -> None:
         self.random = random.Random(seed)
@@ -30,6 +30,7 @@ class FakeKube:
         self.writes: dict[str, int] = {}
         self.fault: Callable[[str, bool], None] = lambda what, after: None
         self.stuck: set[str] = set()
+        self.deletions: list[Object] = []
         self._versions = itertools.count(1)
         self._uids = itertools.count(1)
 
@@ -115,6 +116,7 @@ class FakeKube:
         self._before(f"delete {resource.plural}")
         raw = self._existing(resource, namespace, name)
         self._check(raw, uid, None)
+        self.deletions.append(raw)
         self.mark_deleted(raw, grace_seconds)
         self._after(f"delete {resource.plural}")
         return self.objects.get((resource.plural, namespace, name), raw)

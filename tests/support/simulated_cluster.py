@@ -33,9 +33,15 @@ class OperatorDied(BaseException):
     """The process is gone in the middle of what it did."""
 
 
-class _Silent:
+@dataclass
+class Posted:
+    """The reasons of the events that were posted."""
+
+    reasons: list[str] = field(default_factory=list)
+
     def post(self, about: ObjectReference, kind: str, reason: str, message: str) -> None:
-        """Nobody listens."""
+        """Keep the reason."""
+        self.reasons.append(reason)
 
 
 @dataclass
@@ -46,12 +52,13 @@ class Operator:
     reconcilers: dict[JobKey, Reconciler] = field(default_factory=dict)
     due: dict[JobKey, float] = field(default_factory=dict)
     seen: int = 0
+    events: Posted = field(default_factory=Posted)
 
     def __post_init__(self) -> None:
         self.children = Children(self._wake)
         store = MetadataStore(None, self.kube.now)
         executor = Executor(self.kube, self.children)  # type: ignore[arg-type]
-        self.shared = Shared(executor, self.children, store, _Silent(), Site(image="t"), self.kube.now, Telemetry())
+        self.shared = Shared(executor, self.children, store, self.events, Site(image="t"), self.kube.now, Telemetry())
         self.relist()
 
     def relist(self) -> None:
@@ -124,7 +131,9 @@ class Simulation:
         self.kube = FakeKube(seed, 1_800_000_000.0)
         self.kube.fault = self._fault
         self.trouble = 0.0
-        self.deaths = 0
+        self.deaths = self.freezes = 0
+        # By UID: the status before, and how often the operator had written it.
+        self.frozen: dict[str, tuple[Object, int]] = {}
         self.lag = 0.0
         self.names = [f"job-{number}" for number in range(jobs)]
         for name in self.names:
@@ -191,6 +200,34 @@ class Simulation:
     def _people(self) -> None:
         if self.random.random() < 0.05:
             self._person(self.random.choice(self.names))
+        if self.random.random() < 0.02:
+            self._other_version(self.random.choice(self.names))
+
+    def _other_version(self, name: str) -> None:
+        """An operator of another version writes a status that this one cannot read, or was the one to read it."""
+        raw = self.kube.objects.get((JOBS.plural, NAMESPACE, name))
+        if raw is None:
+            return
+        meta, status = raw["metadata"], raw.get("status", {})
+        if meta["uid"] in self.frozen:
+            self._thaw(meta["uid"])
+        elif status.get("phase") == "Training" and "deletionTimestamp" not in meta:
+            if self.random.random() < 0.5:
+                unknown = {**status["conditions"][0], "type": "Novel"}
+                changed = {**status, "conditions": [*status["conditions"], unknown]}
+            else:
+                newest = status["attempts"][-1]
+                earlier = [{**newest, "number": newest["number"] - ago} for ago in range(10, 0, -1)]
+                changed = {**status, "attempts": [*earlier, newest]}
+            self.kube.update(raw, status=changed)
+            self.frozen[meta["uid"]] = (status, self.kube.writes.get(meta["uid"], 0))
+            self.freezes += 1
+
+    def _thaw(self, uid: str) -> None:
+        status, _ = self.frozen.pop(uid)
+        for raw in self.kube.of_kind("DAPOJob"):
+            if raw["metadata"]["uid"] == uid:
+                self.kube.update(raw, status=status)
 
     def _person(self, name: str) -> None:
         raw = self.kube.objects.get((JOBS.plural, NAMESPACE, name))
@@ -246,6 +283,7 @@ class Simulation:
     def check(self) -> None:
         """What must hold at every moment."""
         jobs = {raw["metadata"]["uid"]: raw for raw in self.kube.of_kind("DAPOJob")}
+        self._check_frozen(jobs)
         attempts: dict[str, set[int]] = {}
         for pod in self.kube.of_kind("Pod"):
             owner = pod["metadata"]["ownerReferences"][0]["uid"]
@@ -256,9 +294,22 @@ class Simulation:
                 recorded = {attempt["number"] for attempt in job.get("status", {}).get("attempts", ())}
                 assert numbers <= recorded, f"attempt {numbers} of {job['metadata']['name']} is not on record"
 
+    def _check_frozen(self, jobs: dict[str, Object]) -> None:
+        """A job whose status cannot be read keeps its pods and its status, unless it is deleted."""
+        deleted, self.kube.deletions = self.kube.deletions, []
+        for uid, (_, writes) in self.frozen.items():
+            if (job := jobs.get(uid)) is None or "deletionTimestamp" in job["metadata"]:
+                continue
+            assert self.kube.writes.get(uid, 0) == writes, f"the status of {job['metadata']['name']} was replaced"
+            for raw in deleted:
+                owners = {owner["uid"] for owner in raw["metadata"].get("ownerReferences", ())}
+                assert uid not in owners, f"{raw['metadata']['name']} of a frozen job was deleted"
+
     def quieten(self, seconds: int) -> None:
         """No more faults, and time for everything to become as it should be."""
         self.trouble = self.lag = 0.0
+        for uid in list(self.frozen):
+            self._thaw(uid)
         for _ in range(seconds):
             self.step(faults=False)
 

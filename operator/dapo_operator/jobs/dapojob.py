@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Final
 
+from pydantic import ValidationError
+
 from dapo_core.errors import Problem, SpecError
 from dapo_core.jobspec import DAPOJob, DAPOJobSpec, parse_job
 from dapo_core.naming import API_VERSION, KIND, PLURAL, new_run_id
@@ -18,6 +20,8 @@ from dapo_operator.kube.objects import Object, ObjectReference, Resource, unix_s
 
 JOBS: Final = Resource(API_VERSION, PLURAL)
 FINALIZER: Final = "dapo.io/pods"
+# Fields that an error message names.
+_DETAILS: Final = 3
 _SUFFIX_ALPHABET: Final = "23456789abcdefghjkmnpqrstuvwxyz"
 
 
@@ -98,12 +102,19 @@ def job_of(raw: Mapping[str, Any], site: Site) -> Job:
     )
 
 
+class UnreadableStatusError(Exception):
+    """A status whose content this version does not know: another version, or another controller, wrote it."""
+
+
 def status_of(raw: Mapping[str, Any]) -> DAPOJobStatus:
-    """The status; empty when there is none or this version cannot read it."""
+    """The status; empty when there is none. Raises UnreadableStatusError, which names the fields: nothing may be
+    concluded from such a status, least of all that the job has no attempt."""
     try:
         return DAPOJobStatus.model_validate(raw.get("status") or {})
-    except ValueError:
-        return DAPOJobStatus()
+    except ValidationError as error:
+        details = [f"status.{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()]
+        more = f" (and {len(details) - _DETAILS} more)" if len(details) > _DETAILS else ""
+        raise UnreadableStatusError("; ".join(details[:_DETAILS]) + more) from error
 
 
 def status_body(status: DAPOJobStatus) -> Object:
