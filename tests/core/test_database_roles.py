@@ -1,6 +1,10 @@
 """What each login of a Postgres store may do: its own namespace's rows, and no more than its part needs."""
 
+import time
+import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 
 import psycopg
@@ -227,3 +231,56 @@ def test_roles_are_set_up_before_logins(postgres: PostgresServer) -> None:
         roles.grant(url, "nobody_yet", "reader", None)
     with pytest.raises(StoreError, match="Only a PostgreSQL store has roles"):
         upgrade("sqlite://", with_roles=True)
+
+
+@pytest.fixture
+def created_role_owner(postgres: PostgresServer) -> str:
+    """The URL of a database with roles whose owner is as the chart's and managed servers have it: no superuser."""
+    maintenance = postgres.url("postgres")
+    name = f"owner_{uuid.uuid4().hex[:8]}"
+    with psycopg.connect(plain(maintenance), autocommit=True) as superuser:
+        superuser.execute(f"CREATE ROLE {name} LOGIN CREATEROLE PASSWORD 'p'".encode())
+        superuser.execute(f"CREATE DATABASE {name} OWNER {name}".encode())
+        for group in roles.GROUPS.values():  # other tests' databases may have created them
+            with suppress(errors.DuplicateObject):
+                superuser.execute(f"CREATE ROLE {group} NOLOGIN".encode())
+            superuser.execute(f"GRANT {group} TO {name} WITH ADMIN OPTION".encode())
+    url = postgres.url(name, name, "p")
+    upgrade(url, with_roles=True)
+    return url
+
+
+def test_an_owner_without_superuser_rights_revokes_a_login_that_is_connected(created_role_owner: str) -> None:
+    login = created_role_owner.rpartition("/")[2] + "_leaked"
+    url = roles.grant(created_role_owner, login, "writer", None)
+    assert url is not None
+    with psycopg.connect(plain(url.render_as_string(hide_password=False)), autocommit=True) as leaked:
+        assert leaked.execute("SELECT count(*) FROM runs").fetchone() == (0,)
+        assert roles.revoke(created_role_owner, login) == 0
+        with pytest.raises(psycopg.OperationalError):
+            leaked.execute("SELECT count(*) FROM runs")
+    assert roles.logins(created_role_owner) == []
+
+
+def test_an_upgrade_leaves_correct_policies_alone(logins: Logins) -> None:
+    """It would wait for whoever reads a table, and all others for it."""
+    upgrade(logins.owner, with_roles=True)
+    with psycopg.connect(plain(logins.owner)) as reading:
+        reading.execute("SELECT count(*) FROM points")
+        upgrade(logins.owner, with_roles=True)
+
+
+def test_an_upgrade_restores_a_policy_beside_a_writer_without_a_deadlock(logins: Logins) -> None:
+    with psycopg.connect(plain(logins.owner), autocommit=True) as owner:
+        owner.execute("DROP POLICY dapo_read ON samples")
+        with psycopg.connect(plain(logins.owner)) as writing, ThreadPoolExecutor() as threads:
+            writing.execute("SET deadlock_timeout = '100ms'")
+            writing.execute("UPDATE points SET value = value WHERE run_id = 'a'")
+            upgraded = threads.submit(upgrade, logins.owner, with_roles=True)
+            time.sleep(1.0)
+            for table in ("latest", "attempts", "events", "checkpoints", "samples", "runs"):
+                writing.execute(f"SELECT count(*) FROM {table}".encode())
+            writing.commit()
+            upgraded.result(60)
+        found = owner.execute("SELECT count(*) FROM pg_policies WHERE tablename = 'samples'").fetchone()
+    assert found == (2,)

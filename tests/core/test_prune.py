@@ -71,6 +71,17 @@ def test_a_removed_run_leaves_nothing(metadata_url: str, writer: MetadataWriter,
     assert len(reader.curve("other", "m")) == 1000
 
 
+def test_a_suspended_run_is_not_changed(metadata_url: str, writer: MetadataWriter, reader: MetadataReader) -> None:
+    ended(writer, "r", 400)
+    chosen = plan(metadata_url, Keep(thinned_days=30), NOW)
+    writer.update_run_state("r", "Suspended", ended_at=NOW - 400 * DAY)
+    for keep in (Keep(whole_days=30), Keep(thinned_days=30), Keep(most_points=1)):
+        found = plan(metadata_url, keep, NOW)
+        assert found.thin == [] and found.remove == []
+    apply(metadata_url, chosen)  # suspended between the plan and its work
+    assert len(reader.curve("r", "m")) == 1000
+
+
 LIMITS: dict[str, Mapping[str, str]] = {"run": {"run_id": "r"}, "namespace": {"namespace": "nowhere"}}
 
 

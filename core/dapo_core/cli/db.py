@@ -114,8 +114,14 @@ def revoke(login: LoginArgument, metadata: MetadataOption = None) -> None:
     """Revoke all rights of a login and end its connections."""
     from dapo_core.db import roles
 
-    roles.revoke(_url(metadata), login)
+    connections_left = roles.revoke(_url(metadata), login)
     typer.echo(f"{login} no longer has any rights in this store.")
+    if connections_left:
+        typer.echo(
+            f"The server did not permit ending its {connections_left} connections, which have no rights left: end them "
+            "as a superuser or a member of pg_signal_backend.",
+            err=True,
+        )
 
 
 @db.command()

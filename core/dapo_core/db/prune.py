@@ -1,5 +1,5 @@
 """Retention: runs that ended long ago are thinned out to one point in 16 steps and later removed, as are the oldest
-while the store has too many points. Runs that have not ended are never changed."""
+while the store has too many points. Runs that have not ended, or are suspended, are never changed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +13,8 @@ from dapo_core.db.rollups import FINE
 from dapo_core.run.entries import ENDED_STATES
 
 DAY: Final = 86_400.0
+# A suspended run is to be resumed.
+_FINISHED: Final = sorted(ENDED_STATES - {"Suspended"})
 runs, points, latest, rollups = schema.runs, schema.points, schema.latest, schema.rollups
 
 
@@ -123,7 +125,7 @@ def _ended(connection: Connection, keep: Keep) -> list[Ended]:
         )
         .outerjoin(counted, counted.c.run_id == runs.c.run_id)
         .outerjoin(thinned, thinned.c.run_id == runs.c.run_id)
-        .where(runs.c.ended_at.is_not(None), runs.c.state.in_(sorted(ENDED_STATES)))
+        .where(runs.c.ended_at.is_not(None), runs.c.state.in_(_FINISHED))
     )
     if keep.run_id is not None:
         query = query.where(runs.c.run_id == keep.run_id)
@@ -135,7 +137,7 @@ def _ended(connection: Connection, keep: Keep) -> list[Ended]:
 
 def _has_ended(connection: Connection, run_id: str) -> bool:
     """Whether the run has not been resumed since the plan was made."""
-    ended = and_(runs.c.run_id == run_id, runs.c.ended_at.is_not(None))
+    ended = and_(runs.c.run_id == run_id, runs.c.ended_at.is_not(None), runs.c.state.in_(_FINISHED))
     return connection.execute(select(runs.c.run_id).where(ended)).first() is not None
 
 

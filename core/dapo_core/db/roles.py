@@ -12,13 +12,16 @@ or to all. Row-level security of each table decides what a login sees, so that n
 password of a trainer exposes another team's runs. SQLite has no roles: whoever can read the file can read all of it.
 """
 
+import hashlib
+import random
 import secrets
+import time
 from collections.abc import Sequence
 from typing import Final, Literal
 
 from sqlalchemy import Connection, Engine, Table, text
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import OperationalError, ProgrammingError, SQLAlchemyError
 
 from dapo_core.db import dialects, schema
 from dapo_core.errors import DapoError, StoreError
@@ -41,6 +44,43 @@ _CHANGED: Final = {
 }
 
 
+# `runs` last: the policies of all other tables read it.
+_LOCK_ORDER: Final = (
+    "deliveries",
+    "points",
+    "latest",
+    "attempts",
+    "rollups",
+    "events",
+    "checkpoints",
+    "samples",
+    "alerts",
+    "evaluations",
+    "runs",
+)
+# Less than the server's deadlock_timeout of a second, so that it is never a writer who gives way.
+_LOCK_MS: Final = 500
+_LOCKED: Final = ("55P03", "40P01")  # lock_timeout, a deadlock
+_TRIES: Final = 60
+_PAUSE_SECONDS: Final = 0.25
+
+_COMMENT: Final = text("SELECT obj_description('dapo_scope()'::regprocedure, 'pg_proc')")
+_IN_FORCE: Final = text(
+    "SELECT md5(string_agg(line, ' ' ORDER BY line)) FROM ("
+    "SELECT concat_ws(' ', tablename, policyname, cmd, roles, qual, with_check) AS line FROM pg_policies "
+    "WHERE schemaname = current_schema() UNION ALL "
+    "SELECT concat_ws(' ', relname, relrowsecurity, relacl) FROM pg_class "
+    "WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'S') UNION ALL "
+    "SELECT concat_ws(' ', attrelid::regclass, attname, attacl) FROM pg_attribute "
+    "JOIN pg_class ON pg_class.oid = attrelid "
+    "WHERE relnamespace = current_schema()::regnamespace AND attacl IS NOT NULL UNION ALL "
+    "SELECT concat_ws(' ', prosrc, proacl, proconfig) FROM pg_proc WHERE oid = 'dapo_scope()'::regprocedure UNION ALL "
+    "SELECT concat_ws(' ', nspname, nspacl) FROM pg_namespace WHERE nspname = current_schema() UNION ALL "
+    "SELECT concat_ws(' ', datacl) FROM pg_database WHERE datname = current_database() UNION ALL "
+    f"SELECT rolname FROM pg_roles WHERE rolname IN ({', '.join(repr(name) for name in GROUPS.values())})) lines"
+)
+
+
 class LoginError(DapoError):
     """A login that cannot be created or removed."""
 
@@ -53,9 +93,39 @@ def are_set_up(connection: Connection) -> bool:
 
 
 def set_up(connection: Connection) -> None:
-    """Creates or renews groups, rights and policies. Raises SQLAlchemyError, for example without CREATEROLE."""
-    for statement in _statements():
-        connection.execute(text(statement))
+    """Creates or renews groups, rights and policies; changes and locks nothing if they are as this version has them.
+
+    Raises SQLAlchemyError, for example without CREATEROLE.
+    """
+    if are_set_up(connection) and connection.execute(_COMMENT).scalar() == _fingerprint(connection):
+        return
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            with connection.begin_nested():
+                _lock_tables(connection)
+                for statement in _statements():
+                    connection.execute(text(statement))
+                connection.exec_driver_sql(f"COMMENT ON FUNCTION dapo_scope() IS '{_fingerprint(connection)}'")
+            return
+        except OperationalError as error:
+            if not tries_left or getattr(error.orig, "sqlstate", None) not in _LOCKED:
+                raise
+            time.sleep(_PAUSE_SECONDS * (1 + random.random()))
+
+
+def _lock_tables(connection: Connection) -> None:
+    """Locks all tables before any is changed, in the order in which writers use them: nobody holds one that we wait
+    for and waits for one that we hold. A short timeout: who comes after us waits as well."""
+    connection.execute(text(f"SET LOCAL lock_timeout = {_LOCK_MS}"))
+    names = sorted((table.name for table in _bound_tables()), key=_LOCK_ORDER.index)
+    connection.execute(text(f"LOCK TABLE {', '.join(names)} IN ACCESS EXCLUSIVE MODE"))
+    connection.execute(text(f"SET LOCAL lock_timeout = {dialects.BUSY_TIMEOUT_MS}"))
+
+
+def _fingerprint(connection: Connection) -> str:
+    """Of this version's statements, and of the rights and policies that the database has now."""
+    ours = hashlib.sha256("\n".join(_statements()).encode()).hexdigest()
+    return f"dapo {ours[:32]} {connection.execute(_IN_FORCE).scalar_one()}"
 
 
 def grant(url: str, login: str, group: Group, namespace: str | None, password: str | None = None) -> URL | None:
@@ -81,8 +151,11 @@ def grant(url: str, login: str, group: Group, namespace: str | None, password: s
         engine.dispose()
 
 
-def revoke(url: str, login: str) -> None:
-    """Revokes a login's rights in this database and ends its connections. Raises LoginError."""
+def revoke(url: str, login: str) -> int:
+    """Revokes a login's rights in this database and ends its connections; returns how many could not be ended.
+
+    Those have no rights left either. Raises LoginError.
+    """
     engine = _owner_engine(url)
     try:
         with engine.begin() as connection:
@@ -91,13 +164,31 @@ def revoke(url: str, login: str) -> None:
                 raise LoginError(f"There is no login {login!r} in this database: see `dapo db logins`.")
             for group in GROUPS.values():
                 connection.execute(text(f"REVOKE {group} FROM {_quoted(login)}"))
-            connection.execute(
-                text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = :login"), {"login": login}
-            )
+        return _end_connections(engine, login)
     except SQLAlchemyError as error:
         raise dialects.translate(error, f"a change of the login {login}") from error
     finally:
         engine.dispose()
+
+
+def _end_connections(engine: Engine, login: str) -> int:
+    """Ends the login's connections to this database. Returns how many there were if the server does not permit it."""
+    here = "FROM pg_stat_activity WHERE usename = :login AND datname = current_database()"
+    try:
+        with engine.begin() as connection:
+            # Only members of a role may end its connections, and an owner without superuser rights is none of those
+            # that it created.
+            is_member = "SELECT pg_has_role(current_user, :login, 'USAGE')"
+            join = not connection.execute(text(is_member), {"login": login}).scalar_one()
+            if join:
+                connection.execute(text(f"GRANT {_quoted(login)} TO CURRENT_USER"))
+            connection.execute(text(f"SELECT pg_terminate_backend(pid) {here}"), {"login": login})
+            if join:
+                connection.execute(text(f"REVOKE {_quoted(login)} FROM CURRENT_USER"))
+            return 0
+    except ProgrammingError:  # no permission
+        with engine.connect() as connection:
+            return int(connection.execute(text(f"SELECT count(*) {here}"), {"login": login}).scalar_one())
 
 
 def logins(url: str) -> list[tuple[str, str, str | None]]:
