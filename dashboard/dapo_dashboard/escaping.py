@@ -11,10 +11,11 @@ from functools import lru_cache
 from typing import Final
 from urllib.parse import quote
 
+from dapo_core.run.formatting import printable
+
 MAX_CHARACTERS: Final = 20_000
 MAX_WORDS: Final = 3_000
 _MARKDOWN: Final = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|~$:&@/=^\"'])")
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u202a-\u202e\u2066-\u2069]")
 # A word with the space behind it: spaces on their own are so many that comparing them takes most of the time.
 _WORD: Final = re.compile(r"\S+\s?|\s")
 _STYLE: Final = "white-space:pre-wrap;overflow-wrap:anywhere;font-family:monospace;font-size:.85rem;line-height:1.5"
@@ -30,7 +31,7 @@ def markdown(text: object, limit: int = 300) -> str:
 def shown(text: str, limit: int = MAX_CHARACTERS) -> str:
     """The text cut to `limit` characters, with characters that control a terminal or the text's direction replaced."""
     cut = text if len(text) <= limit else f"{text[:limit]} [...] ({len(text):,} characters)"
-    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", cut)
+    return printable(cut)
 
 
 def figures_html(values: Mapping[str, str]) -> str:

@@ -1,7 +1,11 @@
 """The values of a nested YAML tree by their dotted paths."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
+
+# A pod template has about fifteen. Whatever walks through a job may recurse.
+MAX_LEVELS: Final = 64
+_NAMED_LEVELS: Final = 3
 
 
 def leaves(tree: Any, path: str = "", *, into_lists: bool = True) -> Iterator[tuple[str, Any]]:
@@ -18,3 +22,19 @@ def leaves(tree: Any, path: str = "", *, into_lists: bool = True) -> Iterator[tu
             yield from leaves(value, f"{path}[{index}]", into_lists=into_lists)
     else:
         yield path, tree
+
+
+def deepest_field(spec: Any) -> str | None:
+    """The field of a spec, such as "spec.topology.head.podTemplate", that is nested more than MAX_LEVELS levels deep;
+    None when there is none."""
+    waiting = [(spec, "spec", 0)]
+    while waiting:
+        tree, field, level = waiting.pop()
+        if level > MAX_LEVELS:
+            return field
+        if isinstance(tree, Mapping):
+            named = level < _NAMED_LEVELS
+            waiting += [(value, f"{field}.{key}" if named else field, level + 1) for key, value in tree.items()]
+        elif isinstance(tree, list | tuple):
+            waiting += [(value, field, level + 1) for value in tree]
+    return None

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 from dapo_core.errors import Problem, SpecError
 from dapo_core.jobspec.base import has_scheme
 from dapo_core.jobspec.job import DAPOJob, DAPOJobSpec
-from dapo_core.jobspec.leaves import leaves
+from dapo_core.jobspec.leaves import MAX_LEVELS, deepest_field, leaves
 from dapo_core.jobspec.presets import PRESETS, chosen_preset, fill
 from dapo_core.jobspec.problems import sentences
 from dapo_core.jobspec.rules import check
@@ -29,6 +29,8 @@ def parse_job(data: Any) -> DAPOJob:
     """
     if not isinstance(data, dict):
         raise SpecError([Problem("", "A DAPOJob must be a mapping with apiVersion, kind, metadata and spec.")])
+    if (deep := deepest_field(data.get("spec"))) is not None:
+        raise SpecError([Problem(deep, f"{deep} is nested more than {MAX_LEVELS} levels deep; reduce its nesting.")])
     try:
         return DAPOJob.model_validate({key: value for key, value in data.items() if key != "status"})
     except ValidationError as error:

@@ -1,11 +1,14 @@
 """Numbers, shares, durations, sizes and times as every surface writes them. Pure; `-` stands for what is not known."""
 
 import math
+import re
 from datetime import datetime
 
 from rich import filesize
 
 MINUS = "\N{MINUS SIGN}"
+# What controls a terminal or the direction of text, and surrogates, which no database and no terminal takes.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def duration(seconds: float) -> str:
@@ -92,3 +95,9 @@ def sentence(text: str) -> str:
 def minus(text: str) -> str:
     """A leading hyphen as a minus sign, which is as wide as a plus."""
     return text.replace("-", MINUS, 1) if text.startswith("-") else text
+
+
+def printable(text: str) -> str:
+    """Text that others wrote, with characters that control a terminal or cannot be encoded replaced; line breaks and
+    tabs stay."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)

@@ -2,16 +2,20 @@
 
 import json
 import os
+import re
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from dapo_core.errors import DapoError
+from dapo_core.run.formatting import printable
 from dapo_core.run.reasons import ExitCode, Reason, cause_of, current, end_of
 
 DEFAULT_PATH = Path("/dev/termination-log")
 # Kubernetes cuts a termination message at 4,096 bytes, and cut JSON is not JSON.
 MAX_BYTES = 4000
+_REASON = re.compile(r"[A-Za-z][A-Za-z0-9]{0,63}")
+_STEPS = range(2**53)
 
 
 def default_path() -> Path:
@@ -29,11 +33,17 @@ class LastWords:
 
     @classmethod
     def parse(cls, text: str | bytes) -> "LastWords | None":
-        """Last words as they were written, the reason as it is spelled today; None for anything else."""
+        """Last words as they were written, the reason as it is spelled today; None for anything else.
+
+        A reason that is not a CamelCase word of at most 64 characters is read as Crashed; characters that no database
+        and no terminal takes are replaced in the message.
+        """
         try:
             said = json.loads(text)
-            step = said.get("step")
-            return cls(current(str(said["reason"])), str(said.get("message", "")), None if step is None else int(step))
+            reason, step = current(str(said["reason"])), said.get("step")
+            step = None if step is None or int(step) not in _STEPS else int(step)
+            known = reason if _REASON.fullmatch(reason) else Reason.CRASHED
+            return cls(known, printable(str(said.get("message", ""))), step)
         # A tenant's pod can write anything: also 1e999 as a step, or 4,000 brackets.
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             return None

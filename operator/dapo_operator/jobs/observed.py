@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from dapo_core.naming import LABEL_ATTEMPT, LABEL_INDEX, LABEL_ROLE, ROLES, Role
+from dapo_core.run.formatting import printable
 from dapo_core.run.guards import Alert
 from dapo_core.run.last_words import LastWords
 from dapo_core.run.reasons import Reason
@@ -167,7 +168,7 @@ def _words(message: str | None) -> LastWords | None:
     """The last words, or what the kubelet took from the end of the log in their place."""
     if not message:
         return None
-    return LastWords.parse(message) or LastWords("", message.strip()[-500:])
+    return LastWords.parse(message) or LastWords("", printable(message.strip()[-500:]))
 
 
 def _disruption(status: Mapping[str, Any], conditions: Mapping[str, Mapping[str, Any]]) -> str | None:

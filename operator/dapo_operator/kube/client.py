@@ -15,6 +15,7 @@ import aiohttp
 
 from dapo_core.backoff import Backoff
 from dapo_operator.kube.api_errors import ApiError, BusyError, StreamCutError, UnreachableError, error_of
+from dapo_operator.kube.nesting import PrunedResponse, lines_of, parse
 from dapo_operator.kube.objects import Object, Resource
 
 # The objects of a list or a part of it, and its resource version.
@@ -53,16 +54,20 @@ class KubeClient:
         self._ahead = 0.0
         self._middlewares = (*middlewares, self._authorize)
         self._connector = aiohttp.TCPConnector(limit=0, ssl=connection.ssl or True)
-        self.session = self.open_session()
+        self.session = self._session(aiohttp.ClientResponse)
 
     def open_session(self) -> aiohttp.ClientSession:
-        """Another session over the same connections, for callers that close the session they are given."""
+        """Another session over the same connections, for Kopf, which parses responses and closes the session itself."""
+        return self._session(PrunedResponse)
+
+    def _session(self, response_class: type[aiohttp.ClientResponse]) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
             connector=self._connector,
             connector_owner=False,
             headers={"User-Agent": FIELD_MANAGER, **self.connection.headers},
             middlewares=self._middlewares,
             timeout=aiohttp.ClientTimeout(total=None),
+            response_class=response_class,
         )
 
     async def close(self) -> None:
@@ -154,7 +159,7 @@ class KubeClient:
                 if response.status >= 400:
                     raise await _error(response)
                 established = True
-                async for line in _lines(response.content):
+                async for line in lines_of(response.content):
                     yield _event(line)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             # aiohttp's timeouts are of both kinds; a stream that was silent for too long may never have been one.
@@ -201,7 +206,7 @@ class KubeClient:
                 self._set_clock(response.headers.get("Date"))
                 if response.status >= 400:
                     raise await _error(response)
-                parsed: Object = json.loads(await response.read())
+                parsed: Object = parse(await response.read())
                 # They are half of an object, and are not used here.
                 parsed.get("metadata", {}).pop("managedFields", None)
                 return parsed
@@ -227,18 +232,8 @@ class KubeClient:
         return await handler(request)
 
 
-async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """Whole lines of any length; aiohttp's own reader fails at 64 KiB."""
-    rest = b""
-    async for chunk in content.iter_any():
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            if line:
-                yield line
-
-
 def _event(line: bytes) -> tuple[str, Object]:
-    event = json.loads(line)
+    event = parse(line)
     if event["type"] == "ERROR":
         status = event["object"]
         raise error_of(int(status.get("code", 500)), status)

@@ -4,6 +4,7 @@ when the watch has lost events."""
 import asyncio
 import logging
 import random
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from dapo_core.backoff import Backoff
@@ -79,7 +80,7 @@ class Informer:
         pages = self._kube.pages(self._resource, self._namespace, self._labels, self._metadata_only)
         async for page, version in pages:
             for raw in page:
-                self._sink.put(raw)
+                self._report(self._sink.put, raw)
                 uids.add(raw["metadata"]["uid"])
             newest = version
         self._sink.keep(uids, self._namespace, newest)
@@ -91,8 +92,17 @@ class Informer:
         stream = self._kube.watch(self._resource, self._namespace, self._version, self._labels, self._metadata_only)
         async for kind, raw in stream:
             if kind == "DELETED":
-                self._sink.drop(raw)
+                self._report(self._sink.drop, raw)
             elif kind != "BOOKMARK":
-                self._sink.put(raw)
+                self._report(self._sink.put, raw)
             self._failures = 0
             self._version = raw["metadata"]["resourceVersion"]
+
+    def _report(self, report: Callable[[Object], None], raw: Object) -> None:
+        """One object that cannot be understood must not end a watch that all jobs share."""
+        try:
+            report(raw)
+        except Exception:
+            meta = raw["metadata"]
+            where = f"{meta.get('namespace')}/{meta['name']}"
+            logger.exception("Ignored a state of %s %s, which cannot be understood.", self._resource.plural, where)

@@ -14,6 +14,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from dapo_core.run.reasons import Reason
 from dapo_operator.telemetry.health import Health, Key
 from dapo_operator.telemetry.logs import bound
 
@@ -117,7 +118,8 @@ class Telemetry:
 
     def restarted(self, reason: str) -> None:
         """An attempt ended for this reason, and another follows."""
-        self.metrics.restarts.labels(reason).inc()
+        # A trainer may write any reason; each label value is kept for as long as the operator runs.
+        self.metrics.restarts.labels(reason if reason in set(Reason) else "Other").inc()
 
     async def middleware(
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType

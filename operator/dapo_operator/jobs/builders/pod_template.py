@@ -75,7 +75,8 @@ def _lists(base: list[Any], over: list[Any], field: str) -> list[Any]:
     if field in _ADDED:
         return [*base, *(entry for entry in over if entry not in base)]
     key = _MERGE_KEYS.get(field)
-    if key is None or not all(isinstance(entry, Mapping) and key in entry for entry in (*base, *over)):
+    # Anything else under the key, such as a mapping, is for the API server to refuse.
+    if key is None or not all(isinstance(e, Mapping) and isinstance(e.get(key), str | int) for e in (*base, *over)):
         return over
     changes = {entry[key]: entry for entry in over}
     known = {entry[key] for entry in base}

@@ -17,14 +17,16 @@ _UNITS: Final[Mapping[str, Fraction]] = {
     **{unit: Fraction(1000 ** (power + 1)) for power, unit in enumerate(_POWERS)},
     **{f"{unit.upper()}i": Fraction(1024 ** (power + 1)) for power, unit in enumerate(_POWERS)},
 }
-_FORM: Final = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE]([+-]?[0-9]{1,2})|([a-zA-Z]*))")
+_MAX_CHARACTERS: Final = 32
+_FORM: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE]([+-]?[0-9]{1,2})|([a-zA-Z]*))")
 
 
 def amount(quantity: object) -> Fraction:
     """The number that a quantity stands for. Raises ValueError when it is not a quantity."""
-    match = _FORM.fullmatch(str(quantity))
+    written = str(quantity)
+    match = _FORM.fullmatch(written) if len(written) <= _MAX_CHARACTERS else None
     if match is None or (match[3] or "") not in _UNITS:
-        raise ValueError(f"{quantity} is not a valid quantity")
+        raise ValueError(f"{written[:_MAX_CHARACTERS]} is not a valid quantity")
     return Fraction(match[1]) * Fraction(10) ** int(match[2] or 0) * _UNITS[match[3] or ""]
 
 
