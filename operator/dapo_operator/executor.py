@@ -74,17 +74,20 @@ class Executor:
         """The job from the API server. Raises ApiError."""
         return await self._kube.get(JOBS, *key)
 
-    async def add_finalizer(self, job: Job) -> Object:
-        """Returns the job with the finalizer. Raises ApiError."""
-        change = {"metadata": {"uid": job.uid, "finalizers": [FINALIZER]}}
-        return await self._kube.patch(JOBS, job.namespace, job.name, change)
+    async def add_finalizer(self, job: Job, raw: Object) -> Object:
+        """Returns the job with the finalizer. Raises ConflictError when `raw` is not the newest state."""
+        return await self._set_finalizers(job, raw, [FINALIZER])
 
     async def remove_finalizer(self, job: Job, raw: Object) -> None:
-        """Those of other controllers in `raw` stay. Raises ConflictError when `raw` is not the newest state."""
+        """Let Kubernetes remove the deleted job. Raises ConflictError when `raw` is not the newest state."""
+        await self._set_finalizers(job, raw, [])
+
+    async def _set_finalizers(self, job: Job, raw: Object, own: list[str]) -> Object:
+        """A patch replaces the whole list: it has those of other controllers as of `raw`, and applies to `raw` only."""
         meta = raw["metadata"]
         others = [name for name in meta.get("finalizers", []) if name != FINALIZER]
-        change = {"uid": job.uid, "finalizers": others, "resourceVersion": meta["resourceVersion"]}
-        await self._kube.patch(JOBS, job.namespace, job.name, {"metadata": change})
+        change = {"uid": job.uid, "finalizers": [*others, *own], "resourceVersion": meta["resourceVersion"]}
+        return await self._kube.patch(JOBS, job.namespace, job.name, {"metadata": change})
 
     async def confirm_no_pods(self, key: JobKey) -> None:
         """Ask the API server itself, not the watch, whether all pods are gone. Raises LeftoverPodsError."""

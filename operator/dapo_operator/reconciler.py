@@ -209,7 +209,7 @@ class Reconciler:
         if old and new and new[-1].number > old[-1].number:
             await self.shared.executor.confirm_no_pods(self.key)
         if any(isinstance(action, AddFinalizer) for action in plan.actions):
-            self.state.raw = await self.shared.executor.add_finalizer(job)
+            self.state.raw = await self.shared.executor.add_finalizer(job, self.state.raw)
 
     async def _write_status(self, job: Job, plan: Plan, now: float) -> None:
         old, new = self.state.written(), plan.status

@@ -4,13 +4,14 @@ from typing import Any
 
 import pytest
 from fake_kube import FakeKube
-from planner_bench import START, Bench, raw_job
+from planner_bench import SITE, START, Bench, raw_job
 from simulated_cluster import asyncio_run
 
 from dapo_operator.children import Children
 from dapo_operator.executor import ActionResult, Executor
+from dapo_operator.jobs.dapojob import FINALIZER, JOBS, job_of
 from dapo_operator.jobs.observed import Refusal
-from dapo_operator.kube.api_errors import UnreachableError, error_of
+from dapo_operator.kube.api_errors import ConflictError, UnreachableError, error_of
 
 KEY = ("team", "first")
 
@@ -64,3 +65,18 @@ def test_a_cluster_without_the_gang_scheduler() -> None:
 def test_an_api_server_that_is_down_refuses_nothing() -> None:
     with pytest.raises(UnreachableError):
         acted("create pods", 503, {"message": "unavailable"})
+
+
+def test_the_finalizer_is_added_to_those_of_others() -> None:
+    kube = FakeKube(1, START)
+    raw = raw_job() | {"kind": "DAPOJob"}
+    raw["metadata"]["finalizers"] = ["example.com/quota", "example.com/audit"]
+    raw = asyncio_run(kube.create(JOBS, raw))
+    executor = Executor(kube, Children(lambda key: None))  # type: ignore[arg-type]
+    job = job_of(raw, SITE)
+    held = asyncio_run(executor.add_finalizer(job, raw))
+    assert held["metadata"]["finalizers"] == ["example.com/quota", "example.com/audit", FINALIZER]
+    with pytest.raises(ConflictError):
+        asyncio_run(executor.add_finalizer(job, raw))
+    asyncio_run(executor.remove_finalizer(job, held))
+    assert kube.of_kind("DAPOJob")[0]["metadata"]["finalizers"] == ["example.com/quota", "example.com/audit"]

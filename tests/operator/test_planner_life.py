@@ -7,6 +7,7 @@ from planner_bench import START, Bench, raw_job
 
 from dapo_core.run.status import CheckpointRef
 from dapo_operator.jobs.actions import AddFinalizer, ApplySupport, CreatePod, CreateToken, Plan
+from dapo_operator.kube.objects import timestamp
 
 SEPARATED = {"topology": {"mode": "Separated", "rollout": {"replicas": 2}}}
 
@@ -171,3 +172,24 @@ def test_a_token_that_somebody_removed_is_made_again() -> None:
     plan = bench.look()
     assert (plan.status.attempts[-1].number, plan.status.attempts[-2].reason) == (3, "StartTimeout")
     assert _asks_for_a_token(plan)
+
+
+def test_every_condition_follows_the_generation_of_the_spec() -> None:
+    """`kubectl wait` ignores a condition whose observedGeneration is older than the object."""
+    bench = Bench().training().progress(3).settle()
+    bench.edit(runPolicy={"maxRestarts": 9}).settle(60)
+    assert {each.observed_generation for each in bench.status.conditions} == {2}
+    bench.finish("first-head-1-0", 0).finish("first-trainer-1-0", 0).settle()
+    bench.edit(runPolicy={"ttlSecondsAfterFinished": 86400}).settle(60)
+    assert {each.observed_generation for each in bench.status.conditions} == {3}
+    assert bench.condition("Succeeded").last_transition_time == timestamp(START + 61)
+
+
+def test_the_quota_of_another_controller_keeps_the_generation_it_was_given() -> None:
+    bench = Bench(raw_job(managedBy="example.com/queue")).settle()
+    quota = bench.condition("QuotaReserved").model_copy(update={"status": "True"})
+    others = [each for each in bench.status.conditions if each.type != "QuotaReserved"]
+    bench.status = bench.status.model_copy(update={"conditions": [*others, quota]})
+    bench.training().edit(runPolicy={"maxRestarts": 9}).settle()
+    assert bench.condition("QuotaReserved").observed_generation == 1
+    assert bench.condition("Training").observed_generation == 2

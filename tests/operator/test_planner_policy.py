@@ -24,6 +24,8 @@ def test_guards_and_their_hysteresis() -> None:
     bench.settle(60)
     assert bench.names == []
     # Any change of the spec is a person's word; the same alert then has to hold for as many steps again.
+    bench.settle(3600)
+    assert bench.says("Suspended")[0] == "True" and bench.status.stopped_generation == 1
     bench.edit(schedule={"steps": 300}).settle()
     bench.run_all().progress(42, alerts=(replace(alert, step=42),)).settle()
     assert bench.status.attempts[-1].number == 2 and bench.status.attempts[-1].ending_at is None

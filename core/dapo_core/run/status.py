@@ -105,6 +105,9 @@ class DAPOJobStatus(StatusModel):
     started_at: Time | None = Field(default=None, description="When the first attempt started.")
     next_attempt_at: Time | None = Field(default=None, description="When the next attempt starts, after a backoff.")
     restarts_counted: int | None = Field(default=None, description="Restarts counted against maxRestarts.")
+    stopped_generation: int | None = Field(
+        default=None, description="Generation of the spec at which the job was suspended by a guard, or failed."
+    )
     checkpoint: CheckpointRef | None = Field(default=None, description="The newest committed checkpoint.")
     run_id: str | None = Field(default=None, description="The run in the metadata store.")
     rollout_replicas: int | None = Field(

@@ -16,16 +16,14 @@ def held_by(draft: Draft) -> tuple[str, str] | None:
     suspended = draft.condition("Suspended")
     if suspended is None or suspended.status != "True" or suspended.reason not in HELD_REASONS:
         return None
-    # Any later change of the spec is the user's permission to continue.
-    held = draft.job.generation <= (suspended.observed_generation or 0)
-    return (suspended.reason, suspended.message) if held else None
+    return None if draft.spec_changed_since_stop else (suspended.reason, suspended.message)
 
 
 def hold(draft: Draft, reason: str, message: str) -> None:
     """Report that the job is suspended and holds no pods."""
     if not draft.holds("Suspended"):
         draft.event("Normal", reason, f"Suspended; all pods are freed. {message}")
-    draft.set_condition("Suspended", True, reason, message)
+    draft.stop("Suspended", reason, message)
     draft.set_condition("PodsReady", False, reason, "The job is suspended.")
     draft.set_condition("Training", False, reason, "The job is suspended.")
     draft.change(next_attempt_at=None)

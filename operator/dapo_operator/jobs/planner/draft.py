@@ -90,8 +90,7 @@ class Draft:
         return condition is not None and condition.status == "True"
 
     def set_condition(self, kind: ConditionType, status: bool, reason: str, message: str = "") -> None:
-        """Set a condition. `lastTransitionTime` moves only when its status changes, `observedGeneration` whenever the
-        condition changes."""
+        """Set a condition. `lastTransitionTime` moves only when its status changes."""
         old = self.condition(kind)
         word: Literal["True", "False"] = "True" if status else "False"
         text = message if len(message) <= MAX_MESSAGE else f"{message[: MAX_MESSAGE - 1]}…"
@@ -113,6 +112,18 @@ class Draft:
         """Set a condition that is True to False; any other is left as it is."""
         if self.holds(kind):
             self.set_condition(kind, False, reason, message)
+
+    @property
+    def spec_changed_since_stop(self) -> bool:
+        """Whether the spec was changed after the job was suspended or failed: the user's permission to continue."""
+        return self.job.generation > (self.status.stopped_generation or 0)
+
+    def stop(self, kind: Literal["Suspended", "Failed"], reason: str, message: str) -> None:
+        """Set a condition that holds until the spec changes, and with it the generation from which it holds."""
+        known = self.condition(kind)
+        self.set_condition(kind, True, reason, message)
+        if self.condition(kind) != known:
+            self.change(stopped_generation=self.job.generation)
 
     def event(self, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         """Post an Event once the status is written."""

@@ -70,7 +70,7 @@ def _complete(draft: Draft, attempt: Attempt) -> None:
 
 
 def _fail(draft: Draft, attempt: Attempt, decision: Decision) -> None:
-    draft.set_condition("Failed", True, decision.reason, decision.message)
+    draft.stop("Failed", decision.reason, decision.message)
     draft.set_condition("Training", False, decision.reason, "The run has failed.")
     draft.set_condition("PodsReady", False, decision.reason, "The run has failed.")
     draft.event("Warning", decision.reason, f"Attempt {attempt.number} was the last: {decision.message}")

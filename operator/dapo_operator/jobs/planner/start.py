@@ -44,7 +44,7 @@ def _refuse(draft: Draft) -> None:
     if not draft.holds("Failed"):
         draft.event("Warning", Reason.INVALID_SPEC, message)
     draft.set_condition("SpecAccepted", False, Reason.INVALID_SPEC, message)
-    draft.set_condition("Failed", True, Reason.INVALID_SPEC, f"{message} Correct the spec to start the job.")
+    draft.stop("Failed", Reason.INVALID_SPEC, f"{message} Correct the spec to start the job.")
     draft.set_condition("PodsReady", False, Reason.INVALID_SPEC, "No pods are created for an invalid spec.")
     draft.clear_condition("Training", Reason.INVALID_SPEC)
 
@@ -54,7 +54,7 @@ def _recovered(draft: Draft) -> bool:
     failed = draft.condition("Failed")
     if failed is None or failed.reason not in RECOVERABLE:
         return False
-    if draft.job.generation > (failed.observed_generation or 0) or draft.seen.acceptable:
+    if draft.spec_changed_since_stop or draft.seen.acceptable:
         draft.set_condition("Failed", False, Reason.RESUMED, "The problem was fixed.")
         return True
     if failed.reason == Reason.POD_REFUSED and draft.job.parsed is not None and not draft.job.suspended:
@@ -94,7 +94,7 @@ def _start(draft: Draft, job: DAPOJob) -> None:
     number = max([draft.seen.recorded_attempt, *(attempt.number for attempt in draft.status.attempts)]) + 1
     if number > MAX_ATTEMPT:
         message = f"Attempt {MAX_ATTEMPT} was the last possible one."
-        draft.set_condition("Failed", True, Reason.TOO_MANY_RESTARTS, message)
+        draft.stop("Failed", Reason.TOO_MANY_RESTARTS, message)
         return
     checkpoint, layout = draft.seen.checkpoint, job.spec.topology.layout
     from_step = checkpoint.step if checkpoint else 0 if number == 1 or draft.seen.store == "ok" else None

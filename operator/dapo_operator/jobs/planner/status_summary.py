@@ -4,7 +4,7 @@ from typing import Final
 
 from dapo_core.naming import LABEL_JOB, LABEL_ROLE
 from dapo_core.run.reasons import Reason
-from dapo_core.run.status import ConditionType
+from dapo_core.run.status import Condition, ConditionType
 from dapo_operator.jobs.planner.draft import Draft
 from dapo_operator.kube.objects import timestamp
 
@@ -44,6 +44,7 @@ def summarize(draft: Draft) -> None:
     url = f"{draft.site.dashboard_url}/run?run={draft.job.run_id}" if draft.site.dashboard_url else None
     draft.change(
         observed_generation=draft.job.generation,
+        conditions=[_observed(draft, condition) for condition in draft.status.conditions],
         phase=_phase(draft),
         run_id=draft.job.run_id,
         rollout_replicas=len(rollouts),
@@ -51,6 +52,16 @@ def summarize(draft: Draft) -> None:
         restarts_counted=draft.status.restarts_counted or 0,
         dashboard_url=url,
     )
+
+
+def _observed(draft: Draft, condition: Condition) -> Condition:
+    """The condition with the generation of the spec that it was decided on, changed or not: `kubectl wait` ignores a
+    condition with an older one. QuotaReserved may be another controller's."""
+    if condition.observed_generation == draft.job.generation or (
+        condition.type == "QuotaReserved" and draft.job.managed_by is not None
+    ):
+        return condition
+    return condition.model_copy(update={"observed_generation": draft.job.generation})
 
 
 def _phase(draft: Draft) -> str:
