@@ -284,13 +284,15 @@ class CheckpointStore:
             try:
                 manifest = self.manifest(step)
             except CheckpointError as error:
-                problems.append(self._report_corrupt(step, str(error)))
+                problems.append(str(error))
+                self._report_corrupt(step, str(error))
                 continue
             check(manifest)
             try:
                 self.restore(manifest, into, caches)
             except CheckpointError as error:
-                problems.append(self._report_corrupt(step, str(error)))
+                problems.append(str(error))
+                self._report_corrupt(step, str(error))
                 continue
             return manifest
         if problems:
@@ -308,10 +310,9 @@ class CheckpointStore:
             self.store.delete(manifest_key(self.run_id, manifest.step))
             self._report_corrupt(manifest.step, why)
 
-    def _report_corrupt(self, step: int, why: str) -> str:
+    def _report_corrupt(self, step: int, why: str) -> None:
         self.journal.checkpoint(self.row(step, 0, "failed", why))
         self.journal.event("CheckpointDamaged", f"{why} Trying the previous checkpoint.", type="Warning", step=step)
-        return why
 
     # Retention and removal
 
