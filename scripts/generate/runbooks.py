@@ -219,6 +219,12 @@ ATTEMPT_REASONS: Final[dict[str, Entry]] = {
         "The message says what the pods were waiting for.",
     ),
     Reason.EVICTED: Entry("A node evicted a pod; not counted.", _RETRIED),
+    Reason.NODE_REJECTED: Entry(
+        "The kubelet of a node rejected a pod before any of its containers ran, for example for want of a healthy GPU; "
+        "not counted.",
+        "The job restarts by itself. If a node rejects pods again and again, cordon it; the message has the kubelet's "
+        "reason.",
+    ),
     Reason.PREEMPTED: Entry("A pod was preempted by one of higher priority; not counted.", _RETRIED),
     Reason.NODE_LOST: Entry("A node was lost; not counted.", _RETRIED),
     Reason.POD_DELETED: Entry("A pod was deleted; not counted.", _RETRIED),

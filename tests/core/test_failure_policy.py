@@ -32,6 +32,7 @@ ENDS: dict[str, tuple[Failure, tuple[str, bool, str]]] = {
     "an unheard-of code": (Failure(77), ("restart", True, "Crashed")),
     "terminated": (Failure(143), ("restart", False, "Terminated")),
     "terminated, as a process tells it": (Failure(-15), ("restart", False, "Terminated")),
+    "rejected by a node": (Failure(None, "NodeRejected"), ("restart", False, "NodeRejected")),
     "evicted": (Failure(137, "Evicted"), ("restart", False, "Evicted")),
     "preempted": (Failure(143, "Preempted"), ("restart", False, "Preempted")),
     "node lost": (Failure(None, "NodeLost"), ("restart", False, "NodeLost")),

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from dapo_operator.jobs.observed import Pod, pod_of
+from dapo_operator.jobs.planner.pod_failures import ending_of
 
 
 def read(status: dict[str, Any], spec: dict[str, Any] | None = None, **meta: Any) -> Pod:
@@ -71,7 +72,40 @@ def test_kueue_stops_a_pod() -> None:
 
 @pytest.mark.parametrize("reason", ["Evicted", "NodeLost", "Preempting"])
 def test_reasons_of_a_failed_pod(reason: str) -> None:
-    assert read({"phase": "Failed", "reason": reason}).disruption is not None
+    pod = read({"phase": "Failed", "reason": reason, "message": "The node was low on memory."})
+    assert pod.disruption == {"Preempting": "Preempted"}.get(reason, reason)
+    assert pod.detail == f"{reason}: The node was low on memory."
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        *("OutOfcpu", "OutOfnvidia.com/gpu", "OutOfephemeral-storage", "TopologyAffinityError", "InvalidNodeInfo"),
+        *("UnexpectedAdmissionError", "NodeAffinity", "UnknownReason", ""),
+    ],
+)
+def test_a_pod_that_its_node_rejected(reason: str) -> None:
+    pod = read({"phase": "Failed", "reason": reason, "message": "Pod was rejected: Node has no such GPU"})
+    assert (pod.disruption, pod.finished, pod.exit_code) == ("NodeRejected", True, None)
+    assert ending_of(pod).message == f"The node of p rejected it ({f'{reason}: ' * bool(reason)}Node has no such GPU)."
+
+
+def test_a_pod_that_its_node_rejected_after_a_restart_of_the_kubelet() -> None:
+    """Its containers have a status by then, but none ever ran."""
+    status = {"name": "dapo", "state": waiting("ContainerCreating")}
+    pod = read({"phase": "Failed", "reason": "TopologyAffinityError", "containerStatuses": [status]})
+    assert pod.disruption == "NodeRejected"
+
+
+def test_a_failed_init_container_is_named() -> None:
+    end = {"terminated": {"exitCode": 3, "reason": "Error", "message": "no route to host"}}
+    init = [{"name": "mount", "state": {"terminated": {"exitCode": 0}}}, {"name": "fetch", "state": end}]
+    dapo = {"name": "dapo", "state": waiting("PodInitializing")}
+    pod = read({"phase": "Failed", "initContainerStatuses": init, "containerStatuses": [dapo]})
+    assert (pod.disruption, pod.finished, pod.exit_code) == (None, True, None)
+    assert ending_of(pod).message == (
+        "Init container fetch of p ended with exit code 3 (no route to host); see `kubectl logs p -c fetch`."
+    )
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_05_same_name_and_another_uid() -> None:
     assert bench.status.run_id != Bench().settle().status.run_id
 
 
-@pytest.mark.parametrize("reason", ["Evicted", "Preempted", "NodeLost"])
+@pytest.mark.parametrize("reason", ["Evicted", "NodeRejected", "Preempted", "NodeLost"])
 def test_06_eviction_is_not_counted(reason: str) -> None:
     bench = Bench().training().change(HEAD, disruption=reason, deleting=True)
     bench.settle()

@@ -10,7 +10,8 @@ In this order, the first that applies decides:
 4. Past `activeDeadlineSeconds` the run fails.
 5. The user's `failureRules`, in their order.
 6. Exhausted sampling (20) and guards (21) suspend or fail, as the spec says.
-7. A clean termination (143), evictions, preemptions, lost nodes, and pods that never started restart without counting.
+7. A clean termination (143), evictions, preemptions, lost nodes, nodes that reject a pod, and
+   pods that never started restart without counting.
 8. Everything else (1, 30, 31, 137, a crash, a stall) restarts and counts, up to `maxRestarts`.
 """
 
@@ -39,6 +40,7 @@ IMPOSED: Final[dict[str, Action]] = {
 # Faults of the cluster, or of whoever asked the pods to end: not the job's.
 UNCOUNTED_REASONS: Final = (
     Reason.EVICTED,
+    Reason.NODE_REJECTED,
     Reason.PREEMPTED,
     Reason.NODE_LOST,
     Reason.POD_DELETED,

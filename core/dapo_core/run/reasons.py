@@ -80,6 +80,7 @@ class Reason(StrEnum):
     CRASHED = "Crashed"
     # Faults of the cluster, not counted
     EVICTED = "Evicted"
+    NODE_REJECTED = "NodeRejected"
     PREEMPTED = "Preempted"
     NODE_LOST = "NodeLost"
     POD_DELETED = "PodDeleted"

@@ -27,20 +27,20 @@ _DISRUPTIONS: Final = {
     "DeletionByPodGC": Reason.NODE_LOST,
     "StoppedByKueue": Reason.PREEMPTED,
 }
-# Why the kubelet or the node controller failed a pod (status.reason).
+# Why the kubelet or the node controller failed a pod (status.reason). The kubelet's other reasons for a rejection, such
+# as OutOfnvidia.com/gpu or TopologyAffinityError, are told by a pod that failed before any of its containers ran.
 _POD_REASONS: Final = {
     "Evicted": Reason.EVICTED,
     "Preempting": Reason.PREEMPTED,
     "NodeLost": Reason.NODE_LOST,
-    "NodeAffinity": Reason.EVICTED,
+    "NodeAffinity": Reason.NODE_REJECTED,
     "Shutdown": Reason.EVICTED,
     "NodeShutdown": Reason.EVICTED,
     "Terminated": Reason.EVICTED,
-    "UnexpectedAdmissionError": Reason.EVICTED,
-    "OutOfcpu": Reason.EVICTED,
-    "OutOfmemory": Reason.EVICTED,
-    "OutOfpods": Reason.EVICTED,
+    "UnexpectedAdmissionError": Reason.NODE_REJECTED,
 }
+_OUT_OF: Final = "OutOf"
+_REJECTED: Final = "Pod was rejected: "
 # Waiting states that every container passes on its way to running.
 _ORDINARY: Final = frozenset({"ContainerCreating", "PodInitializing", ""})
 
@@ -51,7 +51,8 @@ class Pod:
 
     `owned`: by this DAPOJob, not by an earlier one of its name. `exit_code` and `words` (the last words) are those of
     the container `dapo`. `disruption` is the failure policy's reason when the cluster took the pod. `trouble` is a
-    sentence about what keeps it from running. `delete_by` (Unix seconds) is when a deletion should be over.
+    sentence about what keeps it from running. `detail` is what the cluster says about a failed pod, or which of its
+    init containers failed. `delete_by` (Unix seconds) is when a deletion should be over.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Pod:
     out_of_memory: bool = False
     words: LastWords | None = None
     disruption: str | None = None
+    detail: str | None = None
     trouble: str | None = None
     trouble_reason: str | None = None
 
@@ -151,6 +153,7 @@ def pod_of(raw: Mapping[str, Any], owner_uid: str | None = None) -> Pod | None:
         out_of_memory=ended.get("reason") == Reason.OUT_OF_MEMORY,
         words=_words(ended.get("message")),
         disruption=_disruption(status, conditions),
+        detail=_detail(meta["name"], status, ended),
         trouble=trouble,
         trouble_reason=reason,
     )
@@ -175,7 +178,32 @@ def _disruption(status: Mapping[str, Any], conditions: Mapping[str, Mapping[str,
     for kind in ("DisruptionTarget", "TerminationTarget"):
         if _holds(conditions, kind):
             return _DISRUPTIONS.get(conditions[kind].get("reason", ""), Reason.EVICTED)
-    return _POD_REASONS.get(status.get("reason", "")) if status.get("phase") == "Failed" else None
+    if status.get("phase") != "Failed":
+        return None
+    reason = status.get("reason", "")
+    if reason not in _POD_REASONS and (reason.startswith(_OUT_OF) or not _has_run(status)):
+        return Reason.NODE_REJECTED
+    return _POD_REASONS.get(reason)
+
+
+def _has_run(status: Mapping[str, Any]) -> bool:
+    """Whether any container of the pod was ever started."""
+    entries = (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ()))
+    return any({"running", "terminated"} & {*entry.get("state", {}), *entry.get("lastState", {})} for entry in entries)
+
+
+def _detail(name: str, status: Mapping[str, Any], ended: Mapping[str, Any]) -> str | None:
+    """A sentence about a failed pod that its container does not explain; None when there is none."""
+    if status.get("phase") != "Failed":
+        return None
+    for entry in status.get("initContainerStatuses", ()) if not ended else ():
+        end = entry.get("state", {}).get("terminated") or {}
+        if end.get("exitCode"):
+            container, why = entry.get("name", ""), (end.get("message") or end.get("reason") or "").strip()[-300:]
+            code = f"Init container {container} of {name} ended with exit code {end['exitCode']}"
+            return f"{code}{f' ({why})' if why else ''}; see `kubectl logs {name} -c {container}`."
+    reason, message = status.get("reason", ""), status.get("message", "").strip().removeprefix(_REJECTED)
+    return ": ".join(text for text in (reason, message) if text) or None
 
 
 def _trouble(

@@ -67,8 +67,10 @@ def ending_of(pod: Pod) -> Ending:
 def _sentence(pod: Pod, reason: str) -> str:
     if pod.words is not None and pod.words.message and pod.disruption is None:
         return pod.words.message if pod.role == "head" else f"{pod.name}: {pod.words.message}"
+    if pod.disruption == Reason.NODE_REJECTED:
+        return f"The node of {pod.name} rejected it ({pod.detail or 'no reason was reported'})."
     if pod.disruption is not None:
-        return f"The cluster removed {pod.name} ({reason})."
+        return f"The cluster removed {pod.name} ({pod.detail or reason})."
     if reason == Reason.OUT_OF_MEMORY:
         return (
             f"{pod.name} was killed because it exceeded its memory limit: raise "
@@ -78,6 +80,8 @@ def _sentence(pod: Pod, reason: str) -> str:
         return f"{pod.name} was deleted."
     if pod.role != "head" and pod.exit_code == ExitCode.DONE:
         return f"{pod.name} ended while the head was still running."
+    if pod.exit_code is None and pod.detail is not None:
+        return pod.detail
     code = "without an exit code" if pod.exit_code is None else f"with exit code {pod.exit_code}"
     return f"{pod.name} ended {code}; see its log."
 
