@@ -31,6 +31,8 @@ MAX_JOB_NAME: Final = MAX_LABEL - max(len("-rollout-9999-9999"), len("-20261121-
 NAME_PATTERN: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 
 MANIFEST: Final = "manifest.json"
+# As `new_run_id` makes them.
+RUN_ID: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?-\d{8}-\d{4}-[a-z0-9]{4}")
 _STEP_FOLDER = re.compile(r"^step-(\d{6,})$")
 _SUFFIX_ALPHABET: Final = "23456789abcdefghjkmnpqrstuvwxyz"
 
@@ -101,6 +103,11 @@ def shared_key(run_id: str, sha256: str) -> str:
     return shared_prefix(run_id) + sha256
 
 
+def samples_prefix(run_id: str) -> str:
+    """The key prefix of a run's logged samples, with the trailing slash."""
+    return f"{run_id}/samples/"
+
+
 def samples_key(run_id: str, step: int, attempt: int) -> str:
     """The key of the Parquet object with the logged samples of one step."""
-    return f"{run_id}/samples/{step_folder(step)}-attempt-{attempt}.parquet"
+    return f"{samples_prefix(run_id)}{step_folder(step)}-attempt-{attempt}.parquet"

@@ -117,6 +117,11 @@ def test_readers_see_their_namespace_and_overseers_all(logins: Logins) -> None:
     assert len(overseer.curve("b", "loss")) == 40 and overseer.run("b") is not None
 
 
+def test_a_reader_knows_to_which_namespace_it_is_bound(logins: Logins) -> None:
+    bound = {url: open_reader(getattr(logins, url)).only_namespace() for url in ("reader", "overseer", "owner")}
+    assert bound == {"reader": "team-a", "overseer": None, "owner": None}
+
+
 FOREIGN: dict[str, Callable[[MetadataWriter], object]] = {
     "points": lambda writer: writer.write("b", Batch(points=[Point.of("loss", 1, 1, 9.0, 9.0)])),
     "points of a run that is not there": lambda writer: writer.write(

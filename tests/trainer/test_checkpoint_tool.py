@@ -9,7 +9,7 @@ import pytest
 from builders import dumped, job
 from typer.testing import CliRunner, Result
 
-from dapo_core.db import RunRow, open_reader, open_writer, upgrade
+from dapo_core.db import MetadataReader, RunRow, open_reader, open_writer, upgrade
 from dapo_core.errors import CheckpointError, DapoError, SpecError
 from dapo_core.naming import checkpoint_prefix
 from dapo_core.objectstore import FolderStore, open_store
@@ -20,6 +20,7 @@ from dapo_trainer.checkpoint_tool.lookup import find_checkpoints
 from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore, LocalCheckpoint
 
 RUN = "first-20261121-0412-x7k2"
+OLD_RUN = "first-20250101-0000-abcd"
 BEST = "val-core/aime/acc/mean@32"
 
 
@@ -133,16 +134,43 @@ def test_runs_that_nobody_knows_are_swept_when_asked(home: Home) -> None:
     home.store.put_bytes("old-run/samples/a.parquet", b"")
     age(home)
     assert home.told("sweep").strip() == "Nothing to sweep."
-    assert "everything of a run that is not on record" in home.told("sweep", "--unknown-runs")
-    home.told("sweep", "--unknown-runs", "--remove")
-    assert {info.key.partition("/")[0] for info in home.store.list("")} == {RUN}
+    assert home.told("sweep", "--unknown-runs").strip() == "Nothing to sweep.", "old-run is no run's ID"
+    home.store.put_bytes(f"{OLD_RUN}/samples/step-000001-attempt-1.parquet", b"")
+    home.store.put_bytes(f"{OLD_RUN}/notes.txt", b"")
+    age(home)
+    shown = home.told("sweep", "--unknown-runs")
+    assert "all checkpoints and samples of a run that is not on record" in shown and "old-run" not in shown
+    home.told("sweep", OLD_RUN, "--unknown-runs", "--remove")
+    left = {info.key for info in home.store.list("") if not info.key.startswith(RUN)}
+    assert left == {
+        "old-run/checkpoints/step-000005/manifest.json",
+        "old-run/samples/a.parquet",
+        f"{OLD_RUN}/notes.txt",
+    }
+
+
+def test_only_an_unknown_run_that_is_named_is_removed(home: Home) -> None:
+    for key in (f"{OLD_RUN}/checkpoints/step-000001/model.pt", "datasets/train.parquet", "models/model.safetensors"):
+        home.store.put_bytes(key, b"x")
+    age(home)
+    before = [info.key for info in home.store.list("")]
+    assert "name one, `dapo checkpoints sweep RUN" in str(home.refused("sweep", "--unknown-runs", "--remove"))
+    assert "no run's folder" in str(home.refused("sweep", "datasets", "--unknown-runs", "--remove"))
+    assert "it is on record" in str(home.refused("sweep", RUN, "--unknown-runs", "--remove"))
+    assert [info.key for info in home.store.list("")] == before
+
+
+def test_a_login_of_one_namespace_knows_no_unknown_runs(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MetadataReader, "only_namespace", lambda _self: "team-a")
+    refused = home.refused("sweep", "--unknown-runs")
+    assert isinstance(refused, SpecError) and "sees only runs of the namespace team-a" in str(refused)
 
 
 def test_the_record_of_another_place_sweeps_nothing(home: Home, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     upgrade(f"sqlite:///{tmp_path / 'other' / 'dapo.db'}")
     other = f"sqlite:///{tmp_path / 'other' / 'dapo.db'}"
-    refused = home.refused("sweep", "--unknown-runs", "--remove", "--metadata", other)
+    refused = home.refused("sweep", "--unknown-runs", "--metadata", other)
     assert isinstance(refused, SpecError) and "this is not their metadata store" in str(refused)
 
 

@@ -15,10 +15,20 @@ import pytest
 from store_fakes import FlakySink
 
 from dapo_core.backoff import Backoff
-from dapo_core.db import Batch, MetadataReader, MetadataWriter, RejectedError, open_reader, open_writer, upgrade
+from dapo_core.db import (
+    Batch,
+    MetadataReader,
+    MetadataWriter,
+    Receipt,
+    RejectedError,
+    StoreBehindError,
+    open_reader,
+    open_writer,
+    upgrade,
+)
 from dapo_core.errors import StoreError
 from dapo_trainer.spool import Delivery, Sender, Spool, drain, read_cursor, read_records
-from dapo_trainer.spool.segments import write_cursor
+from dapo_trainer.spool.segments import segments, write_cursor
 
 SPOOLING = Path(__file__).parent / "fakes" / "spooling.py"
 QUICK = Backoff(0.01, 0.05)
@@ -85,6 +95,39 @@ def test_attempts_may_share_a_folder(folder: Path, writer: MetadataWriter, reade
     spool_steps(folder, 3, 4, attempt=2)
     assert drain(folder, writer, "r", 5)
     assert [(point.step, point.attempt) for point in reader.curve("r", "loss")] == [(1, 1), (2, 1), (3, 2), (4, 2)]
+
+
+def test_an_earlier_spool_that_cannot_be_read_does_not_stop_this_ones_delivery(
+    tmp_path: Path, writer: MetadataWriter, reader: MetadataReader
+) -> None:
+    first, second = tmp_path / "attempt-1" / "spool", tmp_path / "attempt-2" / "spool"
+    spool_steps(first, 1)
+    (first / "id").unlink()
+    (first / "id").mkdir()  # reading it fails, whoever runs the tests
+    spool_steps(second, 2, attempt=2)
+    told: list[str] = []
+    sender = Sender(second, writer, "r", earlier=[first], backoff=QUICK, notify=lambda reason, _: told.append(reason))
+    assert sender.close()
+    assert sent(reader) == [2] and told == ["SpoolUnreadable"]
+
+
+def test_records_that_an_older_copy_lacks_and_the_spool_dropped_are_reported(
+    folder: Path, writer: MetadataWriter
+) -> None:
+    spool_steps(folder, 1, 2, 3)
+    assert drain(folder, writer, "r", 5)
+    [segment] = segments(folder)
+    segment.path.unlink()  # as trimming does with the oldest delivered ones
+    told: list[tuple[str, str]] = []
+
+    def older_copy(run_id: str, batch: Batch, receipt: Receipt | None) -> None:
+        if receipt is not None and receipt.after > 1:
+            raise StoreBehindError(1, receipt.after)
+
+    delivery = Delivery(folder, FlakySink(lambda _: None, older_copy), "r", lambda *event: told.append(event))
+    assert not delivery.verify()
+    assert [reason for reason, _ in told] == ["StoreBehind", "SpoolLost"]
+    assert told[1][1].startswith("2 records, 2 to 3, are missing from the metadata store")
 
 
 def test_what_is_sent_again_changes_nothing(folder: Path, writer: MetadataWriter, reader: MetadataReader) -> None:

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Connection, Select, desc, select
+from sqlalchemy import Connection, Select, desc, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from dapo_core.db import curves, dialects, run_table, schema
+from dapo_core.db import curves, dialects, roles, run_table, schema
 from dapo_core.run.store_rows import (
     AlertRow,
     AttemptRow,
@@ -45,6 +45,14 @@ class MetadataReader:
     def close(self) -> None:
         """Closes its connections. The reader opens new ones if it is used again."""
         self._engine.dispose()
+
+    def only_namespace(self) -> str | None:
+        """The namespace to which the login is bound (`dapo_core.db.roles`); None if it sees all of them."""
+        with self._connection() as connection:
+            if not dialects.is_postgres(connection) or not roles.are_set_up(connection):
+                return None
+            scope: str | None = connection.execute(text("SELECT dapo_scope()")).scalar()
+            return None if scope == "*" else scope
 
     def runs(self, namespace: str | None = None, limit: int | None = None) -> list[RunRow]:
         """Runs, newest first, of one namespace or of all."""

@@ -159,7 +159,11 @@ def sweep(
         float, typer.Option("--older-than", min=0.0, help="Hours since the last change. An upload may take long.")
     ] = 24.0,
     unknown_runs: Annotated[
-        bool, typer.Option("--unknown-runs", help="Also everything of runs that are not in the metadata store.")
+        bool,
+        typer.Option(
+            "--unknown-runs",
+            help="Also checkpoints and samples of runs that are not in the metadata store; --remove needs RUN.",
+        ),
     ] = False,
     remove: RemoveOption = False,
     home: HomeOption = None,
@@ -167,6 +171,16 @@ def sweep(
     store: StoreOption = None,
 ) -> None:
     """Find what no checkpoint needs: incomplete uploads, shared files that are no longer used, unknown runs."""
+    if unknown_runs and remove and run is None:
+        raise SpecError(
+            [
+                Problem(
+                    "--unknown-runs",
+                    "Removing all unknown runs at once is not possible: name one, `dapo checkpoints sweep RUN "
+                    "--unknown-runs --remove`.",
+                )
+            ]
+        )
     by_run = find_leftovers(run, Home.find(home, metadata, store), older_than * HOUR, unknown_runs)
     found = [(checkpoints, leftover) for checkpoints, leftovers in by_run for leftover in leftovers]
     if not found:
@@ -214,7 +228,7 @@ def _leftovers_table(found: Sequence[tuple[str, Leftover]], now: float) -> Table
         what = {
             "TornUpload": f"incomplete upload of step {leftover.step}",
             "Unused": "shared files that no checkpoint uses",
-            "UnknownRun": "everything of a run that is not on record",
+            "UnknownRun": "all checkpoints and samples of a run that is not on record",
         }[leftover.kind]
         table.add_row(run_id, what, str(len(leftover.objects)), size(leftover.size_bytes), ago(newest, now))
     return table

@@ -1,10 +1,11 @@
 """From what a user names to a run's checkpoints, wherever they are stored."""
 
 import logging
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from dapo_core.cli.runs import find_run
 from dapo_core.db import (
@@ -17,6 +18,7 @@ from dapo_core.db import (
 )
 from dapo_core.db.recorder import Recorder
 from dapo_core.errors import Problem, SpecError
+from dapo_core.naming import RUN_ID, checkpoints_prefix, samples_prefix
 from dapo_core.objectstore import ObjectStore, open_store
 from dapo_core.run.checkpoint import Retention
 from dapo_core.run.home import Home, NoRunsError
@@ -24,6 +26,7 @@ from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore, Journal, 
 from dapo_trainer.checkpoints.listing import Leftover
 from dapo_trainer.checkpoints.restore import parse_reference
 
+_OF_A_RUN: Final = re.compile(r"(checkpoints|samples)/step-\d{6,}")
 log = logging.getLogger(__name__)
 
 
@@ -71,16 +74,44 @@ def find_leftovers(
 ) -> list[tuple[CheckpointStore, Sequence[Leftover]]]:
     """What was not changed for `grace_seconds` and no checkpoint needs, of one run or of all in the store.
 
-    With `unknown_runs`, also everything of runs that are not on record. Raises SpecError when none of the store's runs
-    is: then the metadata store is another one's.
+    With `unknown_runs`, also checkpoints and samples of runs that are not on record; `run` is then the ID of one of
+    them. Raises SpecError unless the metadata store is known to have every run of the store.
     """
-    if run is not None:
+    if run is not None and not unknown_runs:
         checkpoints = find_checkpoints(run, home).checkpoints
         return [(checkpoints, checkpoints.leftovers(grace_seconds))]
     store, reader = open_store(home.store_url), open_record(home)
     known = {} if reader is None else {row.run_id: row for row in reader.runs()}
-    stored = _run_ids(store)
-    if unknown_runs and not known.keys() & set(stored):
+    stored = _keys_by_run(store, run)
+    unknown = {run_id for run_id, keys in stored.items() if run_id not in known and _is_a_runs(run_id, keys)}
+    if unknown_runs:
+        _check_complete(reader, store, known)
+        if run is not None and run not in unknown:
+            why = "it is on record" if run in known else "it is no run's folder in this store"
+            raise SpecError([Problem("RUN", f"{run} is not an unknown run: {why}.")])
+    result: list[tuple[CheckpointStore, Sequence[Leftover]]] = []
+    for run_id in stored:
+        checkpoints = CheckpointStore(store, run_id, _journal(run_id, known.get(run_id), home))
+        if unknown_runs and run_id in unknown:
+            result.append((checkpoints, _everything(checkpoints, time.time() - grace_seconds)))
+        elif run is None and (run_id in known or not unknown_runs):
+            result.append((checkpoints, checkpoints.leftovers(grace_seconds)))
+    return result
+
+
+def _check_complete(reader: MetadataReader | None, store: ObjectStore, known: Mapping[str, RunRow]) -> None:
+    """Raises SpecError if runs that are not in `known` may be on record nevertheless."""
+    if reader is not None and (namespace := reader.only_namespace()) is not None:
+        raise SpecError(
+            [
+                Problem(
+                    "--unknown-runs",
+                    f"This login sees only runs of the namespace {namespace}, so those of others would count as "
+                    "unknown: use the login of the database's owner.",
+                )
+            ]
+        )
+    if not known.keys() & {info.key.partition("/")[0] for info in store.list("")}:
         raise SpecError(
             [
                 Problem(
@@ -90,14 +121,6 @@ def find_leftovers(
                 )
             ]
         )
-    result: list[tuple[CheckpointStore, Sequence[Leftover]]] = []
-    for run_id in stored:
-        checkpoints = CheckpointStore(store, run_id, _journal(run_id, known.get(run_id), home))
-        if run_id in known or not unknown_runs:
-            result.append((checkpoints, checkpoints.leftovers(grace_seconds)))
-        else:
-            result.append((checkpoints, _everything(checkpoints, time.time() - grace_seconds)))
-    return result
 
 
 def _recorded(reader: MetadataReader | None, run_id: str) -> RunRow | None:
@@ -132,11 +155,23 @@ def _spec(run: RunRow | None) -> Mapping[str, Any]:
     return spec
 
 
-def _run_ids(store: ObjectStore) -> list[str]:
-    """Runs that have objects in the store, by name."""
-    return sorted({info.key.partition("/")[0] for info in store.list("") if "/" in info.key})
+def _keys_by_run(store: ObjectStore, run_id: str | None) -> dict[str, list[str]]:
+    """The keys in each top-level folder of the store, or in that of one run, by its name."""
+    keys: dict[str, list[str]] = {}
+    for info in store.list("" if run_id is None else f"{run_id}/"):
+        folder, slash, rest = info.key.partition("/")
+        if slash:
+            keys.setdefault(folder, []).append(rest)
+    return keys
+
+
+def _is_a_runs(folder: str, keys: Sequence[str]) -> bool:
+    """Whether a folder is certainly a run's: by its name, and by a checkpoint or samples in it."""
+    return RUN_ID.fullmatch(folder) is not None and any(_OF_A_RUN.match(key) for key in keys)
 
 
 def _everything(checkpoints: CheckpointStore, limit: float) -> Sequence[Leftover]:
-    objects = tuple(checkpoints.store.list(f"{checkpoints.run_id}/"))
+    run_id = checkpoints.run_id
+    prefixes = (checkpoints_prefix(run_id), samples_prefix(run_id))
+    objects = tuple(info for prefix in prefixes for info in checkpoints.store.list(prefix))
     return [Leftover("UnknownRun", None, objects)] if max(info.modified for info in objects) <= limit else []

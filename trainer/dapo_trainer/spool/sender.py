@@ -11,15 +11,16 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from dapo_core.backoff import Backoff
 from dapo_core.db import Batch, Receipt, RejectedError, StoreBehindError
 from dapo_core.errors import StoreError
 from dapo_trainer.spool.records import Record, batch_of
-from dapo_trainer.spool.segments import SpoolReader, last_seq, read_cursor, spool_id, write_cursor
+from dapo_trainer.spool.segments import SpoolReader, last_seq, read_cursor, segments, spool_id, write_cursor
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 BATCH: Final = 200  # records of one transaction: some 12,000 points, which SQLite writes in 0.1 s
 VERIFY_SECONDS: Final = 60.0  # how often the store is asked whether it still has what was delivered
@@ -93,9 +94,18 @@ class Delivery:
             f"The metadata store has only records up to {seq} of the {self.cursor} that were delivered, as after a "
             "restore from an older backup. Sending the rest again.",
         )
+        # Trimming removes the oldest of those that were delivered.
+        oldest = min((segment.first_seq for segment in segments(self.folder)), default=self.cursor + 1)
+        missing = min(oldest, self.cursor + 1) - seq - 1
         self.cursor, self._pending = seq, []
         self._reader = SpoolReader(self.folder, seq)
         self._save_cursor()
+        if missing > 0:
+            self._notify(
+                "SpoolLost",
+                f"{missing} records, {seq + 1} to {seq + missing}, are missing from the metadata store and are no longer "
+                f"in the spool {self.folder}.",
+            )
 
     def _save_cursor(self) -> None:
         try:
@@ -201,7 +211,10 @@ class Sender:
             self._hurry = True
             self._changed.notify_all()
             done = self._changed.wait_for(
-                lambda: self._verified_at >= asked and all(delivery.cursor >= target for delivery, target in targets),
+                lambda: (
+                    self._verified_at >= asked
+                    and all(delivery.cursor >= target for delivery, target in targets if delivery in self._deliveries)
+                ),
                 timeout_seconds,
             )
             self._verify_seconds = usual
@@ -219,7 +232,7 @@ class Sender:
     def _run(self) -> None:
         while not self._closing:
             try:
-                count = sum(delivery.deliver() for delivery in self._deliveries)
+                count = sum(self._each(Delivery.deliver))
                 more = count > 0 or not self._verified()
                 self._report_success()
                 delay = 0.0 if more else self._poll_seconds
@@ -234,10 +247,29 @@ class Sender:
         began = time.monotonic()
         if began - self._verified_at < self._verify_seconds:
             return True
-        if not all([delivery.verify() for delivery in self._deliveries]):
+        if not all(self._each(Delivery.verify)):
             return False
         self._verified_at = began
         return True
+
+    def _each(self, work: Callable[[Delivery], T]) -> list[T]:
+        """Do `work` for each spool. A folder of an earlier attempt that cannot be read is left out from now on: it must
+        not hold up this attempt's own."""
+        results = []
+        for delivery in self._deliveries:
+            try:
+                results.append(work(delivery))
+            except OSError as error:
+                if delivery is self._deliveries[-1]:
+                    raise
+                self._deliveries = [other for other in self._deliveries if other is not delivery]
+                log.warning("The spool %s cannot be read: %s", delivery.folder, error)
+                self._notify(
+                    "SpoolUnreadable",
+                    f"Records of an earlier attempt are not delivered: {delivery.folder} cannot be read ({error}). "
+                    "The next attempt tries again.",
+                )
+        return results
 
     def _measure_lag(self) -> None:
         now = time.time()
