@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 POLL_SECONDS: Final = 5.0
+PROBE_SECONDS: Final = 15.0
 BACKOFF: Final = Backoff(2 * POLL_SECONDS, 60.0)
 GATHER_SECONDS: Final = 1.0
 FIRST_READ_SECONDS: Final = 5.0
@@ -64,12 +65,14 @@ class MetadataStore:
         self._entries_added = asyncio.Event()
         self._run_added = asyncio.Event()
         self.state: StoreState = "none" if url is None else "down"
-        # When it became readable after an outage; 0 when it never failed. Senders have to catch up before silence means
-        # a stall.
+        # When it became readable and writable after an outage; 0 when it never failed. Senders have to catch up before
+        # silence means a stall.
         self.since = 0.0
         self._failed = False
         self._asked = url is None
         self._opened = now()
+        self._unwritable: StoreError | None = None
+        self._unreadable: set[str] = set()  # runs whose rows cannot be understood
 
     def ready(self) -> bool:
         """Whether the first read has succeeded or failed, or has taken too long. Until then nothing is known, not even
@@ -90,6 +93,7 @@ class MetadataStore:
     def forget(self, run_id: str) -> None:
         """Stop reading this run."""
         self._runs.pop(run_id, None)
+        self._unreadable.discard(run_id)
 
     def view(self, run_id: str) -> RunView:
         """What the run reported last."""
@@ -112,7 +116,9 @@ class MetadataStore:
             return
         from dapo_core.db import open_reader
 
-        await asyncio.gather(self._read_loop(open_reader(self._url)), self._write_loop(self._recorder))
+        await asyncio.gather(
+            self._read_loop(open_reader(self._url)), self._write_loop(self._recorder), self._probe_loop(self._recorder)
+        )
 
     async def _read_loop(self, reader: "MetadataReader") -> None:
         failures = 0
@@ -129,7 +135,7 @@ class MetadataStore:
     async def _sleep(self, seconds: float) -> None:
         """Until the next read; runs that are added meanwhile are read after GATHER_SECONDS."""
         await asyncio.sleep(GATHER_SECONDS)
-        if self.state == "ok":
+        if self.state != "down":
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._run_added.wait()
@@ -143,11 +149,38 @@ class MetadataStore:
         behind = self._recorder is None or self._recorder.waiting
         written = {} if behind else {run_id: run.recorded for run_id, run in runs.items()}
         curves = set(PACE_METRICS) | {metric for run in runs.values() for metric in metrics_of(run.spec.guards)}
-        rows = await asyncio.to_thread(reader.progress, list(runs), LAST_METRICS, sorted(curves))
-        self._set_state("ok")
+        rows = await asyncio.to_thread(self._rows, reader, list(runs), sorted(curves))
+        self._set_state("ok" if self._unwritable is None else "readonly")
         for run_id, run in runs.items():
             if run_id in rows and self._runs.get(run_id) is run:
-                self._update(run_id, run, rows[run_id], rows[run_id].attempt < written.get(run_id, 0))
+                try:
+                    self._update(run_id, run, rows[run_id], rows[run_id].attempt < written.get(run_id, 0))
+                except Exception as error:
+                    self._note_unreadable(run_id, error)
+                else:
+                    self._unreadable.discard(run_id)
+
+    def _rows(self, reader: "MetadataReader", run_ids: list[str], curves: list[str]) -> "dict[str, RunProgress]":
+        """The progress of the runs, without those whose rows cannot be read: a tenant writes its own rows, and they
+        must not hide all others. Raises StoreError when the store itself cannot be read."""
+        from dapo_core.db import RejectedError
+
+        try:
+            return reader.progress(run_ids, LAST_METRICS, curves)
+        except Exception as error:
+            if isinstance(error, StoreError) and not isinstance(error, RejectedError):
+                raise
+            if len(run_ids) <= 1:
+                for run_id in run_ids:
+                    self._note_unreadable(run_id, error)
+                return {}
+        middle = len(run_ids) // 2
+        return self._rows(reader, run_ids[:middle], curves) | self._rows(reader, run_ids[middle:], curves)
+
+    def _note_unreadable(self, run_id: str, error: Exception) -> None:
+        if run_id not in self._unreadable:
+            self._unreadable.add(run_id)
+            logger.error("The rows of run %s in the metadata store cannot be read: %r", run_id, error)
 
     def _update(self, run_id: str, run: _Watched, row: "RunProgress", lost: bool) -> None:
         progress = progress_of(row, run.spec.schedule.steps, Cadence.of(run.spec))
@@ -165,10 +198,22 @@ class MetadataStore:
     def _set_state(self, state: StoreState) -> None:
         if not self._asked or state != self.state:
             self.since = self._now() if self._failed and state == "ok" else self.since
-            self._failed = self._failed or state == "down"
+            self._failed = self._failed or state != "ok"
             self.state, self._asked = state, True
             for run in list(self._runs.values()):
                 run.changed()
+
+    async def _probe_loop(self, recorder: "Recorder") -> None:
+        """Whether trainers can write: the disk may be full, the server read-only, or a table locked. Runs that cannot
+        report their steps have not stalled."""
+        while True:
+            error = await asyncio.to_thread(recorder.probe)
+            if error is not None and self._unwritable is None:
+                logger.warning("The metadata store cannot be written: %s", error)
+            self._unwritable = error
+            if self.state in ("ok", "readonly"):
+                self._set_state("ok" if error is None else "readonly")
+            await asyncio.sleep(PROBE_SECONDS)
 
     async def _write_loop(self, recorder: "Recorder") -> None:
         while True:

@@ -161,6 +161,10 @@ RUNBOOKS: Final[dict[ConditionType, Runbook]] = {
         {
             Reason.PROGRESS_READ: Entry("The operator can read it."),
             Reason.NO_METADATA_STORE: Entry("The operator has no metadata store.", "Set `DAPO_METADATA_URL`."),
+            Reason.METADATA_READ_ONLY: Entry(
+                "The store can be read, but not written: stalls are not watched.",
+                "Look for a full disk, a read-only server or a lock on its tables; nothing is lost.",
+            ),
             Reason.METADATA_UNREACHABLE: Entry("The store does not respond.", "Restore the database; nothing is lost."),
         },
     ),

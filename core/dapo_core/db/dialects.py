@@ -72,7 +72,12 @@ def open_engine(url: str, *, read_only: bool = False) -> Engine:
     if read_only and not Path(parsed.database or "").is_file():
         raise StoreError(f"There is no metadata database at {parsed.database}.")
     # One connection per transaction: nothing is shared across a fork, and opening a file takes less than 1 ms.
-    engine = create_engine(parsed, poolclass=NullPool, connect_args={"timeout": BUSY_TIMEOUT_MS / 1000})
+    engine = create_engine(
+        parsed,
+        poolclass=NullPool,
+        connect_args={"timeout": BUSY_TIMEOUT_MS / 1000},
+        json_deserializer=_parsed_json,
+    )
     _set_up_sqlite(engine, read_only)
     return engine
 
@@ -105,6 +110,7 @@ def _postgres(parsed: URL, read_only: bool) -> Engine:
         isolation_level="AUTOCOMMIT" if read_only else None,
         # Otherwise each new connection queries a type that is not used here.
         use_native_hstore=False,
+        json_deserializer=_parsed_json,
         # A connection that a restart broke is detected before use, and replaced.
         pool_pre_ping=True,
         pool_size=4 if read_only else 1,
@@ -147,6 +153,14 @@ def _set_up_sqlite(engine: Engine, read_only: bool) -> None:
     def _begin(connection: Connection) -> None:
         # A deferred transaction that reads before it writes fails if another writer came in between.
         connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
+
+
+def _parsed_json(text: str | bytes) -> Any:
+    """A column's JSON; an empty mapping for one that is nested too deeply: one row must not hide all others."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        return {}
 
 
 def is_postgres(connection: Connection) -> bool:
@@ -208,6 +222,11 @@ def _word(value: Any) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
+def is_forbidden(error: BaseException) -> bool:
+    """Whether the login lacks the right to do that."""
+    return getattr(getattr(error, "orig", None), "sqlstate", None) == "42501"
+
+
 def greatest(connection: Connection, *values: Any) -> Any:
     """The largest of several values; SQLite calls that max()."""
     return (func.greatest if is_postgres(connection) else func.max)(*values)
@@ -221,6 +240,14 @@ def lock_for_migration(connection: Connection) -> None:
         connection.execute(text(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})"))
         connection.execute(text(f"SET LOCAL lock_timeout = {BUSY_TIMEOUT_MS}"))
     # SQLite: BEGIN IMMEDIATE is that lock.
+
+
+def probe_writing(connection: Connection) -> None:
+    """Writes a row without changing it, where a trainer's tables can be written. Raises SQLAlchemyError, for example
+    while the disk is full, the server is read-only or somebody holds a lock of those tables."""
+    if is_postgres(connection):
+        connection.execute(text("LOCK TABLE points, latest, attempts IN ROW EXCLUSIVE MODE NOWAIT"))
+    connection.execute(text("UPDATE alembic_version SET version_num = version_num"))
 
 
 def lock_run(connection: Connection, run_id: str) -> None:

@@ -46,6 +46,14 @@ class Recorder:
         with self._lock:
             self._waiting.extend((run_id, entry) for entry in entries)
 
+    def probe(self) -> StoreError | None:
+        """Why the store cannot be written now; None when it can."""
+        try:
+            self._writer.probe()
+        except StoreError as error:
+            return error
+        return None
+
     def flush(self, limit: int | None = None) -> StoreError | None:
         """Write what is waiting, at most `limit` entries. Returns the error that stopped it, None if none did.
 

@@ -5,10 +5,10 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, func, or_, select
 
-from dapo_core.db import schema
+from dapo_core.db import dialects, schema
 from dapo_core.db.curves import metric_ids
 from dapo_core.jobspec.layout import Layout
-from dapo_core.run.store_rows import CheckpointRow, CurvePoint, Flag, RunProgress, RunTableRow
+from dapo_core.run.store_rows import CheckpointRow, CurvePoint, Flag, RunProgress, RunTableRow, finite_value
 
 History = dict[str, list[tuple[int, float | None, Flag | None]]]
 
@@ -96,10 +96,10 @@ def _last_values(
     columns = (latest.c.run_id, latest.c.metric_id, latest.c.step, latest.c.attempt, latest.c.ts)
     query = select(*columns, latest.c.value, latest.c.flag)
     by_run: dict[str, dict[str, CurvePoint]] = {}
-    for run_id, metric_id, *rest in connection.execute(
+    for run_id, metric_id, step, attempt, ts, value, flag in connection.execute(
         query.where(latest.c.run_id.in_(run_ids), latest.c.metric_id.in_(ids))
     ):
-        by_run.setdefault(run_id, {})[ids[metric_id]] = CurvePoint(*rest)
+        by_run.setdefault(run_id, {})[ids[metric_id]] = CurvePoint(step, attempt, ts, *finite_value(value, flag))
     return by_run
 
 
@@ -140,13 +140,13 @@ def progress_of(
 def _schedules(connection: Connection, run_ids: Sequence[str]) -> dict[str, tuple[int | None, int, int]]:
     """Of each run: its steps, and the steps between its validations and between its checkpoints."""
     validate, checkpoint = (
-        runs.c.spec[("spec", "schedule", name)].as_integer() for name in ("validateEvery", "checkpointEvery")
+        runs.c.spec[("spec", "schedule", name)].as_string() for name in ("validateEvery", "checkpointEvery")
     )
     first_set = runs.c.spec[("spec", "data", "validation", 0, "name")].as_string()
     query = select(runs.c.run_id, runs.c.total_steps, validate, checkpoint, first_set)
     rows = connection.execute(query.where(runs.c.run_id.in_(run_ids)))
     return {
-        run_id: (total, (validations or 0) if validates else 0, checkpoints or 0)
+        run_id: (total, _count(validations) if validates else 0, _count(checkpoints))
         for run_id, total, validations, checkpoints, validates in rows
     }
 
@@ -167,7 +167,8 @@ def _histories(
     by_run: dict[str, dict[str, dict[int, Any]]] = {}
     for bound, near in (
         (begin, points.c.step <= first),
-        (end, and_(points.c.step > end.c.step - last, points.c.step <= end.c.step)),
+        # A step that is near the least number would have none below it.
+        (end, and_(points.c.step > dialects.greatest(connection, end.c.step, 0) - last, points.c.step <= end.c.step)),
     ):
         here = and_(bound.c.run_id == points.c.run_id, bound.c.metric_id == points.c.metric_id, near)
         query = (
@@ -177,7 +178,7 @@ def _histories(
             .order_by(points.c.attempt)
         )
         for run_id, metric_id, step, value, flag in connection.execute(query):
-            by_run.setdefault(run_id, {}).setdefault(ids[metric_id], {})[step] = (step, value, flag)
+            by_run.setdefault(run_id, {}).setdefault(ids[metric_id], {})[step] = (step, *finite_value(value, flag))
     return {
         run_id: {name: [curve[step] for step in sorted(curve)] for name, curve in of_run.items()}
         for run_id, of_run in by_run.items()
@@ -205,6 +206,12 @@ def gpus_of(connection: Connection, run_ids: Sequence[str]) -> dict[str, int]:
     )
     query = select(runs.c.run_id, topology["mode"].as_string(), *counts).where(runs.c.run_id.in_(run_ids))
     return {
-        run_id: Layout(mode == "Separated", *(int(number or 0) for number in numbers)).gpus
+        run_id: Layout(mode == "Separated", *map(_count, numbers)).gpus
         for run_id, mode, *numbers in connection.execute(query)
     }
+
+
+def _count(value: object) -> int:
+    """A number of a spec on record, of at most nine digits; 0 for anything else, which its writer alone has to mind."""
+    text = str(value)
+    return int(text) if len(text) <= 9 and text.isascii() and text.isdecimal() else 0

@@ -13,6 +13,7 @@ from sqlalchemy import ColumnElement, Connection, Table, and_, bindparam, func, 
 from sqlalchemy.exc import SQLAlchemyError
 
 from dapo_core.db import dialects, rollups, schema
+from dapo_core.errors import StoreError
 from dapo_core.run.entries import RunState
 from dapo_core.run.store_rows import (
     AlertRow,
@@ -52,6 +53,16 @@ class MetadataWriter:
     def close(self) -> None:
         """Closes its connections. The writer opens new ones if it is used again."""
         self._engine.dispose()
+
+    def probe(self) -> None:
+        """Raises StoreError if trainers cannot write now, although the database may be readable."""
+        try:
+            with self._transaction("a trial write") as connection:
+                dialects.probe_writing(connection)
+        except StoreError as error:
+            # A login that may only write runs cannot try it.
+            if not dialects.is_forbidden(error.__cause__ or error):
+                raise
 
     def create_run(self, run: RunRow) -> None:
         """Adds a run, unless it exists."""

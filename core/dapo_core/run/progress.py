@@ -5,6 +5,7 @@ of a validation and of a checkpoint for each of those that are left: they come a
 with a checkpoint says nothing of those without.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
@@ -18,6 +19,7 @@ from dapo_core.run.status import Progress
 from dapo_core.run.store_rows import CurvePoint, RunProgress
 
 PACE_STEPS: Final = 20
+MAX_SECONDS: Final = 100 * 365 * 86_400
 PACE_METRICS: Final = (STEP_SECONDS, VALIDATION_SECONDS, CHECKPOINT_SECONDS)
 """The curves that the time left is computed from."""
 LAST_METRICS: Final = (*metrics.HEADLINES, metrics.MEAN_PROBABILITY)
@@ -76,7 +78,9 @@ def seconds_left(pace: Pace | None, step: int | None, total_steps: int | None, c
     validations = _times(step, total_steps, cadence.validate_every)
     checkpoints = _times(step, total_steps, cadence.checkpoint_every)
     steps = max(0, total_steps - step)
-    return round(steps * pace.step + validations * pace.validation + checkpoints * pace.checkpoint)
+    left = steps * pace.step + validations * pace.validation + checkpoints * pace.checkpoint
+    # Beyond a century the times on record are wrong.
+    return round(left) if 0 <= left < MAX_SECONDS else None
 
 
 def _times(step: int, total_steps: int, every: int) -> int:
@@ -107,7 +111,7 @@ def progress_of(run: RunProgress, total_steps: int | None = None, cadence: Caden
         entropy=_rounded(Headline.ENTROPY.of(run.values)),
         mean_probability=_rounded(run.values.get(metrics.MEAN_PROBABILITY)),
         response_length=_rounded(Headline.LENGTH.of(run.values)),
-        seconds_per_step=None if pace is None else float(f"{pace.step:.4g}"),
+        seconds_per_step=None if pace is None or not math.isfinite(pace.step) else float(f"{pace.step:.4g}"),
         eta_seconds=left,
         eta=None if left is None else duration(left),
     )

@@ -69,6 +69,7 @@ class Reason(StrEnum):
     GUARD = "Guard"
     HEALTHY = "Healthy"
     PROGRESS_READ = "ProgressRead"
+    METADATA_READ_ONLY = "MetadataReadOnly"
     NO_METADATA_STORE = "NoMetadataStore"
     METADATA_UNREACHABLE = "MetadataUnreachable"
     # Faults of the job, counted

@@ -20,6 +20,11 @@ def split_value(value: float) -> tuple[float | None, Flag | None]:
     return None, "inf" if value > 0 else "-inf"
 
 
+def finite_value(value: float | None, flag: Flag | None) -> tuple[float | None, Flag | None]:
+    """A stored number as readers may rely on it: whoever may write rows may also have stored a plain NaN."""
+    return (value, flag) if value is None or math.isfinite(value) else split_value(value)
+
+
 def join_value(value: float | None, flag: str | None) -> float:
     """The inverse of `split_value`."""
     return float(flag) if flag else math.nan if value is None else value

@@ -15,7 +15,8 @@ from dapo_operator.kube.objects import controller_uid, unix_seconds
 CONTAINER: Final = "dapo"
 Phase = Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"]
 RefusalKind = Literal["quota", "permanent", "name", "gang", "other"]
-StoreState = Literal["none", "ok", "down"]
+# "readonly": it can be read, but not written; runs cannot report their steps.
+StoreState = Literal["none", "ok", "readonly", "down"]
 
 # Why the control plane ended a pod, as reasons of the failure policy (conditions DisruptionTarget and Kueue's own).
 _DISRUPTIONS: Final = {
@@ -106,7 +107,7 @@ class Observed:
 
     `gone` are deleted pods whose last state tells why they ended. `support` maps (kind, name) to the digest of what was
     applied. `acceptable`: pods that were refused would be accepted now. `store_since` (Unix seconds) is when the
-    metadata store became readable again after an outage. `recorded_attempt` is the newest attempt that the store knows,
+    metadata store became readable and writable again. `recorded_attempt` is the newest attempt that the store knows,
     and `reached` the last step of it.
     """
 

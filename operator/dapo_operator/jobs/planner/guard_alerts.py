@@ -10,7 +10,7 @@ from dapo_operator.jobs.planner.pod_failures import Ending
 
 def note_guards(draft: Draft) -> None:
     """Condition Degraded: the active guards. Unchanged while the metadata store cannot be read."""
-    if draft.seen.store != "ok":
+    if draft.seen.store not in ("ok", "readonly"):
         return
     alerts = draft.seen.alerts
     degraded = draft.condition("Degraded")

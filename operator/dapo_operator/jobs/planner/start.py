@@ -97,7 +97,7 @@ def _start(draft: Draft, job: DAPOJob) -> None:
         draft.stop("Failed", Reason.TOO_MANY_RESTARTS, message)
         return
     checkpoint, layout = draft.seen.checkpoint, job.spec.topology.layout
-    from_step = checkpoint.step if checkpoint else 0 if number == 1 or draft.seen.store == "ok" else None
+    from_step = checkpoint.step if checkpoint else 0 if number == 1 or draft.seen.store in ("ok", "readonly") else None
     started, shape = timestamp(draft.now), draft.job.shape
     attempt = Attempt(number=number, started_at=started, from_step=from_step, shape=shape, pods=layout.pod_count)
     draft.add_attempt(attempt)

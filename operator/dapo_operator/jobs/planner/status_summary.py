@@ -21,6 +21,15 @@ def note_progress(draft: Draft) -> None:
         case "down":
             message = "The metadata store cannot be read. Training continues; stalls and guards are not watched."
             draft.set_condition("ProgressKnown", False, Reason.METADATA_UNREACHABLE, message)
+        case "readonly":
+            message = (
+                "The metadata store can be read but not written: runs cannot report steps. Training continues; stalls "
+                "are not watched."
+            )
+            known = draft.condition("ProgressKnown")
+            if known is None or known.reason != Reason.METADATA_READ_ONLY:
+                draft.event("Warning", Reason.METADATA_READ_ONLY, message)
+            draft.set_condition("ProgressKnown", False, Reason.METADATA_READ_ONLY, message)
         case "ok":
             message = "Progress is read from the metadata store."
             draft.set_condition("ProgressKnown", True, Reason.PROGRESS_READ, message)

@@ -47,7 +47,7 @@ def _late_start(draft: Draft, attempt: Attempt) -> Ending | None:
 
 
 def _stalled(draft: Draft, attempt: Attempt) -> Ending | None:
-    """No step for too long. Nothing is ended while the metadata store cannot be read."""
+    """No step for too long. Nothing is ended while the metadata store cannot be read or written."""
     if draft.seen.store != "ok":
         return None
     progress = draft.status.progress
