@@ -1,11 +1,16 @@
 """S3 besides the contract: big files in parts, bad servers, and sentences that name the remedy."""
 
 import hashlib
+import json
 import os
 import random
+import threading
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from minio.error import S3Error
@@ -267,3 +272,83 @@ def test_a_session_token(minio: MinioServer, bucket: str) -> None:
     torn = session | {"DAPO_S3_SESSION_TOKEN": session["DAPO_S3_SESSION_TOKEN"][:-9]}
     with pytest.raises(StoreError, match="the session token is not valid; correct DAPO_S3_SESSION_TOKEN"):
         open_s3(minio.url(bucket), torn, QUICK).put_bytes("key", b"x")
+
+
+def write_keys(path: Path, keys: Mapping[str, str]) -> None:
+    path.write_text(
+        f"[default]\naws_access_key_id = {keys['DAPO_S3_ACCESS_KEY']}\n"
+        f"aws_secret_access_key = {keys['DAPO_S3_SECRET_KEY']}\n"
+    )
+
+
+def test_keys_in_a_file_may_rotate_while_the_store_is_open(minio: MinioServer, bucket: str, tmp_path: Path) -> None:
+    old, new, path = minio.new_user(bucket), minio.new_user(bucket), tmp_path / "credentials"
+    write_keys(path, old)
+    store = open_s3(minio.url(bucket), {"AWS_SHARED_CREDENTIALS_FILE": str(path)}, QUICK)
+    store.put_bytes("key", b"x")
+    minio.admin.user_disable(old["DAPO_S3_ACCESS_KEY"])
+    with pytest.raises(StoreError):
+        store.get_bytes("key")
+    write_keys(path, new)
+    assert store.get_bytes("key") == b"x"
+    path.unlink()
+    with pytest.raises(StoreError, match=r"AWS_SHARED_CREDENTIALS_FILE .*, profile default has no keys for the store"):
+        store.get_bytes("key")
+
+
+@pytest.fixture
+def agent(minio: MinioServer) -> Iterator[tuple[str, list[str | None]]]:
+    """What EKS Pod Identity serves: keys of a session that are about to expire, each time others. Its URL, and the
+    tokens that it was shown."""
+    user, tokens = minio.new_user(), list[str | None]()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            tokens.append(self.headers["Authorization"])
+            keys, until = minio.session(user), datetime.now(UTC) + timedelta(seconds=5)  # expired: less than 10 s
+            body = {
+                "AccessKeyId": keys["DAPO_S3_ACCESS_KEY"],
+                "SecretAccessKey": keys["DAPO_S3_SECRET_KEY"],
+                "Token": keys["DAPO_S3_SESSION_TOKEN"],
+                "Expiration": f"{until:%Y-%m-%dT%H:%M:%SZ}",
+            }
+            self.send_response(200 if tokens[-1] else 403)
+            self.end_headers()
+            self.wfile.write(json.dumps(body).encode())
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}/v1/credentials", tokens
+    server.shutdown()
+    server.server_close()
+
+
+def test_keys_of_a_pods_role_are_renewed(
+    agent: tuple[str, list[str | None]],
+    minio: MinioServer,
+    bucket: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    url, tokens = agent
+    token = tmp_path / "token"
+    token.write_text("first")
+    monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", url)
+    monkeypatch.setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", str(token))
+    store = open_s3(minio.url(bucket), os.environ, QUICK)
+    store.put_bytes("key", b"x")
+    token.write_text("second")  # as a kubelet replaces it
+    assert store.get_bytes("key") == b"x" and tokens[0] == "first" and tokens[-1] == "second"
+    token.write_text("")
+    with pytest.raises(StoreError, match="the role of AWS_CONTAINER_CREDENTIALS_FULL_URI has no keys for the store"):
+        store.get_bytes("key")
+
+
+def test_the_systems_certificates_are_trusted(tls_minio: MinioServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = dict(tls_minio.environment)
+    monkeypatch.setenv("SSL_CERT_FILE", environment.pop("DAPO_S3_CA_FILE"))  # where OpenSSL looks for the system's
+    bucket = tls_minio.new_bucket()
+    assert list(open_s3(tls_minio.url(bucket), environment, QUICK).list("")) == []

@@ -15,6 +15,7 @@ from typing import Final
 import certifi
 import urllib3
 from minio import Minio
+from minio.credentials.providers import Provider
 from minio.datatypes import Upload
 from minio.error import S3Error
 from urllib3.util import Retry, Timeout
@@ -31,7 +32,8 @@ from dapo_core.objectstore.contract import (
     measure,
     part_bytes_of,
 )
-from dapo_core.objectstore.s3_address import Address, Credentials
+from dapo_core.objectstore.s3_address import Address
+from dapo_core.objectstore.s3_credentials import provider
 from dapo_core.objectstore.s3_errors import explained
 from dapo_core.objectstore.s3_transfers import PartedUpload, ResumingReader, SummedClient
 
@@ -56,19 +58,18 @@ RETRIES: Final = Retry(
 def open_s3(url: str, environment: Mapping[str, str] = os.environ, retries: Retry = RETRIES) -> "S3Store":
     """The store at `url` with the keys of `environment`. Raises StoreError for incomplete settings."""
     address = addresses.parse(url, environment)
-    keys = addresses.credentials(environment)
-    return S3Store(address, _client(address, keys, environment.get(addresses.CA_FILE) or None, retries))
+    return S3Store(
+        address, _client(address, provider(environment), environment.get(addresses.CA_FILE) or None, retries)
+    )
 
 
-def _client(address: Address, keys: Credentials, ca_file: str | None, retries: Retry) -> Minio:
+def _client(address: Address, keys: Provider, ca_file: str | None, retries: Retry) -> Minio:
     http = urllib3.PoolManager(
         timeout=TIMEOUT, retries=retries, maxsize=16, ssl_context=_tls(ca_file) if address.secure else None
     )
     client = SummedClient(
         address.host,
-        keys.access_key,
-        keys.secret_key,
-        keys.session_token,
+        credentials=keys,
         secure=address.secure,
         region=address.region,
         http_client=http,
@@ -81,7 +82,9 @@ def _client(address: Address, keys: Credentials, ca_file: str | None, retries: R
 
 
 def _tls(ca_file: str | None) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=certifi.where())
+    # The system's certificates, to which an administrator may have added some, and certifi's for images without any.
+    context = ssl.create_default_context()
+    context.load_verify_locations(certifi.where())
     try:
         if ca_file is not None:
             context.load_verify_locations(ca_file)

@@ -103,8 +103,8 @@ class Delivery:
         if missing > 0:
             self._notify(
                 "SpoolLost",
-                f"{missing} records, {seq + 1} to {seq + missing}, are missing from the metadata store and are no longer "
-                f"in the spool {self.folder}.",
+                f"{missing} records, {seq + 1} to {seq + missing}, are missing from the metadata store, and are no "
+                f"longer in the spool {self.folder}.",
             )
 
     def _save_cursor(self) -> None:
