@@ -9,7 +9,7 @@ from typing import Final
 
 import streamlit as st
 
-_SCRIPT: Final = Path(__file__).with_name("app.py")
+_SCRIPT: Final = Path(__file__).parent / "pages" / "app.py"
 # Imported before the first viewer comes, not while that viewer waits.
 _IMPORTED: Final = (
     "pandas",

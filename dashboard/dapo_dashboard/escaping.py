@@ -1,7 +1,7 @@
 """Text that others wrote (names, prompts, responses), shown as text: never as markdown, HTML or a formula. Pure.
 
 Also the little HTML that pages have many of, which a browser draws in a tenth of the time of as many Streamlit
-elements; `app.STYLE` styles it."""
+elements; `pages.app.STYLE` styles it."""
 
 import html
 import re

@@ -5,6 +5,7 @@ import dashboard_data
 import pytest
 from dashboard_data import Store
 from dashboard_script import shown, store, texts
+from servers.dashboard import SCRIPT
 
 from dapo_core.db import EvaluationRow
 from dapo_core.jobspec.guards import Guard
@@ -16,6 +17,12 @@ __all__ = ["store"]
 (COLLAPSED,) = evaluate(
     [Guard(rule="EntropyCollapse", action="Warn", threshold=0.05, forSteps=1)], {ENTROPY: [(1, 0.001, None)]}
 )
+
+
+def test_streamlit_finds_no_pages_of_its_own() -> None:
+    assert not (SCRIPT.parent / "pages").exists(), (
+        "it would open them to everybody, without the script that asks to log in"
+    )
 
 
 def test_a_job_is_shown_without_its_secrets(store: Store) -> None:

@@ -33,7 +33,7 @@ def shown(page: str, **query: str | list[str]) -> AppTest:
     for name, value in query.items():
         test.query_params[name] = value
     test.run()
-    test.switch_page(f"pages/page_{page}.py")
+    test.switch_page(f"page_{page}.py")
     for name, value in query.items():
         test.query_params[name] = value
     test.run()

@@ -1,1 +1,1 @@
-"""The pages. `page_*.py` are scripts that Streamlit runs; the other modules are parts of them."""
+"""The pages. Streamlit runs `app.py`, then one of `page_*.py`; the other modules are parts of them."""

@@ -15,7 +15,7 @@ from patience import patient
 from servers.ports import free_port
 
 _PACKAGE = Path(__file__).parents[3] / "dashboard" / "dapo_dashboard"
-SCRIPT, SERVER = _PACKAGE / "app.py", _PACKAGE / "asgi.py"
+SCRIPT, SERVER = _PACKAGE / "pages" / "app.py", _PACKAGE / "asgi.py"
 START_SECONDS = 90
 
 

@@ -6,7 +6,9 @@ import streamlit as st
 
 from dapo_dashboard import context
 
-PAGES = Path(__file__).parent / "pages"
+# This script stands among the pages, not above them: Streamlit takes a folder `pages` next to its script for pages that
+# anybody may open, and runs them without this script and its login.
+PAGES = Path(__file__).parent
 # Streamlit leaves wide margins around a page; charts need the room, most of all on a phone. The rest styles the HTML of
 # `escaping`.
 STYLE = """<style>
@@ -35,7 +37,7 @@ dl.dapo-figures dt, dl.dapo-figures dd { margin: 0; padding: 0; }
 .dapo-title a:hover, .dapo-title a:focus-visible { opacity: 1; outline: 2px solid currentColor; outline-offset: 1px; }
 </style>"""
 # A local file: pages load nothing from other servers.
-ICON = Path(__file__).with_name("icon.svg")
+ICON = PAGES.parent / "icon.svg"
 
 
 def main() -> None:
