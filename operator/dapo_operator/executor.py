@@ -22,7 +22,7 @@ from dapo_operator.jobs.actions import (
     TryPod,
 )
 from dapo_operator.jobs.dapojob import FINALIZER, JOBS, Job, status_body
-from dapo_operator.jobs.observed import Refusal, RefusalKind
+from dapo_operator.jobs.observed import Refusal, RefusalKind, pod_of
 from dapo_operator.kube.api_errors import (
     ApiError,
     ConflictError,
@@ -45,14 +45,24 @@ class LeftoverPodsError(Exception):
     """Pods exist that no watch had reported: the plan was made from an old view."""
 
 
+@dataclass(frozen=True)
+class Refusals:
+    """The last refusals of a job: of an object of its newest attempt, and to delete one of its pods."""
+
+    refusal: Refusal | None = None
+    undeletable: Refusal | None = None
+
+
 @dataclass
 class ActionResult:
     """What came of a plan's actions: the first refusal, whether pods that were refused before would be taken now, and
-    how many pods were created."""
+    how many pods were created. `undeletable` is the first refusal to delete a pod, `deleted` how many were deleted."""
 
     refusal: Refusal | None = None
+    undeletable: Refusal | None = None
     acceptable: bool = False
     created: int = 0
+    deleted: int = 0
 
 
 @dataclass(frozen=True)
@@ -90,12 +100,15 @@ class Executor:
         return await self._kube.patch(JOBS, job.namespace, job.name, {"metadata": change})
 
     async def confirm_no_pods(self, key: JobKey) -> None:
-        """Ask the API server itself, not the watch, whether all pods are gone. Raises LeftoverPodsError."""
-        pods, version = await self._kube.list(PODS, key[0], f"{LABEL_JOB}={key[1]}")
+        """Ask the API server itself, not the watch, whether all pods are gone. Raises LeftoverPodsError. A pod that has
+        the label of the job but not the others of a job's pod is no concern of it."""
+        labeled, version = await self._kube.list(PODS, key[0], f"{LABEL_JOB}={key[1]}")
+        pods = [raw for raw in labeled if pod_of(raw) is not None]
         for raw in pods:
             self._children.pods.put(raw)
         if pods:
-            raise LeftoverPodsError(f"{len(pods)} pods at version {version}")
+            names = ", ".join(raw["metadata"]["name"] for raw in pods[:3])
+            raise LeftoverPodsError(f"{len(pods)} pods still exist at version {version}: {names}")
 
     async def write_status(self, raw: Object, status: DAPOJobStatus) -> Object:
         """Replace the status; returns the job with it. Raises ConflictError when `raw` is not the newest state."""
@@ -108,12 +121,15 @@ class Executor:
         }
         return await self._kube.put_status(JOBS, body)
 
-    async def act(self, key: JobKey, job: Job, plan: Plan, now: float, last: Refusal | None) -> ActionResult:
+    async def act(self, key: JobKey, job: Job, plan: Plan, now: float, last: Refusals) -> ActionResult:
         """Everything of a plan but the status and the finalizer: delete pods, then create what pods need, then pods.
-        A refusal is part of the outcome; raises ApiError for every other error."""
+        A refusal is part of the outcome, after those of `last`; raises ApiError for every other error."""
         outcome = ActionResult()
-        await _gather(self._delete_pod(key, action) for action in _of(plan, DeletePod))
         attempt = plan.status.attempts[-1].number if plan.status.attempts else 0
+        deletions = _of(plan, DeletePod)
+        if undeleted := await _refusals(self._delete_pod(key, action) for action in deletions):
+            outcome.undeletable = _refusal(undeleted[0], now, attempt, last.undeletable)
+        outcome.deleted = len(deletions) - len(undeleted)
         support = [_tried(action.body, self._apply_support(action, job)) for action in _of(plan, ApplySupport)]
         tokens = [_tried(action.body, self._create_token(action, job)) for action in _of(plan, CreateToken)]
         refused = await _refusals([*support, *tokens])
@@ -124,21 +140,23 @@ class Executor:
         if tried := _of(plan, TryPod):
             refused = await _refusals(_tried(action.body, self._try_pod(action)) for action in tried)
             outcome.acceptable = not refused
-            attempt = last.attempt if last is not None else attempt
+            attempt = last.refusal.attempt if last.refusal is not None else attempt
         if refused:
-            outcome.refusal = _refusal(refused[0], now, attempt, last)
+            outcome.refusal = _refusal(refused[0], now, attempt, last.refusal)
         if _of(plan, DeleteJob):
             await _unless_gone(self._kube.delete(JOBS, job.namespace, job.name, job.uid))
         return outcome
 
-    async def _delete_pod(self, key: JobKey, action: DeletePod) -> None:
+    async def _delete_pod(self, key: JobKey, action: DeletePod) -> _Refused | None:
         try:
             raw = await _unless_gone(self._kube.delete(PODS, key[0], action.name, action.uid, action.grace_seconds))
-        except RefusedError as error:
-            logger.warning("Could not delete pod %s: %s", action.name, error.message)
-            return
+        except ApiError as error:
+            if not _is_refusal(error):
+                raise
+            return _Refused("Pod", action.name, error)
         if raw is not None and raw.get("kind") == "Pod" and "deletionTimestamp" in raw["metadata"]:
             self._children.pods.put(raw)
+        return None
 
     async def _create_pod(self, action: CreatePod, job: Job) -> None:
         body = dict(action.body)

@@ -11,7 +11,7 @@ from typing import Final, Literal, Protocol
 from dapo_core.backoff import Backoff
 from dapo_core.run.status import DAPOJobStatus
 from dapo_operator.children import Children, JobKey
-from dapo_operator.executor import ActionResult, Executor, LeftoverPodsError
+from dapo_operator.executor import ActionResult, Executor, LeftoverPodsError, Refusals
 from dapo_operator.job_state import JobState, StatusWrites
 from dapo_operator.jobs.actions import AddFinalizer, Event, Plan, RemoveFinalizer
 from dapo_operator.jobs.builders.common import Site
@@ -72,6 +72,7 @@ class Reconciler:
         self.gone = False
         self._writes = StatusWrites()
         self._refusal: Refusal | None = None
+        self._undeletable: Refusal | None = None
         self._acceptable = False
         self._recorded: DAPOJobStatus | None = None
         self._woken = asyncio.Event()
@@ -116,8 +117,11 @@ class Reconciler:
             try:
                 with self.shared.telemetry.reconciling(self.key, self._attempt_number()):
                     wait = await self._reconcile()
-            except (ConflictError, LeftoverPodsError, NotFoundError):
+            except (ConflictError, NotFoundError):
                 return await self._reread()
+            except LeftoverPodsError as error:
+                logger.warning("%s", error)
+                return self._backoff()
             except ApiError as error:
                 logger.warning("%s", error.message)
                 return self._backoff()
@@ -148,7 +152,7 @@ class Reconciler:
     async def _carry_out(self, job: Job, plan: Plan, now: float) -> float:
         """The plan's actions; returns the seconds until the next reconciliation."""
         executor = self.shared.executor
-        outcome = await executor.act(self.key, job, plan, now, self._refusal)
+        outcome = await executor.act(self.key, job, plan, now, Refusals(self._refusal, self._undeletable))
         self._learn(outcome)
         if any(isinstance(action, RemoveFinalizer) for action in plan.actions):
             await executor.remove_finalizer(job, self.state.raw)
@@ -193,6 +197,7 @@ class Reconciler:
             gone=children.gone_of(self.key, job.uid),
             support=children.support_of(self.key, job.uid),
             refusal=self._refusal,
+            undeletable=self._undeletable,
             acceptable=self._acceptable,
             store=store.state,
             store_since=store.since,
@@ -238,11 +243,16 @@ class Reconciler:
             logger.warning("The API server refused %s: %s", outcome.refusal.what, outcome.refusal.message)
         elif outcome.created:
             self._refusal = None
+        if outcome.undeletable is not None:
+            self._undeletable = outcome.undeletable
+            logger.warning("Could not delete %s: %s", outcome.undeletable.what, outcome.undeletable.message)
+        elif outcome.deleted:
+            self._undeletable = None
         self._acceptable = outcome.acceptable
 
     def _next_in(self, plan: Plan, outcome: ActionResult, now: float) -> float:
         """Seconds until the next reconciliation, if nothing happens before."""
-        if outcome.refusal is not None or outcome.acceptable:
+        if outcome.refusal is not None or outcome.undeletable is not None or outcome.acceptable:
             return 0.0
         wait = RESYNC_SECONDS * random.uniform(0.8, 1.2)
         if self._writes.due_at is not None:

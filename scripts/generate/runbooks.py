@@ -103,6 +103,11 @@ RUNBOOKS: Final[dict[ConditionType, Runbook]] = {
                 "An object with a name that the job needs belongs to something else, or to an earlier job of its name.",
                 "Wait until it is gone, delete it, or use another name for the job.",
             ),
+            Reason.PODS_REMAIN: Entry(
+                "A pod of an ended attempt cannot be deleted: the API server refuses it, or a finalizer keeps the pod.",
+                "The message names the pod, and the webhook or finalizer: correct that. The operator retries "
+                "within five minutes.",
+            ),
             Reason.GANG_SCHEDULER_MISSING: Entry(
                 "The cluster has no PodGroups of `runPolicy.gang.scheduler`.",
                 "Install the scheduler, or choose another one.",

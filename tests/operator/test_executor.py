@@ -8,7 +8,7 @@ from planner_bench import SITE, START, Bench, raw_job
 from simulated_cluster import asyncio_run
 
 from dapo_operator.children import Children
-from dapo_operator.executor import ActionResult, Executor
+from dapo_operator.executor import ActionResult, Executor, Refusals
 from dapo_operator.jobs.dapojob import FINALIZER, JOBS, job_of
 from dapo_operator.jobs.observed import Refusal
 from dapo_operator.kube.api_errors import ConflictError, UnreachableError, error_of
@@ -28,7 +28,7 @@ def acted(what: str, code: int, status: dict[str, Any], job: dict[str, Any] | No
     bench = Bench(job or raw_job())
     plan = bench.look()
     result: ActionResult = asyncio_run(
-        Executor(kube, Children(lambda key: None)).act(KEY, bench.job, plan, START, None)  # type: ignore[arg-type]
+        Executor(kube, Children(lambda key: None)).act(KEY, bench.job, plan, START, Refusals())  # type: ignore[arg-type]
     )
     return result
 

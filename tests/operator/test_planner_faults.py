@@ -387,3 +387,20 @@ def test_25_pods_that_a_deposed_operator_makes_late_are_ended() -> None:
     bench.pods[old.name] = old
     bench.settle()
     assert old.name not in bench.names
+
+
+def test_a_pod_that_a_finalizer_keeps_is_reported() -> None:
+    bench = Bench(slow_deletion=True).training().change(TRAINER, finalizers=("example.com/audit",))
+    bench.finish(HEAD, 1).settle()
+    assert bench.names == [TRAINER]
+    bench.step(91)
+    assert bench.says("PodsReady") == ("False", "PodsRemain")
+    assert "kept by the finalizer example.com/audit" in bench.condition("PodsReady").message
+    bench.pods.clear()
+    assert bench.settle().settle(60).attempts[-1][0] == 2
+
+
+def test_a_pod_of_somebody_else_with_the_labels_of_the_job_is_reported() -> None:
+    bench = Bench().training().change(TRAINER, owned=False).finish(HEAD, 1).settle().settle(60)
+    assert bench.says("PodsReady") == ("False", "NameTaken")
+    assert "remove its label dapo.io/job" in bench.condition("PodsReady").message

@@ -13,6 +13,7 @@ from simulated_cluster import NAMESPACE, SPEC, Operator, asyncio_run
 
 from dapo_core.jobspec.presets import merged
 from dapo_operator.jobs.dapojob import JOBS
+from dapo_operator.kube.api_errors import error_of
 from dapo_operator.kube.objects import PODS, Resource
 from dapo_operator.reconciler import CONCURRENT
 
@@ -205,3 +206,52 @@ def test_a_frozen_job_that_is_deleted_lets_go_of_its_pods() -> None:
             if "deletionTimestamp" in pod["metadata"]:
                 kube.remove((PODS.plural, NAMESPACE, pod["metadata"]["name"]))
     assert kube.of_kind("Pod") == [] and kube.of_kind("DAPOJob") == []
+
+
+def ended(kube: Counting) -> None:
+    """The cluster finishes every deletion."""
+    for pod in kube.of_kind("Pod"):
+        if "deletionTimestamp" in pod["metadata"]:
+            kube.remove((PODS.plural, NAMESPACE, pod["metadata"]["name"]))
+
+
+def test_a_refused_deletion_is_reported_and_retried_with_backoff() -> None:
+    kube = Counting()
+    operator, job = trained(kube)
+
+    def fault(what: str, after: bool) -> None:
+        kube.requests[what] += not after
+        if what == "delete pods" and not after:
+            raise error_of(403, {"reason": "Forbidden", "message": "admission webhook denied the request: keep"})
+
+    kube.fault = fault
+    kube.update(job, spec={**job["spec"], "suspend": True})
+    work(kube, operator, 1800)
+    (job,) = kube.of_kind("DAPOJob")
+    ready = next(each for each in job["status"]["conditions"] if each["type"] == "PodsReady")
+    assert ready["reason"] == "PodsRemain"
+    assert "refused to delete Pod job-0-head-1-0" in ready["message"] and "webhook denied" in ready["message"]
+    assert operator.events.reasons.count("PodsRemain") == 1
+    assert 3 < kube.requests["delete pods"] < 50, "four pods every few minutes"
+    assert kube.requests["status"] < 5
+    kube.fault = lambda what, after: None
+    for _ in range(700):
+        work(kube, operator, 1)
+        ended(kube)
+    (job,) = kube.of_kind("DAPOJob")
+    assert (job["status"]["phase"], kube.of_kind("Pod")) == ("Suspended", [])
+
+
+def test_a_pod_with_nothing_but_the_label_of_the_job_is_no_concern_of_it() -> None:
+    kube = Counting()
+    operator, _ = trained(kube)
+    meta = {"name": "debug", "namespace": NAMESPACE, "labels": {"dapo.io/job": "job-0"}}
+    asyncio_run(kube.create(PODS, {"kind": "Pod", "metadata": meta, "spec": {}}))
+    kube.remove((PODS.plural, NAMESPACE, "job-0-trainer-1-0"))
+    for _ in range(200):
+        work(kube, operator, 1)
+        ended(kube)
+    (job,) = kube.of_kind("DAPOJob")
+    assert [attempt["number"] for attempt in job["status"]["attempts"]] == [1, 2]
+    assert "debug" in [pod["metadata"]["name"] for pod in kube.of_kind("Pod")]
+    assert kube.requests["list pods"] < 5

@@ -129,7 +129,7 @@ class Bench:
         self.deleted.append(name)
         if grace == 0:
             self.forced.append(name)
-        if self.slow_deletion and grace != 0 and not pod.over:
+        if pod.finalizers or (self.slow_deletion and grace != 0 and not pod.over):
             self.pods[name] = replace(pod, deleting=True, delete_by=self.now + (30 if grace is None else grace))
         else:
             del self.pods[name]

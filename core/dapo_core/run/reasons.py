@@ -58,6 +58,7 @@ class Reason(StrEnum):
     QUOTA_EXCEEDED = "QuotaExceeded"
     POD_REFUSED = "PodRefused"
     NAME_TAKEN = "NameTaken"
+    PODS_REMAIN = "PodsRemain"
     GANG_SCHEDULER_MISSING = "GangSchedulerMissing"
     API_REFUSED = "ApiRefused"
     UNSCHEDULABLE = "Unschedulable"

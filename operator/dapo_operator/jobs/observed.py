@@ -53,7 +53,8 @@ class Pod:
     `owned`: by this DAPOJob, not by an earlier one of its name. `exit_code` and `words` (the last words) are those of
     the container `dapo`. `disruption` is the failure policy's reason when the cluster took the pod. `trouble` is a
     sentence about what keeps it from running. `detail` is what the cluster says about a failed pod, or which of its
-    init containers failed. `delete_by` (Unix seconds) is when a deletion should be over.
+    init containers failed. `finalizers` keep it after its deletion. `delete_by` (Unix seconds) is when a deletion
+    should be over.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Pod:
     started: bool = False
     deleting: bool = False
     delete_by: float | None = None
+    finalizers: tuple[str, ...] = ()
     exit_code: int | None = None
     out_of_memory: bool = False
     words: LastWords | None = None
@@ -105,16 +107,17 @@ class Refusal:
 class Observed:
     """Everything a plan is made from besides the job and its status.
 
-    `gone` are deleted pods whose last state tells why they ended. `support` maps (kind, name) to the digest of what was
-    applied. `acceptable`: pods that were refused would be accepted now. `store_since` (Unix seconds) is when the
-    metadata store became readable and writable again. `recorded_attempt` is the newest attempt that the store knows,
-    and `reached` the last step of it.
+    `gone` are deleted pods whose last state tells why they ended. `undeletable` is the last refusal to delete a pod.
+    `support` maps (kind, name) to the digest of what was applied. `acceptable`: pods that were refused would be
+    accepted now. `store_since` (Unix seconds) is when the metadata store became readable and writable again.
+    `recorded_attempt` is the newest attempt that the store knows, and `reached` the last step of it.
     """
 
     pods: tuple[Pod, ...] = ()
     gone: tuple[Pod, ...] = ()
     support: Mapping[tuple[str, str], str] = field(default_factory=dict)
     refusal: Refusal | None = None
+    undeletable: Refusal | None = None
     acceptable: bool = False
     store: StoreState = "none"
     store_since: float = 0.0
@@ -150,6 +153,7 @@ def pod_of(raw: Mapping[str, Any], owner_uid: str | None = None) -> Pod | None:
         started="running" in container.get("state", {}) or bool(ended),
         deleting="deletionTimestamp" in meta,
         delete_by=unix_seconds(meta.get("deletionTimestamp")),
+        finalizers=tuple(meta.get("finalizers", ())),
         exit_code=ended.get("exitCode"),
         out_of_memory=ended.get("reason") == Reason.OUT_OF_MEMORY,
         words=_words(ended.get("message")),

@@ -3,18 +3,20 @@
 from collections.abc import Sequence
 from typing import Any, Final, Literal
 
+from dapo_core.backoff import Backoff
 from dapo_core.jobspec import RunPolicy
 from dapo_core.run.status import MAX_ATTEMPTS_KEPT, Attempt, Condition, ConditionType, DAPOJobStatus
 from dapo_operator.jobs.actions import Action, DeletePod, Event, Plan
 from dapo_operator.jobs.builders.common import Site
 from dapo_operator.jobs.dapojob import Job
-from dapo_operator.jobs.observed import Observed, Pod
+from dapo_operator.jobs.observed import Observed, Pod, Refusal
 from dapo_operator.kube.objects import timestamp
 
 # A working kubelet has removed a deleted pod long before. Past this its node is lost, and the attempt number fences
 # off whatever the pod may still write.
 FORCE_SECONDS: Final = 60
 MAX_MESSAGE: Final = 1500
+RETRY: Final = Backoff(5.0, 300.0)
 # The order in which `kubectl describe` shows the conditions: that of a job's life.
 _ORDER: Final[Sequence[ConditionType]] = (
     "SpecAccepted",
@@ -134,8 +136,12 @@ class Draft:
         self.actions.extend(actions)
 
     def delete(self, pod: Pod, grace_seconds: int | None = None) -> None:
-        """Delete a pod that is not being deleted yet; force its deletion once that is long overdue."""
-        if not pod.deleting:
+        """Delete a pod that is not being deleted yet; force its deletion once that is long overdue. After a refusal
+        only once its backoff is over."""
+        again = retry_at(self.seen.undeletable)
+        if self.now < again:
+            self.wake(again)
+        elif not pod.deleting:
             self.act(DeletePod(pod.name, pod.uid, grace_seconds))
         elif overdue(pod, self.now):
             self.act(DeletePod(pod.name, pod.uid, 0))
@@ -145,6 +151,11 @@ class Draft:
     def wake(self, at: float) -> None:
         """Reconcile again at this time (Unix seconds) even if nothing happens before."""
         self.wake_at = at if self.wake_at is None else min(self.wake_at, at)
+
+
+def retry_at(refusal: Refusal | None) -> float:
+    """When to ask the API server again after a refusal (Unix seconds); 0 when it refused nothing."""
+    return 0.0 if refusal is None else refusal.at + RETRY.delay(refusal.tries)
 
 
 def overdue(pod: Pod, now: float) -> bool:

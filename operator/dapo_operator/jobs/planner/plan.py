@@ -8,6 +8,7 @@ from dapo_operator.jobs.observed import Observed
 from dapo_operator.jobs.planner.deletion import clean_up, delete_job
 from dapo_operator.jobs.planner.draft import Draft
 from dapo_operator.jobs.planner.guard_alerts import note_guards
+from dapo_operator.jobs.planner.refusals import note_remaining
 from dapo_operator.jobs.planner.running import run
 from dapo_operator.jobs.planner.start import RECOVERABLE, start
 from dapo_operator.jobs.planner.status_summary import note_progress, summarize, take_progress
@@ -20,6 +21,7 @@ def plan(job: Job, status: DAPOJobStatus, seen: Observed, now: float, site: Site
     draft = Draft(job, status, seen, now, site)
     if job.deleting_since is not None:
         delete_job(draft)
+        note_remaining(draft)
         summarize(draft)
         return draft.plan()
     if not finished(draft):
@@ -30,6 +32,7 @@ def plan(job: Job, status: DAPOJobStatus, seen: Observed, now: float, site: Site
         take_progress(draft)
     _attempts(draft)
     _delete_strays(draft)
+    note_remaining(draft)
     summarize(draft)
     if not job.held and any(isinstance(action, CreatePod | CreateToken) for action in draft.actions):
         draft.actions.insert(0, AddFinalizer())

@@ -2,13 +2,11 @@
 
 from typing import Final
 
-from dapo_core.backoff import Backoff
 from dapo_core.run.reasons import Reason
 from dapo_operator.jobs.observed import Refusal, RefusalKind
-from dapo_operator.jobs.planner.draft import Draft
+from dapo_operator.jobs.planner.draft import Draft, overdue, retry_at
 from dapo_operator.jobs.planner.pod_failures import Ending
 
-RETRY: Final = Backoff(5.0, 300.0)
 _REASONS: Final[dict[RefusalKind, str]] = {
     "quota": Reason.QUOTA_EXCEEDED,
     "name": Reason.NAME_TAKEN,
@@ -37,11 +35,31 @@ def refused_for_good(draft: Draft) -> Ending | None:
 
 def retry_is_due(draft: Draft) -> bool:
     """Whether the API server may be asked for this attempt's objects: it refused none, or the backoff is over."""
-    refusal = refusal_of(draft)
-    if refusal is None:
-        return True
-    at = refusal.at + RETRY.delay(refusal.tries)
+    at = retry_at(refusal_of(draft))
     if draft.now >= at:
         return True
     draft.wake(at)
     return False
+
+
+def note_remaining(draft: Draft) -> None:
+    """Condition PodsReady while pods that should be gone cannot be deleted; they keep their GPUs and the next attempt
+    waits for them."""
+    message = _remaining(draft)
+    if message is None or draft.holds("PodsReady"):
+        return
+    known = draft.condition("PodsReady")
+    if known is None or known.reason != Reason.PODS_REMAIN:
+        draft.event("Warning", Reason.PODS_REMAIN, message)
+    draft.set_condition("PodsReady", False, Reason.PODS_REMAIN, message)
+
+
+def _remaining(draft: Draft) -> str | None:
+    refusal = draft.seen.undeletable
+    if refusal is not None and any(refusal.what == f"Pod {pod.name}" for pod in draft.seen.pods if not pod.deleting):
+        return f"The API server refused to delete {refusal.what} (retrying): {refusal.message}"
+    held = next((pod for pod in draft.seen.pods if pod.finalizers and overdue(pod, draft.now)), None)
+    if held is None:
+        return None
+    finalizers = ", ".join(held.finalizers)
+    return f"Pod {held.name} was deleted but is kept by the finalizer {finalizers}; see the controller that sets it."

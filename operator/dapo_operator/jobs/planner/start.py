@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from dapo_core.jobspec import DAPOJob
-from dapo_core.naming import MAX_ATTEMPT, Role, child_name
+from dapo_core.naming import LABEL_JOB, MAX_ATTEMPT, Role, child_name
 from dapo_core.run.reasons import Reason
 from dapo_core.run.status import Attempt
 from dapo_operator.jobs.actions import ApplySupport, CreatePod, CreateToken, TryPod
@@ -74,7 +74,10 @@ def _leftovers(draft: Draft) -> bool:
         if old.owned:
             draft.delete(old)
     if foreign := [old.name for old in draft.seen.pods if not old.owned]:
-        message = f"Waiting until {foreign[0]}, a pod of an earlier job of this name, is gone ({len(foreign)} in all)."
+        message = (
+            f"Waiting until pod {foreign[0]}, which has this job's labels but is not its own, is gone "
+            f"({len(foreign)} in all): delete it, or remove its label {LABEL_JOB}."
+        )
         draft.set_condition("PodsReady", False, Reason.NAME_TAKEN, message)
     return bool(draft.seen.pods)
 
