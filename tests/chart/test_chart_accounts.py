@@ -79,9 +79,9 @@ def test_users(minio: MinioServer, secrets: Path) -> None:
             lambda theirs=theirs: theirs.put_bytes("run/b", b""),
             lambda theirs=theirs: theirs.delete("run/a"),
         ):
-            with pytest.raises(StoreError, match="may not"):
+            with pytest.raises(StoreError, match="do not permit"):
                 attempt()
     reader = open_s3(minio.url(BUCKET, ""), environment("dapo-dashboard", "minio-reader-password"))
     assert reader.get_bytes("team-a/run/a") == b"1"
-    with pytest.raises(StoreError, match="may not"):
+    with pytest.raises(StoreError, match="do not permit"):
         reader.put_bytes("team-a/run/a", b"2")

@@ -80,9 +80,9 @@ def test_parallel_calls_build_once(repository: Repository) -> None:
 @pytest.mark.parametrize(
     ("names", "sentence"),
     [
-        pytest.param(["helm"], "Go is not there to build it: install Go", id="neither cached nor built"),
-        pytest.param(["hlem"], "hlem is not known; there are", id="a slip"),
-        pytest.param([], "name what is needed:", id="nothing named"),
+        pytest.param(["helm"], "not found: install Go", id="neither cached nor built"),
+        pytest.param(["hlem"], "'hlem' is not one of", id="a slip"),
+        pytest.param([], "usage: tools.sh NAME...", id="nothing named"),
     ],
 )
 def test_what_is_missing_is_told(names: list[str], sentence: str, repository: Repository) -> None:

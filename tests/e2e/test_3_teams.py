@@ -29,7 +29,7 @@ def test_objects(platform: Installation, monkeypatch: pytest.MonkeyPatch) -> Non
             lambda: theirs.put_bytes("arithmetic/made.json", b""),
             lambda: theirs.delete("arithmetic/made.json"),
         ):
-            with pytest.raises(StoreError, match="may not"):
+            with pytest.raises(StoreError, match="do not permit"):
                 attempt()
 
 
