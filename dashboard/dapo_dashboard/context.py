@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 import streamlit as st
 
 from dapo_core.db import MetadataReader, RunRow
-from dapo_core.run.formatting import ago, duration
+from dapo_core.run.formatting import ago, duration, printable
 from dapo_dashboard.escaping import markdown
 from dapo_dashboard.reads.cached_reader import CachedReader, NothingReadError, Reading
 from dapo_dashboard.server_settings import DashboardSettings, read_access
@@ -17,6 +17,7 @@ from dapo_dashboard.server_settings import DashboardSettings, read_access
 T = TypeVar("T")
 Load = Callable[[MetadataReader, T | None], T]
 MAX_RUNS: Final = 5_000
+MAX_NAME: Final = 253
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,9 @@ def read_run(name: str) -> Reading[RunRow | None]:
 
 def visible_run(name: str) -> RunRow | None:
     """The run if it exists and the viewer may see it; other runs do not exist for them. Raises NothingReadError."""
+    # No database takes such a name: the address came from anybody.
+    if len(name) > MAX_NAME or name != printable(name):
+        return None
     run = read_run(name).value
     return run if run is not None and viewer().may_see(run.namespace) else None
 

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -22,7 +23,7 @@ from dapo_core.db import (
 )
 from dapo_core.errors import StoreError
 from dapo_core.run.checkpoint import newest_committed
-from dapo_core.run.formatting import ago, duration, moment, number, percent, size
+from dapo_core.run.formatting import ago, duration, moment, number, percent, printable, size
 from dapo_core.run.metrics import Headline, in_percent, validation_of
 from dapo_core.run.progress import LAST_METRICS, PACE_METRICS, progress_of
 from dapo_core.run.sparkline import sparkline
@@ -81,6 +82,18 @@ def state_style(state: str) -> str:
         "Stopped": "yellow",
         "Restarting": "yellow",
     }.get(state, "dim")
+
+
+@dataclass(frozen=True)
+class AsText:
+    """Whatever the store contains, shown as text: without the terminal's control sequences. To be printed by a console
+    without markup."""
+
+    shown: RenderableType
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        for segment in console.render(self.shown, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ Axis = Literal["step", "time", "tokens"]
 AXES: Final[tuple[Axis, ...]] = ("step", "time", "tokens")
 FROM: Final = "from"
 TO: Final = "to"
+MAX_STEP: Final = 2**53
 _SERIALS = count()
 
 
@@ -30,7 +31,7 @@ def window_of(query: Mapping[str, str]) -> tuple[int, int] | None:
         start, end = int(query[FROM]), int(query[TO])
     except (KeyError, ValueError):
         return None
-    return (start, end) if 0 <= start < end else None
+    return (start, end) if 0 <= start < end < MAX_STEP else None
 
 
 def axis_of(label: str | None) -> Axis:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-from dapo_core.db import MetadataReader, open_reader
+from dapo_core.db import MetadataReader, RejectedError, open_reader
 from dapo_core.errors import StoreError
 
 T = TypeVar("T")
@@ -136,7 +136,9 @@ class CachedReader:
                 value = load(self._open(), None if last is None else last.value)
             except StoreError as error:
                 problem = str(error)
-                self._failed(problem)
+                # What was rejected is this read's own fault, such as a step in a URL that no database takes.
+                if not isinstance(error, RejectedError):
+                    self._failed(problem)
             else:
                 self._outage = None
                 return Reading(value, self._now())

@@ -1,39 +1,55 @@
 """Samples of a step: Parquet files in the object store, found by the rows that index them."""
 
 import io
+import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 import streamlit as st
 
 from dapo_core.db import RunRow, SamplesRow
 from dapo_core.errors import StoreError
-from dapo_core.objectstore import open_store
+from dapo_core.objectstore import open_store, s3_address
 from dapo_core.run.samples import Sample
 from dapo_dashboard.server_settings import DashboardSettings
 
 # In DAPO_STORE_URL: replaced by the namespace of the run, where each namespace has its own folder.
 NAMESPACE: Final = "{namespace}"
+# More than a step of any run has.
+MAX_ROWS: Final = 50_000
+MAX_BYTES: Final = 64 * 2**20
 
 
 def store_url(run: RunRow, settings: DashboardSettings) -> str | None:
     """The URL of the run's objects: `checkpoints.uri` of its job, else the dashboard's own store with the run's
     namespace in the place of `{namespace}`; None if neither is set.
 
-    Raises StoreError if the job names another namespace's folder: whoever may see the run may not see that."""
+    Where each namespace has its folder, only that folder on the dashboard's own server is ever opened: the dashboard's
+    credentials read all folders, and a request to a server that a job names could be relayed. Raises StoreError for a
+    job that names anything else."""
     spec: Mapping[str, Any] = run.spec.get("spec") or {}
     named = str((spec.get("checkpoints") or {}).get("uri") or "")
     own = settings.store_url and settings.store_url.replace(NAMESPACE, run.namespace)
-    if named and own and own != settings.store_url and _is_elsewhere(urlsplit(named), urlsplit(own)):
-        raise StoreError(f"checkpoints.uri is {named}, which is outside the folder of namespace {run.namespace}.")
+    if named and own and own != settings.store_url:
+        return _inside(named, own, run.namespace)
     return named or own
 
 
-def _is_elsewhere(named: SplitResult, own: SplitResult) -> bool:
-    """Whether the URL is in the shared bucket, but not in this namespace's folder."""
-    folder = own.path.strip("/") + "/"
-    return named.netloc == own.netloc and not (named.path.strip("/") + "/").startswith(folder)
+def _inside(named: str, own: str, namespace: str) -> str:
+    """The folder that a job names, as a folder of the dashboard's own server. Raises StoreError."""
+    try:
+        ours = s3_address.parse(own, os.environ)
+        # A job's pods have the server's address in their environment, and so most jobs do not name it.
+        theirs = s3_address.parse(named, {s3_address.ENDPOINT: ours.endpoint})
+        same = urlsplit(named).scheme == urlsplit(own).scheme == "s3"
+        same = same and (theirs.bucket, theirs.endpoint) == (ours.bucket, ours.endpoint)
+    except (ValueError, StoreError):
+        same = False
+    if not same or not f"{theirs.prefix}/".startswith(f"{ours.prefix}/") or ".." in theirs.prefix.split("/"):
+        raise StoreError(f"checkpoints.uri is {named}, which is outside the folder of namespace {namespace}.")
+    return replace(ours, prefix=theirs.prefix).url()
 
 
 def read_samples(url: str, row: SamplesRow) -> list[Sample]:
@@ -50,7 +66,17 @@ def _read(url: str, key: str, ts: float) -> list[Sample]:
 
     data = open_store(url).get_bytes(key)
     try:
-        rows = parquet.read_table(io.BytesIO(data)).to_pylist()
-        return [Sample.of_row(row) for row in rows]
+        file, rows, size = parquet.ParquetFile(io.BytesIO(data)), list[Sample](), 0
+        unpacked = sum(file.metadata.row_group(index).total_byte_size for index in range(file.num_row_groups))
+        # A few rows at a time: forty kilobytes of a file may be a gigabyte in memory, which all viewers share.
+        for batch in file.iter_batches(batch_size=16) if unpacked <= MAX_BYTES else ():
+            size += batch.nbytes
+            if size > MAX_BYTES or len(rows) > MAX_ROWS:
+                break
+            rows += [Sample.of_row(row) for row in batch.to_pylist()]
+        else:
+            if unpacked <= MAX_BYTES:
+                return rows
+        raise StoreError(f"The samples {key} have more than {MAX_ROWS:,} rows or {MAX_BYTES:,} bytes.")
     except (ValueError, TypeError, OSError) as error:
         raise StoreError(f"Cannot read the samples {key}: {error}.") from error
