@@ -93,6 +93,16 @@ def corrupt_key(run_id: str, step: int) -> str:
     return f"{manifest_key(run_id, step)}.damaged"
 
 
+def pins_prefix(run_id: str) -> str:
+    """The key prefix of the objects that keep checkpoints of a run from retention, with the trailing slash."""
+    return f"{checkpoints_prefix(run_id)}pins/"
+
+
+def pin_key(run_id: str, step: int) -> str:
+    """The key of the object that keeps one checkpoint from retention."""
+    return pins_prefix(run_id) + step_folder(step)
+
+
 def shared_prefix(run_id: str) -> str:
     """The key prefix of files that several checkpoints of a run share, with the trailing slash."""
     return f"{checkpoints_prefix(run_id)}shared/"

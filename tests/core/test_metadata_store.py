@@ -81,6 +81,14 @@ CURVES = {
 }
 
 
+def test_numbers_whose_sum_overflows_do_not_reject_their_step(writer: MetadataWriter, reader: MetadataReader) -> None:
+    values = dict.fromkeys(range(40), 1.7e308)
+    writer.write("r", Batch(points=points("grad_norm", 1, values) + points("loss", 1, dict.fromkeys(range(40), 1.0))))
+    assert {point.flag for point in reader.curve("r", "grad_norm")} == {"inf"}
+    assert len(reader.curve("r", "loss")) == 40
+    assert len(reader.buckets(["r"], ["grad_norm", "loss"], buckets=2)) == 2
+
+
 @pytest.mark.parametrize(("written", "expected"), CURVES.values(), ids=CURVES.keys())
 def test_a_curve_shows_the_highest_attempt_of_each_step(
     written: list[tuple[int, dict[int, float]]],

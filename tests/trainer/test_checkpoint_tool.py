@@ -149,6 +149,19 @@ def test_runs_that_nobody_knows_are_swept_when_asked(home: Home) -> None:
     }
 
 
+def test_a_checkpoint_that_is_kept_survives_retention_until_it_is_released(home: Home) -> None:
+    assert f"{RUN}@5 is kept" in home.told("keep", f"{RUN}@5")
+    assert "Kept as pinned by `dapo checkpoints keep`." in home.told("list", RUN)
+    home.told("prune", RUN, "--keep-last", "1", "--remove")
+    assert home.checkpoints.steps() == [20, 5]
+    assert home.checkpoints.retain(Retention(keep_last=1)) == [], "by a trainer as well"
+    home.told("keep", f"{RUN}@5", "--release")
+    home.told("prune", RUN, "--keep-last", "1", "--remove")
+    assert home.checkpoints.steps() == [20]
+    assert isinstance(home.refused("keep", f"{RUN}@5"), CheckpointError) and home.checkpoints.pinned() == set()
+    assert "names no step: add one" in str(home.refused("keep", RUN))
+
+
 def test_only_an_unknown_run_that_is_named_is_removed(home: Home) -> None:
     for key in (f"{OLD_RUN}/checkpoints/step-000001/model.pt", "datasets/train.parquet", "models/model.safetensors"):
         home.store.put_bytes(key, b"x")

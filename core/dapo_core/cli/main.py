@@ -24,7 +24,7 @@ HELP: Final[dict[str, str]] = {
     "show": "Show one run: progress, attempts, checkpoints and events.",
     "dashboard": "Watch runs in the browser: curves, samples and alerts.",
     "db": "Set up, check and prune the metadata store.",
-    "checkpoints": "List, verify, prune, export and sweep checkpoints.",
+    "checkpoints": "List, verify, keep, prune, export and sweep checkpoints.",
     "crd": "Print the CustomResourceDefinition of DAPOJob.",
     "version": "Print the versions of the platform and its engines.",
 }

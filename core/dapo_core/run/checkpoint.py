@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, Final, Protocol, TypeVar
@@ -176,8 +176,11 @@ class RetentionVerdict:
     why: str
 
 
-def judge(retention: Retention, checkpoints: Mapping[int, Mapping[str, float]]) -> list[RetentionVerdict]:
-    """A verdict on each committed checkpoint, newest first. `checkpoints` are their metrics by step.
+def judge(
+    retention: Retention, checkpoints: Mapping[int, Mapping[str, float]], pinned: Collection[int] = ()
+) -> list[RetentionVerdict]:
+    """A verdict on each committed checkpoint, newest first. `checkpoints` are their metrics by step; steps in `pinned`
+    are kept besides those that `retention` keeps.
 
     One without a finite `best_metric` (no validation at its step) is never among the best. The later of two equally
     good ones is better: it has trained for longer.
@@ -186,7 +189,7 @@ def judge(retention: Retention, checkpoints: Mapping[int, Mapping[str, float]]) 
     last = newest[: max(1, retention.keep_last)]
     values = {step: value for step in newest if (value := _value(retention, checkpoints[step])) is not None}
     best = sorted(values, key=lambda step: (values[step], step), reverse=True)[: retention.keep_best]
-    return [_verdict(retention, step, last, best, values) for step in newest]
+    return [_verdict(retention, step, last, best, values, step in pinned) for step in newest]
 
 
 def _value(retention: Retention, metrics: Mapping[str, float]) -> float | None:
@@ -196,9 +199,9 @@ def _value(retention: Retention, metrics: Mapping[str, float]) -> float | None:
 
 
 def _verdict(
-    retention: Retention, step: int, last: list[int], best: list[int], values: Mapping[int, float]
+    retention: Retention, step: int, last: list[int], best: list[int], values: Mapping[int, float], is_pinned: bool
 ) -> RetentionVerdict:
-    reasons = []
+    reasons = ["pinned by `dapo checkpoints keep`"] if is_pinned else []
     if step in last:
         reasons.append(f"number {last.index(step) + 1} of the newest {len(last)}")
     if step in best:

@@ -3,17 +3,22 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from dapo_core.run.entries import EventType, RunState
 
 Flag = Literal["nan", "inf", "-inf"]
+LARGEST: Final = 1e300
 CheckpointState = Literal["uploading", "committed", "failed", "deleting", "deleted"]
 
 
 def split_value(value: float) -> tuple[float | None, Flag | None]:
-    """A number as it is stored, since databases treat NaN differently (SQLite: NULL; PostgreSQL: the maximum)."""
-    if math.isfinite(value):
+    """A number as it is stored, since databases treat NaN differently (SQLite: NULL; PostgreSQL: the maximum).
+
+    One beyond `LARGEST` is stored as infinite: the sum of a bucket would overflow, at which PostgreSQL rejects all
+    metrics of the step.
+    """
+    if abs(value) <= LARGEST:
         return value, None
     if math.isnan(value):
         return None, "nan"

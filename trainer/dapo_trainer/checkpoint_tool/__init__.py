@@ -1,1 +1,1 @@
-"""`dapo checkpoints`: list, verify, prune, export and sweep what is in the object store."""
+"""`dapo checkpoints`: list, verify, keep, prune, export and sweep what is in the object store."""

@@ -37,7 +37,7 @@ DRY_RUN = "Dry run: nothing was removed. Add --remove to delete."
 
 @checkpoints.callback()
 def main() -> None:
-    """List, verify, prune, export and sweep checkpoints."""
+    """List, verify, keep, prune, export and sweep checkpoints."""
 
 
 @checkpoints.command("list")
@@ -56,7 +56,8 @@ def list_(
         typer.echo(json.dumps(rows, indent=2))
         return
     # By the job's own rule; `prune` may use another one.
-    verdicts = judge(selected.retention, {manifest.step: manifest.metrics for manifest in manifests})
+    metrics = {manifest.step: manifest.metrics for manifest in manifests}
+    verdicts = judge(selected.retention, metrics, checkpoints.pinned())
     why = {verdict.step: verdict.why for verdict in verdicts}
     if manifests:
         Console().print(_checkpoints_table(manifests, why, selected.retention.best_metric, time.time()))
@@ -109,12 +110,36 @@ def prune(
     if rule.keep_best and rule.best_metric is None:
         raise SpecError([Problem("--metric", "--keep-best needs a metric to compare by: set --metric.")])
     manifests = {manifest.step: manifest for manifest in selected.checkpoints.manifests()}
-    verdicts = judge(rule, {step: manifest.metrics for step, manifest in manifests.items()})
+    metrics = {step: manifest.metrics for step, manifest in manifests.items()}
+    verdicts = judge(rule, metrics, selected.checkpoints.pinned())
     Console().print(_verdicts_table(verdicts, manifests))
     if remove:
         typer.echo(f"Removed: {len(selected.checkpoints.retain(rule))}.")
     elif any(not verdict.keep for verdict in verdicts):
         typer.echo(DRY_RUN)
+
+
+@checkpoints.command()
+def keep(
+    run: CheckpointArgument,
+    release: Annotated[bool, typer.Option("--release", help="Leave the checkpoint to retention again.")] = False,
+    home: HomeOption = None,
+    metadata: MetadataOption = None,
+    store: StoreOption = None,
+) -> None:
+    """Keep a checkpoint whatever the job's retention rule says, for `resumeFrom` or an evaluation."""
+    selected = find_checkpoints(run, Home.find(home, metadata, store))
+    if selected.step is None:
+        raise SpecError(
+            [Problem("RUN@STEP", f"{run} names no step: add one, such as {selected.checkpoints.run_id}@40.")]
+        )
+    name = f"{selected.checkpoints.run_id}@{selected.step}"
+    if release:
+        selected.checkpoints.unpin(selected.step)
+        typer.echo(f"{name} is left to the retention rule.")
+    else:
+        selected.checkpoints.pin(selected.step)
+        typer.echo(f"{name} is kept until `dapo checkpoints keep {name} --release`.")
 
 
 @checkpoints.command()

@@ -17,7 +17,16 @@ from typing import Final, Protocol, TypeVar
 
 from dapo_core.db import CheckpointRow, CheckpointState, EventType
 from dapo_core.errors import CheckpointError, StoreError
-from dapo_core.naming import checkpoint_prefix, checkpoints_prefix, corrupt_key, manifest_key, shared_key
+from dapo_core.naming import (
+    checkpoint_prefix,
+    checkpoints_prefix,
+    corrupt_key,
+    manifest_key,
+    parse_step_folder,
+    pin_key,
+    pins_prefix,
+    shared_key,
+)
 from dapo_core.objectstore import Content, ObjectInfo, ObjectNotFoundError, ObjectStore, StoreUnreachableError
 from dapo_core.parallel import parallel
 from dapo_core.run.checkpoint import FileEntry, Manifest, Retention, committed, judge, parse_manifest
@@ -326,7 +335,8 @@ class CheckpointStore:
         """Remove the checkpoints that `retention` does not keep, and record every decision. Returns removed steps."""
         manifests = {manifest.step: manifest for manifest in self.manifests()}
         removed = []
-        for verdict in judge(retention, {step: manifest.metrics for step, manifest in manifests.items()}):
+        metrics = {step: manifest.metrics for step, manifest in manifests.items()}
+        for verdict in judge(retention, metrics, self.pinned()):
             row = replace(manifests[verdict.step].row(self.uri(verdict.step), verdict.why), updated_at=time.time())
             if verdict.keep:
                 self.journal.checkpoint(row)
@@ -336,6 +346,25 @@ class CheckpointStore:
                 self.journal.checkpoint(replace(row, state="deleted", updated_at=time.time()))
                 removed.append(verdict.step)
         return removed
+
+    def pin(self, step: int) -> None:
+        """Keep the checkpoint at `step` from retention until `unpin`. Raises CheckpointError if it is not committed."""
+        self.store.put_bytes(pin_key(self.run_id, step), b"")
+        try:
+            self.manifest(step)  # only now: a retention that began before may have removed it
+        except CheckpointError:
+            self.unpin(step)
+            raise
+
+    def unpin(self, step: int) -> None:
+        """Leave the checkpoint at `step` to retention again."""
+        self.store.delete(pin_key(self.run_id, step))
+
+    def pinned(self) -> set[int]:
+        """Steps whose checkpoints are kept whatever retention says."""
+        prefix = pins_prefix(self.run_id)
+        steps = (parse_step_folder(info.key.removeprefix(prefix)) for info in self.store.list(prefix))
+        return {step for step in steps if step is not None}
 
     def remove(self, step: int) -> None:
         """Remove the objects of `step`, its manifest first: what an interrupted removal leaves is swept."""
