@@ -84,7 +84,7 @@ def test_07_node_lost() -> None:
     assert bench.status.attempts[-1].reason == "NodeLost"
     bench.vanish(HEAD).settle()
     assert bench.names == [TRAINER]
-    assert bench.settle(89).forced == []
+    assert bench.settle(54).forced == []
     bench.settle(2)
     assert bench.forced == [TRAINER]
     assert bench.attempts == [(1, "NodeLost"), (2, None)]
@@ -103,7 +103,7 @@ def test_07_a_driver_that_ends_long_before_its_lost_pods_node_is_known_is_not_co
     bench = Bench(slow_deletion=True).training().finish(HEAD, 30, "DistributedFault", "An engine is gone.").settle()
     bench.settle(30)
     assert bench.attempts == [(1, "DistributedFault")]
-    assert bench.settle(59).forced == []
+    assert bench.settle(24).forced == []
     bench.settle(2)
     assert bench.forced == [TRAINER]
     bench.settle()
@@ -404,3 +404,34 @@ def test_a_pod_of_somebody_else_with_the_labels_of_the_job_is_reported() -> None
     bench = Bench().training().change(TRAINER, owned=False).finish(HEAD, 1).settle().settle(60)
     assert bench.says("PodsReady") == ("False", "NameTaken")
     assert "remove its label dapo.io/job" in bench.condition("PodsReady").message
+
+
+def seconds_to_the_next_attempt(bench: Bench) -> float:
+    """Let a minute or more pass, second by second, until the next attempt starts."""
+    began = bench.now
+    while bench.status.attempts[-1].number == 1:
+        assert bench.now < began + 3600
+        bench.step(1)
+    return bench.now - began
+
+
+def test_the_next_attempt_starts_within_a_minute_of_the_loss_of_a_node() -> None:
+    """The driver is gone, so nothing is left for which its workers would need their grace period of 330 seconds."""
+    bench = Bench(slow_deletion=True, grace=330).training()
+    bench.finish(HEAD, 30, "DistributedFault", "An engine is gone.")
+    assert seconds_to_the_next_attempt(bench) <= 60
+    assert bench.attempts[0] == (1, "NodeLost")
+
+
+def test_a_lost_node_that_the_control_plane_noticed_first() -> None:
+    """The taint manager has already deleted the pod, with the pod's whole grace period."""
+    bench = Bench(slow_deletion=True, grace=330).training()
+    bench.change(TRAINER, deleting=True, delete_by=bench.now + 330, disruption="NodeLost", ready=False)
+    bench.settle().vanish(HEAD)
+    assert seconds_to_the_next_attempt(bench) <= 60
+
+
+def test_a_head_on_a_lost_node_is_not_waited_for() -> None:
+    bench = Bench(slow_deletion=True, grace=330).training()
+    bench.change(HEAD, deleting=True, delete_by=bench.now + 330, disruption="NodeLost", ready=False)
+    assert seconds_to_the_next_attempt(bench) <= 60

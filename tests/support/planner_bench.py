@@ -56,6 +56,7 @@ class Bench:
     seen: Observed = field(default_factory=Observed)
     site: Site = SITE
     slow_deletion: bool = False
+    grace: int = 30
     events: list[Event] = field(default_factory=list)
     writes: int = 0
     forced: list[str] = field(default_factory=list)
@@ -130,7 +131,7 @@ class Bench:
         if grace == 0:
             self.forced.append(name)
         if pod.finalizers or (self.slow_deletion and grace != 0 and not pod.over):
-            self.pods[name] = replace(pod, deleting=True, delete_by=self.now + (30 if grace is None else grace))
+            self.pods[name] = replace(pod, deleting=True, delete_by=self.now + (self.grace if grace is None else grace))
         else:
             del self.pods[name]
 

@@ -14,8 +14,10 @@ from dapo_operator.kube.objects import timestamp
 
 # A working kubelet has removed a deleted pod long before. Past this its node is lost, and the attempt number fences
 # off whatever the pod may still write.
-FORCE_SECONDS: Final = 60
+FORCE_SECONDS: Final = 45
 MAX_MESSAGE: Final = 1500
+# Timestamps are whole seconds, of another clock.
+_SLACK: Final = 5
 RETRY: Final = Backoff(5.0, 300.0)
 # The order in which `kubectl describe` shows the conditions: that of a job's life.
 _ORDER: Final[Sequence[ConditionType]] = (
@@ -136,12 +138,12 @@ class Draft:
         self.actions.extend(actions)
 
     def delete(self, pod: Pod, grace_seconds: int | None = None) -> None:
-        """Delete a pod that is not being deleted yet; force its deletion once that is long overdue. After a refusal
-        only once its backoff is over."""
+        """Delete a pod that is not being deleted yet, or was given more time; force its deletion once that is long
+        overdue. After a refusal only once its backoff is over."""
         again = retry_at(self.seen.undeletable)
         if self.now < again:
             self.wake(again)
-        elif not pod.deleting:
+        elif not pod.deleting or _ends_too_late(pod, self.now, grace_seconds):
             self.act(DeletePod(pod.name, pod.uid, grace_seconds))
         elif overdue(pod, self.now):
             self.act(DeletePod(pod.name, pod.uid, 0))
@@ -156,6 +158,11 @@ class Draft:
 def retry_at(refusal: Refusal | None) -> float:
     """When to ask the API server again after a refusal (Unix seconds); 0 when it refused nothing."""
     return 0.0 if refusal is None else refusal.at + RETRY.delay(refusal.tries)
+
+
+def _ends_too_late(pod: Pod, now: float, grace_seconds: int | None) -> bool:
+    """Whether the pod is being deleted with a grace period that is clearly longer than this one."""
+    return grace_seconds is not None and pod.delete_by is not None and pod.delete_by > now + grace_seconds + _SLACK
 
 
 def overdue(pod: Pod, now: float) -> bool:

@@ -18,6 +18,8 @@ SETTLE_SECONDS: Final = 20
 HUNG_GRACE_SECONDS: Final = 30
 # The workers of a driver that is done end immediately by themselves.
 LEAVE_SECONDS: Final = 30
+# Pods that have nothing left to save: those of a driver that has ended, and those of a lost node, which nobody ends.
+LEFT_GRACE_SECONDS: Final = 10
 _MAX_MESSAGE: Final = 1000
 
 
@@ -113,7 +115,7 @@ def _delete(draft: Draft, attempt: Attempt, left: list[Pod]) -> None:
             draft.delete(pod, HUNG_GRACE_SECONDS)
         return
     if head is not None:
-        draft.delete(head)
+        draft.delete(head, LEFT_GRACE_SECONDS if head.disruption == Reason.NODE_LOST else None)
         if not head.finished and head.disruption != Reason.NODE_LOST:
             # Its workers are needed for the last checkpoint.
             began = unix_seconds(attempt.ending_at) or draft.now
@@ -122,4 +124,4 @@ def _delete(draft: Draft, attempt: Attempt, left: list[Pod]) -> None:
                 draft.wake(until)
                 return
     for pod in workers:
-        draft.delete(pod)
+        draft.delete(pod, LEFT_GRACE_SECONDS)
