@@ -93,7 +93,7 @@ def policy(bucket: str, folder: str | None, *, write: bool) -> dict[str, Any]:
         # MinIO does not support a prefix here: all writers can see the names of incomplete uploads.
         whole.append("s3:ListBucketMultipartUploads")
     if folder:
-        listing["Condition"] = {"StringLike": {"s3:prefix": [folder, f"{folder}/*"]}}
+        listing["Condition"] = {"StringLike": {"s3:prefix": [f"{folder}/", f"{folder}/*"]}}
     return {
         "Version": "2012-10-17",
         "Statement": [

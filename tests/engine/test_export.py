@@ -82,3 +82,24 @@ def test_what_cannot_be_exported(
     with pytest.raises(CheckpointError, match=sentence):
         export(store, step, tmp_path / "model")
     assert not (tmp_path / "model").exists()
+
+
+class Payload:
+    """What runs when a pickle with it is loaded."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Path.touch, (self.mark,))
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a12_a_crafted_checkpoint_runs_no_code(rank: int, tmp_path: Path, store: CheckpointStore) -> None:
+    folder = checkpoint(tmp_path / "c", model(tokenizer()), tokenizer(), 2)
+    shard = folder / "actor" / f"model_world_size_2_rank_{rank}.pt"
+    torch.save({**torch.load(shard, weights_only=True), "extra": Payload(tmp_path / "ran")}, shard)
+    store.commit(LocalCheckpoint(1, folder, 1, "d"))
+    with pytest.raises(CheckpointError, match="cannot be merged"):
+        export(store, 1, tmp_path / "model")
+    assert not (tmp_path / "ran").exists() and not (tmp_path / "model").exists()

@@ -17,18 +17,15 @@ class Merger(FSDPModelMerger):
     whole model, and a model trained in float32 is exported in float32.
     """
 
+    def _load_rank_zero_state_dict(self, world_size: int) -> dict[str, Any]:
+        return _load(Path(self.config.local_dir) / f"model_world_size_{world_size}_rank_0.pt")
+
     def _load_and_merge_state_dicts(
         self, world_size: int, total_shards: int, mesh_shape: tuple[int, ...], mesh_dim_names: tuple[str, ...]
     ) -> dict[str, torch.Tensor]:
         folder = Path(self.config.local_dir)
         shards: list[dict[str, Any]] = [
-            torch.load(
-                folder / f"model_world_size_{world_size}_rank_{rank}.pt",
-                map_location="cpu",
-                weights_only=False,
-                mmap=True,
-            )
-            for rank in range(total_shards)
+            _load(folder / f"model_world_size_{world_size}_rank_{rank}.pt") for rank in range(total_shards)
         ]
         return {name: self._merged(name, [shard.pop(name) for shard in shards]) for name in list(shards[0])}
 
@@ -39,6 +36,13 @@ class Merger(FSDPModelMerger):
         # The last placement is the sharded one: a replicated dimension before it repeats the same shards.
         pieces = [part.to_local().to(dtype) for part in parts]
         return self._merge_by_placement(pieces, parts[0].placements[-1])
+
+
+def _load(shard: Path) -> dict[str, Any]:
+    """A shard: tensors, and the classes of their placement that `torch.distributed.tensor` allows. Whoever can write a
+    checkpoint must not run code here. Raises pickle.UnpicklingError for anything else."""
+    loaded: dict[str, Any] = torch.load(shard, map_location="cpu", weights_only=True, mmap=True)
+    return loaded
 
 
 def merge(checkpoint: Path, target: Path) -> None:
