@@ -21,7 +21,7 @@ from dapo_core.errors import CheckpointError, StoreError
 from dapo_core.naming import checkpoint_prefix, manifest_key
 from dapo_core.objectstore import Content, StoreUnreachableError, open_store
 from dapo_core.objectstore.contract import PART_BYTES
-from dapo_core.run.checkpoint import Retention, newest_committed, parse_manifest
+from dapo_core.run.checkpoint import FileEntry, Retention, newest_committed, parse_manifest
 from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore, LocalCheckpoint
 from dapo_trainer.checkpoints.restore import check_fit
 
@@ -259,6 +259,35 @@ def test_a_committed_checkpoint_that_was_recorded_as_failed_is_corrected(
     notes.checkpoint(checkpoints.row(5, 1, "failed", "The store was away."))
     checkpoints.record_committed()
     assert notes.states() == {5: "committed"}
+
+
+def test_an_outdated_attempt_leaves_a_later_ones_checkpoint_alone(checkpoints: CheckpointStore, tmp_path: Path) -> None:
+    """As a pod on a lost node that still reaches the store."""
+    outdated = LocalCheckpoint(5, local(tmp_path / "first", 5, size=7), 1, "d")
+    later = LocalCheckpoint(5, local(tmp_path / "second", 5), 2, "d")
+    checkpoints.commit(later)
+    before = list(checkpoints.store.list("r/"))
+    with pytest.raises(
+        CheckpointError, match="Attempt 2 of the run r has committed checkpoints: attempt 1 is outdated"
+    ):
+        checkpoints.commit(outdated)
+    assert list(checkpoints.store.list("r/")) == before
+    checkpoints.verify(checkpoints.manifest(5))
+
+
+def test_an_attempt_that_is_replaced_while_it_uploads_commits_nothing(
+    checkpoints: CheckpointStore, tmp_path: Path
+) -> None:
+    outdated = LocalCheckpoint(5, local(tmp_path / "first", 5), 1, "d")
+    later = LocalCheckpoint(4, local(tmp_path / "second", 4), 2, "d")
+
+    def meanwhile(_step: int, _folder: Path) -> list[FileEntry]:
+        checkpoints.commit(later)
+        return []
+
+    with pytest.raises(CheckpointError, match="attempt 1 is outdated"):
+        checkpoints.commit(outdated, remote_files=meanwhile)
+    assert checkpoints.steps() == [4]
 
 
 def cut_after(count: int) -> Callable[[str, str], None]:

@@ -10,7 +10,7 @@ from store_fakes import MemoryStore, Notebook
 
 from dapo_core.backoff import Backoff
 from dapo_core.errors import StoreError
-from dapo_core.naming import checkpoint_prefix
+from dapo_core.naming import checkpoint_prefix, manifest_key
 from dapo_core.objectstore import FolderStore
 from dapo_core.run.checkpoint import Retention
 from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore, LocalCheckpoint
@@ -141,8 +141,8 @@ def test_retention_that_fails_costs_no_checkpoint(bench: Bench) -> None:
     lists = iter([True])
 
     def fault(operation: str, key: str) -> None:
-        # The first listing after the manifest is retention's second look at the store.
-        if operation == "get" and next(lists, False):
+        # The first manifest that is read after this one was written is read by retention.
+        if operation == "get" and manifest_key("r", 10) in bench.store.objects and next(lists, False):
             raise StoreError("down")
 
     bench.store.fault = fault

@@ -22,7 +22,8 @@ from dapo_core.naming import RUN_ID, checkpoints_prefix, samples_prefix
 from dapo_core.objectstore import ObjectStore, open_store
 from dapo_core.run.checkpoint import Retention
 from dapo_core.run.home import Home, NoRunsError
-from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore, Journal, NullJournal
+from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore
+from dapo_trainer.checkpoints.journal import Journal, NullJournal
 from dapo_trainer.checkpoints.listing import Leftover
 from dapo_trainer.checkpoints.restore import parse_reference
 

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
-from dapo_core.db import CheckpointRow, CheckpointState, EventType
+from dapo_core.db import CheckpointRow, CheckpointState
 from dapo_core.errors import CheckpointError, StoreError
 from dapo_core.naming import (
     checkpoint_prefix,
@@ -31,6 +31,7 @@ from dapo_core.objectstore import Content, ObjectInfo, ObjectNotFoundError, Obje
 from dapo_core.parallel import parallel
 from dapo_core.run.checkpoint import FileEntry, Manifest, Retention, committed, judge, parse_manifest
 from dapo_trainer.checkpoints.checkpoint_files import content_of, corrupt, fetch, is_shared, local_files, verify
+from dapo_trainer.checkpoints.journal import Journal, NullJournal
 from dapo_trainer.checkpoints.listing import Leftover, Listing, leftovers
 
 log = logging.getLogger(__name__)
@@ -75,27 +76,6 @@ RemoteFiles = Callable[[int, Path], Sequence[FileEntry]]
 def no_remote_files(_step: int, _folder: Path) -> Sequence[FileEntry]:
     """All files are on this machine."""
     return ()
-
-
-class Journal(Protocol):
-    """Where states of checkpoints are reported: `dapo_trainer.spool.Spool`."""
-
-    def checkpoint(self, row: CheckpointRow) -> None: ...
-
-    def event(self, reason: str, message: str, *, type: EventType = "Normal", step: int | None = None) -> None: ...
-
-    def sync(self, timeout_seconds: float) -> bool: ...
-
-
-class NullJournal:
-    """A journal that discards everything, for commands that only read."""
-
-    def checkpoint(self, row: CheckpointRow) -> None: ...
-
-    def event(self, reason: str, message: str, *, type: EventType = "Normal", step: int | None = None) -> None: ...
-
-    def sync(self, timeout_seconds: float) -> bool:
-        return True
 
 
 class CheckpointStore:
@@ -161,6 +141,7 @@ class CheckpointStore:
         StoreError, or CheckpointError when the local folder cannot be read.
         """
         step, key = local.step, manifest_key(self.run_id, local.step)
+        retry(lambda: self._refuse_outdated(local))
         # A step that is trained again replaces what an earlier attempt stored: uncommit that first.
         retry(lambda: self.store.delete(key))
         files, stale = retry(lambda: self._store_all(local, give, retry, remote_files))
@@ -170,10 +151,21 @@ class CheckpointStore:
             self.run_id, step, local.attempt, local.spec_digest, time.time(), files, dict(local.metrics)
         )
         data = manifest.to_bytes()
+        retry(lambda: self._refuse_outdated(local))
         retry(lambda: self.store.put_bytes(key, data))
         self.journal.checkpoint(manifest.row(self.uri(step)))
         self._remove_stale_files(stale)
         return manifest
+
+    def _refuse_outdated(self, local: LocalCheckpoint) -> None:
+        """Raises CheckpointError if a later attempt has committed a checkpoint: a pod on a node that the cluster has
+        lost may still reach the store, and would replace what its successor has stored."""
+        newest = max((manifest.attempt for manifest in self.manifests()), default=0)
+        if newest > local.attempt:
+            raise CheckpointError(
+                f"Attempt {newest} of the run {self.run_id} has committed checkpoints: attempt {local.attempt} is "
+                f"outdated, and its checkpoint at step {local.step} is discarded."
+            )
 
     def _store_all(
         self, local: LocalCheckpoint, give: bool, retry: Retry, remote_files: RemoteFiles
