@@ -193,3 +193,16 @@ def test_the_quota_of_another_controller_keeps_the_generation_it_was_given() -> 
     bench.training().edit(runPolicy={"maxRestarts": 9}).settle()
     assert bench.condition("QuotaReserved").observed_generation == 1
     assert bench.condition("Training").observed_generation == 2
+
+
+def test_more_steps_that_were_asked_for_while_training_are_run() -> None:
+    bench = Bench(raw_job(schedule={"steps": 200})).training().edit(schedule={"steps": 400}).settle()
+    assert bench.says("SpecAccepted") == ("True", "AppliesAtNextAttempt")
+    assert "runs to step 200" in bench.condition("SpecAccepted").message
+    bench.finish("first-head-1-0", 0).finish("first-trainer-1-0", 0).settle()
+    assert bench.attempts == [(1, "Completed"), (2, None)]
+    assert bench.status.restarts_counted == 0
+    bench.run_all().settle()
+    assert bench.says("SpecAccepted") == ("True", "SpecAccepted")
+    bench.finish("first-head-2-0", 0).finish("first-trainer-2-0", 0).settle()
+    assert bench.status.phase == "Succeeded"

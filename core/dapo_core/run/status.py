@@ -78,6 +78,7 @@ class Attempt(StatusModel):
     counted: bool | None = Field(default=None, description="Whether it counts against maxRestarts.")
     shape: str | None = Field(default=None, description="Digest of its pod templates, to detect edits.")
     pods: int | None = Field(default=None, description="Number of its pods.")
+    steps: int | None = Field(default=None, description="`schedule.steps` of the job file that it runs.")
     scheduled_at: Time | None = Field(
         default=None, description="When its first pod was scheduled; the start deadline counts from then."
     )

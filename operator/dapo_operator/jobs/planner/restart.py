@@ -40,6 +40,8 @@ def conclude(draft: Draft, attempt: Attempt) -> None:
     decision = decision_on(draft, attempt)
     draft.change_attempt(ended_at=timestamp(draft.now), to_step=_reached(draft, attempt), counted=decision.counted)
     match decision.action:
+        case "complete" if _wants_more(draft, attempt):
+            _continue(draft, attempt)
         case "complete":
             _complete(draft, attempt)
         case "fail":
@@ -58,6 +60,21 @@ def _reached(draft: Draft, attempt: Attempt) -> int | None:
     """The last step this attempt finished; None when it finished none, or that is unknown."""
     step = draft.seen.reached if draft.seen.recorded_attempt == attempt.number else None
     return step if step is not None and step > (attempt.from_step or 0) else None
+
+
+def _wants_more(draft: Draft, attempt: Attempt) -> bool:
+    """Whether schedule.steps was raised after the attempt had read its job file."""
+    if draft.job.parsed is None or attempt.steps is None:
+        return False
+    return (draft.job.spec.schedule.steps or 0) > attempt.steps
+
+
+def _continue(draft: Draft, attempt: Attempt) -> None:
+    steps = draft.job.spec.schedule.steps
+    message = f"Attempt {attempt.number} finished step {attempt.steps}; another one continues to step {steps}."
+    draft.set_condition("Training", False, Reason.RESTARTING, message)
+    draft.event("Normal", Reason.RESTARTING, message)
+    start(draft)
 
 
 def _complete(draft: Draft, attempt: Attempt) -> None:

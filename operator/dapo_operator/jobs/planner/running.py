@@ -71,6 +71,10 @@ def _note_spec(draft: Draft, attempt: Attempt) -> None:
     elif attempt.shape != draft.job.shape:
         message = f"Attempt {attempt.number} continues unchanged; changes of the pods apply from the next attempt."
         draft.set_condition("SpecAccepted", True, Reason.APPLIES_NEXT_ATTEMPT, message)
+    elif attempt.steps is not None and attempt.steps != (steps := draft.job.spec.schedule.steps):
+        wanted = f"schedule.steps ({steps or 'unset'})"
+        message = f"Attempt {attempt.number} runs to step {attempt.steps}; {wanted} applies after it."
+        draft.set_condition("SpecAccepted", True, Reason.APPLIES_NEXT_ATTEMPT, message)
     else:
         draft.set_condition("SpecAccepted", True, Reason.SPEC_ACCEPTED, "The spec is valid.")
 

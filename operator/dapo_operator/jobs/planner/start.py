@@ -102,7 +102,14 @@ def _start(draft: Draft, job: DAPOJob) -> None:
     checkpoint, layout = draft.seen.checkpoint, job.spec.topology.layout
     from_step = checkpoint.step if checkpoint else 0 if number == 1 or draft.seen.store in ("ok", "readonly") else None
     started, shape = timestamp(draft.now), draft.job.shape
-    attempt = Attempt(number=number, started_at=started, from_step=from_step, shape=shape, pods=layout.pod_count)
+    attempt = Attempt(
+        number=number,
+        started_at=started,
+        from_step=from_step,
+        shape=shape,
+        pods=layout.pod_count,
+        steps=job.spec.schedule.steps,
+    )
     draft.add_attempt(attempt)
     draft.change(run_id=draft.job.run_id, started_at=draft.status.started_at or started, next_attempt_at=None)
     draft.set_condition("SpecAccepted", True, Reason.SPEC_ACCEPTED, "The spec is valid.")
