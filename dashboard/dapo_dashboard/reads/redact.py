@@ -1,17 +1,23 @@
 """A job without its secrets, as everybody who may see the run sees it. Pure."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
-from urllib.parse import urlsplit, urlunsplit
 
 HIDDEN: Final = "(hidden)"
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _SECRET_WORDS: Final = frozenset(
-    {"password", "passwd", "passphrase", "secret", "token", "credential", "credentials", "apikey", "auth", "cookie"}
+    {"password", "passwd", "pass", "pwd", "passphrase", "secret", "token", "credential", "credentials", "apikey", "auth", "cookie"}
 )
-_SECRET_PAIRS: Final = frozenset({("api", "key"), ("access", "key"), ("private", "key"), ("secret", "key")})
+_SECRET_PAIRS: Final = frozenset(
+    {("api", "key"), ("access", "key"), ("private", "key"), ("secret", "key"), ("wandb", "key"), ("account", "key")}
+)
+# `--password=x` and `name: x` in one text; the value of a URL's query, such as a signature.
+_ASSIGNED: Final = re.compile(r"(?<![\w.-])(-{0,2}[A-Za-z][\w.-]*)(=|:\s+)([^\s&;,\"']+)")
+_SIGNATURES: Final = re.compile(r"(?<=[?&])((?:sig|signature|x-amz-signature|x-amz-credential)=)[^&\s]+", re.IGNORECASE)
+_BEARER: Final = re.compile(r"\b(Bearer|Basic)\s+[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE)
+_USER_INFO: Final = re.compile(r"(?<=://)[^/\s?#]+@")
 # Well-known formats of keys, in any field.
 _SECRET_VALUE: Final = re.compile(
     r"\b(hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|AKIA[0-9A-Z]{12,}|xox[abp]-[\w-]{10,})"
@@ -24,7 +30,7 @@ def without_secrets(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(name): _field(str(name), content) for name, content in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return [without_secrets(item) for item in value]
+        return [*_arguments(value)]
     return _text(value) if isinstance(value, str) else value
 
 
@@ -61,14 +67,14 @@ def _is_secret(name: str) -> bool:
 def _text(text: str) -> str:
     if _SECRET_VALUE.search(text):
         return HIDDEN
-    return _without_password(text) if "://" in text and "@" in text else text
+    text = _USER_INFO.sub(f"{HIDDEN}@", text)
+    text = _BEARER.sub(rf"\1 {HIDDEN}", _SIGNATURES.sub(rf"\1{HIDDEN}", text))
+    return _ASSIGNED.sub(lambda found: f"{found[1]}{found[2]}{HIDDEN}" if _is_secret(found[1]) else found[0], text)
 
 
-def _without_password(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return HIDDEN
-    if "@" not in parts.netloc:
-        return url
-    return urlunsplit(parts._replace(netloc=f"{HIDDEN}@{parts.netloc.rpartition('@')[2]}"))
+def _arguments(values: Sequence[Any]) -> Iterator[Any]:
+    """The items of a list; in a command line, the one after `--api-key` is its value."""
+    hidden = False
+    for value in values:
+        yield HIDDEN if hidden and isinstance(value, str) else without_secrets(value)
+        hidden = isinstance(value, str) and value.startswith("-") and "=" not in value and _is_secret(value)
