@@ -8,7 +8,20 @@ from typing import Any, Final
 HIDDEN: Final = "(hidden)"
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _SECRET_WORDS: Final = frozenset(
-    {"password", "passwd", "pass", "pwd", "passphrase", "secret", "token", "credential", "credentials", "apikey", "auth", "cookie"}
+    {
+        "password",
+        "passwd",
+        "pass",
+        "pwd",
+        "passphrase",
+        "secret",
+        "token",
+        "credential",
+        "credentials",
+        "apikey",
+        "auth",
+        "cookie",
+    }
 )
 _SECRET_PAIRS: Final = frozenset(
     {("api", "key"), ("access", "key"), ("private", "key"), ("secret", "key"), ("wandb", "key"), ("account", "key")}
