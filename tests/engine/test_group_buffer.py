@@ -1,8 +1,11 @@
 """The replay buffer by groups, step by step: what is taken, carried, dropped, given up and restored."""
 
+import random
 import threading
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from statistics import fmean
 
 import pytest
 from group_stage import TRAIN, Build, G, Items, Stage, build_stage, groups_of
@@ -21,8 +24,8 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Build:
 def test_the_batch_is_exactly_the_groups_that_teach(stage: Build) -> None:
     at = stage(answers=[0, 2, G, 1, None, 3, 2, 1])
     batch = at.step(4)
-    assert groups_of(batch) == ["p1", "p3", "p5", "p6"]
-    assert len(batch.keys) == 4 * G and [tag["of"] for tag in batch.tags[:G]] == ["p1"] * G
+    assert sorted(groups_of(batch)) == ["p1", "p3", "p5", "p6"]
+    assert len(batch.keys) == 4 * G and [tag["of"] for tag in batch.tags] == [key[:2] for key in batch.keys]
     # verl clears the responses it trained on; nothing else may stay but what is carried.
     carried = {key for key in at.queue.items if key.split("_")[0] not in groups_of(batch)}
     assert {key.split("_")[0] for key in carried} == {f"p{i}" for i in range(7, 7 + at.buffer.carried)}
@@ -45,23 +48,75 @@ def test_surplus_is_carried_into_the_next_step_and_not_beyond_one_batch(stage: B
     at.queue.kv_clear(first.keys, TRAIN)
     made = at.rollout.made
     second = at.step(4, number=2)
-    assert groups_of(second)[0] == f"p{made - surplus}", "the oldest first"
+    carried = {f"p{number}" for number in range(made - surplus, made)}
+    assert carried < {*groups_of(second)}, "the oldest first"
     assert not {*groups_of(first)} & {*groups_of(second)}
     assert at.buffer.tally.step == 2 and at.buffer.tally.generated == at.rollout.made - made
 
 
 def test_dropped_surplus_leaves_the_queue(stage: Build) -> None:
-    at = stage(answers=[0] * 40, cap=0)
-    batch = at.step(2)
+    at = stage(answers=[0] * 4, surplus="Discard")
+    batch = at.step(4)
     at.queue.kv_clear(batch.keys, TRAIN)
-    assert at.buffer.tally.dropped > 0
-    assert len(at.queue.items) == at.buffer.carried * (1 + G)
+    assert at.rollout.made == 12 and at.buffer.tally.dropped == 4
+    assert at.buffer.carried == 0 and not at.queue.items
+
+
+class TestOrder:
+    """A step's batch is a sample of the prompts that were asked for, and its mini-batches are samples of the batch."""
+
+    def late_and_long(self, at: Stage, batch: int) -> list[str]:
+        """A step whose longest responses finish last: its rows in the order that verl cuts mini-batches from."""
+        at.buffer.begin_step(1, batch)
+        uids = [f"p{number}" for number in range(batch)]
+        at.session.groups.submit(TRAIN, uids)
+        lengths = [random.Random(number).lognormvariate(7, 1) for number in range(batch)]
+        for number in sorted(range(batch), key=lambda number: lengths[number]):
+            at.queue.items[uids[number]] = {"is_prompt": True, "status": "finished"}
+            made = at.rollout.generate(uids[number], 2)
+            tags = tuple({"seq_len": lengths[number], "of": uids[number]} for _ in made.keys)
+            at.session.groups.finish(TRAIN, [replace(made, tags=tags)])
+        handed, _ = at.buffer.sample(1, TRAIN, batch)
+        self.lengths = [tag["seq_len"] for tag in handed.tags]
+        return list(handed.keys)
+
+    def test_b1_mini_batches_are_not_sorted_by_length(self, stage: Build) -> None:
+        self.late_and_long(stage(), 512)
+        size = len(self.lengths) // 16
+        means = [fmean(self.lengths[start : start + size]) for start in range(0, len(self.lengths), size)]
+        half = len(self.lengths) // 2
+        assert fmean(self.lengths[:half]) == pytest.approx(fmean(self.lengths[half:]), rel=0.1)
+        assert max(means) < 2 * min(means), "in the order of completion the last is more than 20 times the first"
+
+    def test_the_order_follows_from_seed_and_step(self, stage: Build) -> None:
+        assert self.late_and_long(stage(), 32) == self.late_and_long(stage(), 32)
+
+    def test_groups_are_chosen_as_they_were_asked_for_and_not_as_they_finish(self, stage: Build) -> None:
+        at = stage(surplus="Discard")
+        at.buffer.begin_step(1, 2)
+        at.session.groups.submit(TRAIN, ["p0", "p1", "p2", "p3"])
+        for uid in ("p3", "p2", "p1", "p0"):
+            at.queue.items[uid] = {"is_prompt": True, "status": "finished"}
+            at.session.groups.finish(TRAIN, [at.rollout.generate(uid, 2)])
+        assert sorted(groups_of(at.buffer.sample(1, TRAIN, 2)[0])) == ["p0", "p1"]
+
+
+def test_the_acceptance_rate_survives_a_restart(stage: Build, tmp_path: Path) -> None:
+    at = stage(answers=[0, 2] * 64, surplus="Discard")
+    at.step(32)
+    at.buffer.save(tmp_path)
+    again = stage()
+    assert again.buffer.begin_step(2, 32) == 32, "without a checkpoint every group is expected to be kept"
+    again.buffer.recall(tmp_path)
+    assert again.buffer.begin_step(2, 32) == 64
+    again.buffer.recall(tmp_path / "of an older version")
+    assert again.buffer.begin_step(2, 32) == 64
 
 
 class TestCap:
     def test_train_partial_trains_on_what_there_is(self, stage: Build) -> None:
         at = stage(answers=[2, 0, G, 3], then=0, cap=3)
-        assert groups_of(at.step(4, number=7)) == ["p0", "p3"]
+        assert sorted(groups_of(at.step(4, number=7))) == ["p0", "p3"]
         assert at.rollout.made == at.buffer.tally.generated == 12
         [(reason, message, step)] = at.news.events
         assert (reason, step) == ("SamplingExhausted", 7)
@@ -99,7 +154,7 @@ class TestCap:
 
 def test_without_dynamic_sampling_every_scored_group_is_trained_on(stage: Build) -> None:
     at = stage(answers=[0, G, 2, 1], enabled=False)
-    assert groups_of(at.step(4)) == ["p0", "p1", "p2", "p3"]
+    assert sorted(groups_of(at.step(4))) == ["p0", "p1", "p2", "p3"]
     assert at.rollout.made == 4
 
 
@@ -125,7 +180,8 @@ class TestRestore:
         assert {key.split("_")[0] for key in at.queue.items} == {"good", "open"}
         at.buffer.begin_step(1, 1)
         batch, _ = at.buffer.sample(1, TRAIN, 1)
-        assert batch.keys == [f"good_{i}_0" for i in range(G)] and batch.tags[0] == {"seq_len": 5, "of": "good"}
+        assert sorted(batch.keys) == [f"good_{i}_0" for i in range(G)]
+        assert batch.tags[0] == {"seq_len": 5, "of": "good"}
         assert "good" not in at.queue.items and "good_0_0" in at.queue.items
 
     def test_rejected_ones_are_replaced_in_the_window(self, stage: Build) -> None:

@@ -77,3 +77,27 @@ def test_advantages(
     assert torch.isfinite(queue.put["advantages"]).all()
     assert ("rollout_is_weights" in queue.put) == weighed == any(name.startswith("rollout_corr/") for name in metrics)
     assert trainer.config == CONFIG, "the next batch is weighed again"
+
+
+def test_b12_ratios_of_carried_responses_are_relative_to_the_policy_that_sampled_them(
+    trainers: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tensordict import TensorDict
+
+    sampled = TensorDict({"rollout_log_probs": nested([-0.5, -0.7])}, batch_size=1)
+    asked: list[list[str]] = []
+
+    class Stored(Queue):
+        def kv_batch_get(self, keys: list[str], partition_id: str, select_fields: list[str]) -> Any:
+            asked.append(keys)
+            return super().kv_batch_get(keys, partition_id, select_fields)
+
+    queue = Stored(sampled)
+    monkeypatch.setattr(trainers, "tq", queue)
+    versions = {"old_0_0": 3, "new_0_0": 4, "pad": 3}
+    tags = [{"min_global_steps": version, "is_padding": key == "pad"} for key, version in versions.items()]
+    batch = trainers.KVBatchMeta(partition_id="train", keys=list(versions), tags=tags)
+    assert trainers._correct_stale(batch, newest_version=4) == 0.5
+    assert asked == [["old_0_0"]]
+    assert queue.put["old_log_probs"].tolist() == pytest.approx([-0.5, -0.7])
+    assert trainers._correct_stale(batch, newest_version=3) == 0.0 and len(asked) == 1

@@ -1,6 +1,7 @@
 """The replay buffer where a step is trained on in mini-batches, out of a window of prompts that runs ahead."""
 
 from functools import partial
+from statistics import fmean
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from group_stage import TRAIN, Build, G, Stage, build_stage, groups_of
 from omegaconf import OmegaConf
 
-from dapo_core.errors import SamplingExhaustedError
+from dapo_core.errors import SamplingExhaustedError, StoppedError
 from dapo_trainer.groups.dynamic_sampling import Kind
 from dapo_trainer.verl_adapter.group_buffer import NothingLeft
 
@@ -43,7 +44,7 @@ class TestSeparated:
         at.buffer.begin_step(1, 4)
         at.rollout(5)
         assert len(groups_of(at.buffer.sample(1, TRAIN, 2)[0])) == 2
-        assert at.rollout.made == 5 and at.buffer._owed == 3
+        assert at.rollout.made == 5 and at.buffer._owed == 1, "two of the three are missing in this step's batch"
         at.buffer.begin_step(2, 4)
         at.rollout(1)
         assert len(groups_of(at.buffer.sample(2, TRAIN, 4)[0])) == 4, "a window too small would wait for ever"
@@ -54,6 +55,29 @@ class TestSeparated:
         at.rollout(4)
         assert groups_of(at.buffer.sample(1, TRAIN, 4)[0]) == ["p0"]
         assert at.buffer._owed == 0
+
+    def test_b1_the_first_mini_batch_is_not_that_of_the_shortest(self, stage: Build) -> None:
+        at = stage("dapo_separated")
+        at.buffer.begin_step(1, 64)
+        uids = [f"p{number}" for number in range(64)]  # in the order in which they finish
+        at.session.groups.submit(TRAIN, uids)
+        for uid in uids:
+            at.queue.items[uid] = {"is_prompt": True, "status": "finished"}
+            at.session.groups.finish(TRAIN, [at.rollout.generate(uid, 2)])
+        first = groups_of(at.buffer.sample(1, TRAIN, 16)[0])
+        assert 16 < fmean(int(uid[1:]) for uid in first) < 48, "of the first 16 to finish it would be 7.5"
+
+    def test_b10_a_stop_does_not_come_between_the_updates_of_a_step(self, stage: Build) -> None:
+        at = stage("dapo_separated")
+        at.buffer.begin_step(1, 4)
+        at.rollout(8)
+        at.buffer.sample(1, TRAIN, 2)
+        at.session.stop.set()
+        assert len(groups_of(at.buffer.sample(1, TRAIN, 2)[0])) == 2
+        at.buffer.begin_step(2, 4)
+        with pytest.raises(StoppedError):
+            for _ in range(2):
+                at.buffer.sample(2, TRAIN, 4)
 
 
 def settle(at: Stage) -> None:
@@ -80,14 +104,14 @@ class TestLaterMiniBatches:
             with pytest.raises(NothingLeft):
                 at.buffer.sample(3, TRAIN, 1)
         assert [event[0] for event in at.news.events] == ["SamplingExhausted"], "reported once per step"
-        assert at.news.events[0][1].startswith("After 4 prompts (1 batches) only 1 of 2 groups have both correct and")
+        assert at.news.events[0][1].startswith("After 4 prompts (1 batches) only 1 of 4 groups have both correct and")
         assert at.buffer._owed == 0 and at.buffer.tally.trained == 1
 
     def test_nothing_at_all_ends_the_run(self, stage: Build) -> None:
         at = stage("dapo_separated", then=0, cap=1)
         at.buffer.begin_step(1, 4)
         at.rollout(4)
-        with pytest.raises(SamplingExhaustedError, match="only 0 of 1 groups"):
+        with pytest.raises(SamplingExhaustedError, match="only 0 of 4 groups"):
             at.buffer.sample(1, TRAIN, 1)
 
     @pytest.mark.parametrize("choice", ["Suspend", "Fail"])
@@ -95,8 +119,7 @@ class TestLaterMiniBatches:
         at = stage("dapo_separated", answers=[2, 0, 0, 0], then=0, cap=1, on_exhausted=choice)
         at.buffer.begin_step(1, 4)
         at.rollout(4)
-        at.buffer.sample(1, TRAIN, 1)
-        with pytest.raises(SamplingExhaustedError, match="only 1 of 2 groups"):
+        with pytest.raises(SamplingExhaustedError, match="only 1 of 4 groups"):
             at.buffer.sample(1, TRAIN, 1)
 
     def test_verls_own_step_goes_on_with_the_mini_batches_it_has(self, stage: Build) -> None:
@@ -105,8 +128,8 @@ class TestLaterMiniBatches:
         trainer = stripped_trainer(at, batch=4)
         metrics: dict[str, Any] = {}
         batch = trainer.step(metrics, {})
-        assert groups_of(batch) == ["p0", "p2"] and len(batch.tags) == 2 * G
-        assert trainer.updated == [["p0"], ["p2"]], "two updates, and none of nothing"
+        assert sorted(groups_of(batch)) == ["p0", "p2"] and len(batch.tags) == 2 * G
+        assert sorted(trainer.updated) == [["p0"], ["p2"]], "two updates, and none of nothing"
         assert metrics["actor/pg_loss"] == 0.5
         assert at.buffer.tally.trained == 2 and at.buffer.tally.generated == 4
 

@@ -106,10 +106,16 @@ def build_stage(
     enabled: bool = True,
     cap: int = 10,
     on_exhausted: str = "TrainPartial",
+    surplus: str = "Carry",
 ) -> Stage:
     queue, news = Queue(), News()
-    sampling = {"enabled": enabled, "max_generation_batches": cap, "on_exhausted": on_exhausted}
-    opened = Session(news, {"dynamic_sampling": sampling})
+    sampling = {
+        "enabled": enabled,
+        "max_generation_batches": cap,
+        "on_exhausted": on_exhausted,
+        "surplus": surplus,
+    }
+    opened = Session(news, {"dynamic_sampling": sampling, "seed": 1})
     patch.setattr(session, "_current", opened)
     patch.setattr(group_buffer, "WAKE_SECONDS", 0.02)
     patch.setattr(group_buffer, "tq", SimpleNamespace(kv_list=queue.kv_list, kv_clear=queue.kv_clear))

@@ -1,10 +1,11 @@
 """Dynamic sampling as decisions, one by one and in a simulation of whole steps."""
 
+import random
 from collections import deque
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dapo_trainer.groups.dynamic_sampling import Acceptance, GroupOutcome, Kind, Policy, Tally
@@ -56,9 +57,11 @@ def test_tally_counts_responses_and_groups() -> None:
         pytest.param(True, None, 8, 0, 0, 0, 1.0, 0, 8, id="ahead, first ask"),
         pytest.param(True, None, 8, 3, 0, 0, 1.0, 0, 5, id="ahead, carried groups count"),
         pytest.param(True, None, 8, 8, 0, 0, 1.0, 0, 0, id="ahead, batch is carried whole"),
-        pytest.param(True, None, 8, 0, 0, 0, 0.4, 0, 20, id="ahead, expects rejections"),
-        pytest.param(True, None, 8, 0, 0, 0, 0.3, 0, 27, id="ahead, rounds up"),
-        pytest.param(True, None, 8, 4, 20, 9, 0.4, 12, 0, id="ahead, enough on their way"),
+        pytest.param(True, None, 8, 0, 0, 0, 0.6, 0, 14, id="ahead, expects rejections and rounds up"),
+        pytest.param(True, None, 8, 0, 0, 0, 0.3, 0, 16, id="ahead, a wave is at most two batches"),
+        pytest.param(True, None, 8, 4, 4, 9, 0.4, 12, 0, id="ahead, enough on their way if all are kept"),
+        pytest.param(True, None, 8, 4, 2, 9, 0.4, 12, 5, id="ahead, too few even if all are kept"),
+        pytest.param(True, None, 8, 4, 0, 9, 0.4, 12, 10, id="ahead, the next wave"),
         pytest.param(True, 16, 8, 0, 0, 0, 0.1, 0, 16, id="ahead, never above the cap"),
         pytest.param(True, 16, 8, 2, 3, 0, 0.1, 12, 1, id="ahead, in flight counts against the cap"),
         pytest.param(True, 16, 8, 2, 0, 0, 0.1, 20, 0, id="ahead, cap passed"),
@@ -102,16 +105,75 @@ def test_starved(cap: int | None, ready: int, in_flight: int, generated: int, st
 
 
 def test_acceptance_starts_hopeful_and_never_reaches_zero() -> None:
-    acceptance = Acceptance(weight=0.5, floor=0.1)
+    acceptance = Acceptance(memory=8)
     assert acceptance.value == 1.0
-    acceptance.add(False)
+    for kept in (False, True):
+        acceptance.add(kept)
+    acceptance.end_wave()
     assert acceptance.value == 0.5
     for _ in range(100):
         acceptance.add(False)
-    assert acceptance.value == 0.1
+    acceptance.end_wave()
+    assert acceptance.value == Acceptance.FLOOR
     for _ in range(100):
         acceptance.add(True)
+    acceptance.end_wave()
     assert acceptance.value == pytest.approx(1.0)
+
+
+def test_acceptance_counts_no_wave_in_part() -> None:
+    acceptance = Acceptance(memory=8)
+    for kept in [False] * 4 + [True] * 4:  # the easy ones come back first, and are all right
+        assert acceptance.value == 1.0
+        acceptance.add(kept)
+    acceptance.end_wave()
+    assert acceptance.value == 0.5
+
+
+def test_acceptance_follows_the_newest_groups() -> None:
+    acceptance = Acceptance(memory=8)
+    for wave in ([True] * 100, [False] * 6):
+        for kept in wave:
+            acceptance.add(kept)
+        acceptance.end_wave()
+    assert acceptance.value == pytest.approx(2 / 8)
+
+
+@given(
+    batch=st.sampled_from([16, 64, 256]),
+    mixed=st.floats(0.3, 0.9),
+    noise=st.floats(0, 1),
+    seed=st.integers(0, 1000),
+)
+@settings(max_examples=25, deadline=None)
+def test_b2_the_order_of_completion_does_not_make_a_step_generate_more(
+    batch: int, mixed: float, noise: float, seed: int
+) -> None:
+    """Easy groups come back first, hard ones last, with more or less noise."""
+    rng, policy, acceptance = random.Random(seed), Policy(False, 10 * batch, ahead=True), Acceptance(4 * batch)
+    generated = 0
+    for step in range(10):
+        ready = asked = 0
+        wave: list[tuple[float, bool]] = []
+        while ready < batch or wave:
+            if not wave:
+                acceptance.end_wave()
+            count = policy.wanted(batch, ready, len(wave), 0, acceptance.value, asked - len(wave))
+            assert len(wave) + count <= 2 * batch
+            for _ in range(count):
+                difficulty = rng.random()
+                kept = abs(difficulty - 0.5) < mixed / 2
+                wave.append((difficulty + rng.gauss(0, noise), kept))
+            asked += count
+            assert not count or asked <= 2 * batch or ready + len(wave) - count < batch, "those could fill the batch"
+            wave.sort()
+            kept = wave.pop(0)[1]
+            ready += kept
+            acceptance.add(kept)
+        acceptance.end_wave()
+        generated += asked if step else 0  # the first step does not know the rate
+    noise_of_small_batches = 1 + 1.5 / batch**0.5
+    assert generated * mixed / (9 * batch) < 1.1 * noise_of_small_batches
 
 
 @dataclass

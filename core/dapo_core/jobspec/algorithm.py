@@ -23,6 +23,12 @@ class DynamicSampling(SpecModel):
         "What happens at that limit: train on the groups collected so far, suspend the job until someone resumes it, "
         "or fail it. A partial batch is still unbiased, so it is the default."
     )
+    surplus: Literal["Discard", "Carry"] = filled(
+        "What happens to groups beyond a full batch in Colocated mode. `Discard` drops them, as the published script "
+        "does, so that a step trains on responses of the current policy only. `Carry` keeps up to one batch of them "
+        "for the next step: fewer prompts are generated, and these responses are one step off-policy; their "
+        "probability ratios are then relative to the policy that sampled them. In Separated mode nothing is left over."
+    )
 
 
 class OverlongPenalty(SpecModel):

@@ -21,7 +21,12 @@ _DAPO: Final[Tree] = {
         "dualClip": 10.0,
         "lossAggregation": "TokenMean",
         "klCoefficient": 0.0,
-        "dynamicSampling": {"enabled": True, "maxGenerationBatches": 10, "onExhausted": "TrainPartial"},
+        "dynamicSampling": {
+            "enabled": True,
+            "maxGenerationBatches": 10,
+            "onExhausted": "TrainPartial",
+            "surplus": "Discard",
+        },
         "overlong": {
             "filter": True,
             "penalty": {"enabled": True, "expectedTokens": 16384, "cacheTokens": 4096, "factor": 1.0},

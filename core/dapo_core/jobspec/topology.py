@@ -83,8 +83,10 @@ class Topology(SpecModel):
 
     mode: Literal["Separated", "Colocated"] = Field(
         default="Colocated",
-        description="`Colocated` runs vLLM on the trainer's pods, in turns with training, and is strictly on-policy; "
-        "`Separated` gives rollouts their own pods, so that both run at once and each can be sized by itself.",
+        description="`Colocated` runs vLLM on the trainer's pods, in turns with training: a step trains on responses "
+        "of the policy it begins with, unless dynamicSampling.surplus is Carry. `Separated` gives rollouts their own "
+        "pods, so that both run at once and each can be sized by itself; responses are about one step behind the "
+        "policy.",
     )
     gpu_resource: str = Field(
         default="nvidia.com/gpu",

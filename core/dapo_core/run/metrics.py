@@ -93,6 +93,7 @@ GROUPS_LOST: Final = "dapo/groups/lost"
 GROUPS_GENERATED: Final = "dapo/groups/generated"
 GROUPS_CARRIED: Final = "dapo/groups/carried"
 GROUPS_DROPPED: Final = "dapo/groups/dropped"
+STALE: Final = "dapo/stale"
 GROUPS_TRAINED: Final = "dapo/groups/trained"
 GENERATION_BATCHES: Final = "dapo/generation_batches"
 TOKENS_GENERATED: Final = "dapo/tokens/generated"
@@ -151,6 +152,7 @@ _ALL: Final = (
     Metric(POLICY_LOSS, "policy loss", "", Panel.LOSS),
     Metric(LEARNING_RATE, "learning rate", "", Panel.LOSS),
     Metric(GROUPS_TRAINED, "prompts trained on", "prompts"),
+    Metric(STALE, "responses of an earlier step, Colocated", "share", None, "lower"),
     Metric(TOKENS_GENERATED, "response tokens generated", "tokens"),
     Metric(TOKENS_TRAINED, "response tokens trained on", "tokens"),
     Metric(TOKENS_PROCESSED, "prompt and response tokens of a step", "tokens"),

@@ -1,9 +1,13 @@
 """Dynamic sampling (paper section 3.2): which groups are kept, how many to request, when to give up. Pure."""
 
 import math
+import random
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final, TypeVar
+
+Row = TypeVar("Row")
 
 
 class Kind(StrEnum):
@@ -18,6 +22,7 @@ class GroupOutcome:
     """One prompt's responses, generated and scored. Rewards include the length penalty; lengths in tokens.
 
     `keys`, `tags`: where the responses are in the trainer's queue, one for each response that counts.
+    `order`: the prompt's place in the order of submission; 0 for a group that was restored with a checkpoint.
     """
 
     uid: str
@@ -28,6 +33,7 @@ class GroupOutcome:
     failures: int = 0
     keys: tuple[str, ...] = ()
     tags: tuple[dict[str, Any], ...] = ()
+    order: int = 0
 
     @property
     def kind(self) -> Kind:
@@ -81,9 +87,9 @@ class Policy:
     """`keep_uniform`: groups of one verdict are trained on too (dynamic sampling off).
 
     `max_generated`: prompts a step may generate before it is called starved, None for no cap.
-    `ahead`: ask for as many prompts as the acceptance rate suggests (the engine then runs one full wave); without
-    it every rejected group is replaced by one, because a window of prompts is already in flight (and by more where
-    that window has become too small for the batch: nobody else would ever fill it).
+    `ahead`: generate in waves, each of as many prompts as the acceptance rate suggests (the engine then runs one full
+    wave); without it every rejected group is replaced by one, because a window of prompts is already in flight (and by
+    more where that window has become too small for the batch: nobody else would ever fill it).
     """
 
     keep_uniform: bool
@@ -98,12 +104,10 @@ class Policy:
 
     def wanted(self, needed: int, ready: int, in_flight: int, rejected: int, acceptance: float, generated: int) -> int:
         """How many prompts to submit now; `rejected`: groups not replaced yet, `acceptance` in (0, 1]."""
-        if not self.ahead:
-            count = max(rejected, needed - ready - in_flight)
-        elif ready < needed:
-            count = math.ceil((needed - ready) / acceptance) - in_flight
+        if self.ahead:
+            count = _wave(needed, ready, in_flight, acceptance)
         else:
-            count = 0
+            count = max(rejected, needed - ready - in_flight)
         if self.max_generated is not None:
             count = min(count, self.max_generated - generated - in_flight)
         return max(count, 0)
@@ -113,15 +117,61 @@ class Policy:
         return self.max_generated is not None and ready < needed and in_flight == 0 and generated >= self.max_generated
 
 
-class Acceptance:
-    """Running share of groups that are kept: an exponential average over groups, never below `floor`."""
+# A wave of more would mostly be waste where the acceptance rate is wrong, and may last longer than the stall timeout.
+WAVE_BATCHES: Final = 2
 
-    def __init__(self, weight: float = 0.05, floor: float = 0.1) -> None:
-        self._weight, self._floor, self._value = weight, floor, 1.0
+
+def _wave(needed: int, ready: int, in_flight: int, acceptance: float) -> int:
+    """While groups of a wave are in flight, only what is missing even if all of them are kept.
+
+    What has come back of a wave says little about the rest: prompts whose responses are short come back first, and
+    these are the easy ones.
+    """
+    missing = max(0, needed - ready - in_flight)
+    return min(math.ceil(missing / acceptance), WAVE_BATCHES * needed - in_flight)
+
+
+class Acceptance:
+    """The share of generated groups that are kept, over the newest finished waves; 1 before the first of them.
+
+    A wave counts when all its groups have come back, never in part. `memory`: about how many groups are remembered.
+    """
+
+    FLOOR: Final = 0.1
+
+    def __init__(self, memory: int = 256) -> None:
+        self.memory = memory
+        self._kept = self._seen = 0.0
+        self._wave: list[bool] = []
 
     def add(self, kept: bool) -> None:
-        self._value += self._weight * (float(kept) - self._value)
+        self._wave.append(kept)
+
+    def end_wave(self) -> None:
+        """Every group of the wave has been added."""
+        before = min(1.0, max(0.0, self.memory - len(self._wave)) / self._seen) if self._seen else 0.0
+        self._kept = self._kept * before + sum(self._wave)
+        self._seen = self._seen * before + len(self._wave)
+        self._wave = []
 
     @property
     def value(self) -> float:
-        return max(self._value, self._floor)
+        return max(self._kept / self._seen, self.FLOOR) if self._seen else 1.0
+
+    def saved(self) -> dict[str, float]:
+        """What `restore` takes, for a checkpoint."""
+        return {"kept": self._kept, "seen": self._seen}
+
+    def restore(self, saved: Mapping[str, float]) -> None:
+        self._kept, self._seen = float(saved["kept"]), float(saved["seen"])
+
+
+def shuffled(rows: Sequence[Row], seed: int, step: int) -> list[Row]:
+    """`rows` in an order that follows from `seed` and `step` alone.
+
+    Groups come in the order of their longest response, or of the data file: mini-batches that are cut from either are
+    no samples of the batch.
+    """
+    order = list(rows)
+    random.Random(f"{seed}/{step}").shuffle(order)
+    return order

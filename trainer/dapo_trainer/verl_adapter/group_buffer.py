@@ -1,22 +1,29 @@
-"""verl's replay buffer, by groups: dynamic sampling with a cap, immediate refills, surplus groups for the next step.
+"""verl's replay buffer, by groups: dynamic sampling with a cap, waves or immediate refills, mini-batches without order.
 
-verl's own buffer ignores `max_num_gen_batches`, so that a collapsed policy is sampled forever, and discards surplus.
+verl's own buffer ignores `max_num_gen_batches`, so that a collapsed policy is sampled forever, and hands groups over as
+they finish, so that the first mini-batch has the shortest responses.
 """
 
+import json
 import math
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import transfer_queue as tq
 from transfer_queue import KVBatchMeta
 
 from dapo_core.errors import SamplingExhaustedError, StoppedError
-from dapo_trainer.groups.dynamic_sampling import Acceptance, GroupOutcome, Kind, Policy, Tally
+from dapo_trainer.groups.dynamic_sampling import Acceptance, GroupOutcome, Kind, Policy, Tally, shuffled
 from dapo_trainer.verl_adapter.session import current
 
 TRAIN = "train"
 WAKE_SECONDS = 0.5
+# In the folder of a checkpoint. Not a .json: those are stored once for all checkpoints of a run.
+STATE_FILE: Final = "sampling.state"
+# Groups that the acceptance rate is averaged over: four batches, and of small batches enough for a stable estimate.
+MEMORY_BATCHES, LEAST_MEMORY = 4, 256
 
 
 class NothingLeft(Exception):
@@ -34,32 +41,50 @@ class GroupBuffer:
         self._cap = int(sampling["max_generation_batches"])
         self._on_exhausted = sampling["on_exhausted"]
         self._ahead = trainer_mode == "dapo_colocated"
+        self._carries = self._ahead and sampling["surplus"] == "Carry"
+        self._seed = int(current().settings["seed"])
         self._acceptance = Acceptance()
         self._ready: list[GroupOutcome] = []
+        self._drawn: list[GroupOutcome] = []  # the rest of the step's batch, of which the next mini-batches are cut
         self._owed = 0  # rejected groups for which no new prompt was submitted yet
         self.tally = Tally(0, 0)
 
     def begin_step(self, step: int, batch: int) -> int:
         """Start counting for `step`. Returns how many prompts to submit for a batch of `batch` prompts."""
         self.tally = Tally(step, batch)
+        self._acceptance.memory = max(MEMORY_BATCHES * batch, LEAST_MEMORY)
         policy = self._policy()
         return policy.wanted(batch, len(self._ready), self._in_flight(), 0, self._acceptance.value, 0)
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[KVBatchMeta, dict[str, float]]:
-        """Wait for `batch_size` groups to train on. Returns their place in the queue (verl's replay buffer contract).
+        """Wait for the step's batch. Returns where `batch_size` groups of it are (verl's replay buffer contract).
+
+        Separate pools sample a step in mini-batches. The first waits for the whole batch too: cut from the groups that
+        finish first, it would have the shortest responses, and a stop while the second waits would come amid a step.
 
         Raises StoppedError when a stop is requested while waiting; at the cap SamplingExhaustedError or NothingLeft.
         """
         assert partition_id == TRAIN, "validation has its own path (trainers.validate)"
+        if not self._drawn:
+            needed = max(batch_size, self.tally.batch - self.tally.trained)
+            self._wait_for(needed)
+            self._draw(needed)
+        return self._hand_over(batch_size), {}
+
+    def _wait_for(self, needed: int) -> None:
+        """Until `needed` groups are ready, or the step's cap is reached. In waves all that was asked for is waited for:
+        a choice among those that finish first would be a choice of short responses."""
         policy = self._policy()
-        while len(self._ready) < batch_size or (self._ahead and self._in_flight()):
+        while len(self._ready) < needed or (self._ahead and self._in_flight()):
             if current().stop.is_set():
                 raise StoppedError
-            if policy.starved(batch_size, len(self._ready), self._in_flight(), self.tally.generated):
-                self._starve(batch_size)
+            if not self._in_flight():
+                self._acceptance.end_wave()
+            if policy.starved(needed, len(self._ready), self._in_flight(), self.tally.generated):
+                self._starve(needed)
                 break
             count = policy.wanted(
-                batch_size,
+                needed,
                 len(self._ready),
                 self._in_flight(),
                 self._owed,
@@ -70,7 +95,18 @@ class GroupBuffer:
                 self._refill(count)
                 self._owed = max(0, self._owed - count)
             self._owed += self._sort(policy, current().groups.take(TRAIN, WAKE_SECONDS))
-        return self._hand_over(batch_size), {}
+        if not self._in_flight():
+            self._acceptance.end_wave()
+
+    def save(self, folder: Path) -> None:
+        """Write what `recall` reads to the folder of a checkpoint."""
+        (folder / STATE_FILE).write_text(json.dumps(self._acceptance.saved()))
+
+    def recall(self, folder: Path) -> None:
+        """Use the acceptance rate that was saved with a checkpoint; one of an older version has none."""
+        path = folder / STATE_FILE
+        if path.exists():
+            self._acceptance.restore(json.loads(path.read_text()))
 
     def restore(self) -> None:
         """Use finished groups that were restored with a checkpoint, and remove what belongs to no prompt."""
@@ -111,18 +147,31 @@ class GroupBuffer:
         self._clear(rejected)
         return len(rejected)
 
-    def _hand_over(self, count: int) -> KVBatchMeta:
-        # Oldest first, so that a surplus group is at most one step behind the policy. With separate pools the prompts
-        # in flight are limited already, and all mini-batches of a step take from the same groups.
-        chosen, self._ready = self._ready[:count], self._ready[count:]
+    def _draw(self, count: int) -> None:
+        """Choose the step's groups, in an order of their own.
+
+        In waves by the order of submission, oldest first, so that a carried group is at most one step behind the policy
+        and length has no say. With separate pools as they finish; those that are left wait for the next step.
+        """
         if self._ahead:
-            surplus, self._ready = self._ready[count:], self._ready[:count]
+            self._ready.sort(key=lambda outcome: outcome.order)
+        self._drawn, self._ready = self._ready[:count], self._ready[count:]
+        # Separate pools compute advantages by mini-batch: a group may not be cut in two.
+        self._drawn = shuffled(self._drawn, self._seed, self.tally.step)
+        if self._ahead:
+            kept = count if self._carries else 0
+            surplus, self._ready = self._ready[kept:], self._ready[:kept]
             self.tally.dropped += len(surplus)
             self._clear(surplus)
+
+    def _hand_over(self, count: int) -> KVBatchMeta:
+        chosen, self._drawn = self._drawn[:count], self._drawn[count:]
         self.tally.trained += len(chosen)
         tq.kv_clear(keys=[outcome.uid for outcome in chosen], partition_id=TRAIN)
-        keys = [key for outcome in chosen for key in outcome.keys]
-        return KVBatchMeta(partition_id=TRAIN, keys=keys, tags=[dict(t) for o in chosen for t in o.tags])
+        rows = [row for outcome in chosen for row in zip(outcome.keys, outcome.tags, strict=True)]
+        # verl cuts mini-batches from the rows in this order, group or not.
+        rows = shuffled(rows, self._seed, self.tally.step)
+        return KVBatchMeta(partition_id=TRAIN, keys=[key for key, _ in rows], tags=[dict(tag) for _, tag in rows])
 
     @property
     def carried(self) -> int:
@@ -136,10 +185,10 @@ class GroupBuffer:
     def _starve(self, needed: int) -> None:
         message = self._starvation(needed)
         if self._on_exhausted == "TrainPartial" and (self._ready or self.tally.trained):
-            # The batch is trained without them: still owed, they would add prompts in flight to every later step.
-            self._owed = max(0, self._owed - (needed - len(self._ready)))
             if not self.tally.starved:
                 self.tally.starved = True
+                # The batch is trained without them: still owed, they would add prompts in flight to every later step.
+                self._owed = max(0, self._owed - (needed - len(self._ready)))
                 step = self.tally.step
                 current().report.event("Warning", "SamplingExhausted", f"{message}; training on these.", step)
             if not self._ready:

@@ -6,7 +6,7 @@
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -38,13 +38,16 @@ class GroupTracker:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._in_flight: dict[str, set[str]] = defaultdict(set)
+        self._in_flight: dict[str, dict[str, int]] = defaultdict(dict)  # each with its place in the order
+        self._submitted = 0
         self._finished: dict[str, list[GroupOutcome]] = defaultdict(list)
         self._error: BaseException | None = None
 
     def submit(self, partition: str, uids: Iterable[str]) -> None:
         with self._changed:
-            self._in_flight[partition].update(uids)
+            for uid in uids:
+                self._submitted += 1
+                self._in_flight[partition][uid] = self._submitted
 
     def finish(self, partition: str, outcomes: Iterable[GroupOutcome]) -> None:
         with self._changed:
@@ -75,8 +78,8 @@ class GroupTracker:
             if self._error is not None:
                 raise self._error
             taken, self._finished[partition] = self._finished[partition], []
-            self._in_flight[partition].difference_update(outcome.uid for outcome in taken)
-            return taken
+            places = self._in_flight[partition]
+            return [replace(outcome, order=places.pop(outcome.uid, 0)) for outcome in taken]
 
 
 @dataclass

@@ -23,6 +23,7 @@ from verl.workers.rollout.llm_server import LLMServerClient
 
 from dapo_core.errors import StoppedError
 from dapo_core.run import metrics
+from dapo_core.run.metrics import STALE
 from dapo_core.run.samples import Sample
 from dapo_trainer.groups.dynamic_sampling import Kind, Tally
 from dapo_trainer.groups.evaluated import validation_metrics
@@ -92,6 +93,8 @@ class _Hooks:
     def _load_checkpoint(self) -> None:
         current().on_ranks(self.actor_rollout_wg.workers)  # type: ignore[attr-defined]
         super()._load_checkpoint()  # type: ignore[misc]
+        if self.config.trainer.resume_mode == "resume_path":
+            self.replay_buffer.recall(Path(self.config.trainer.resume_from_path))
 
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         self._phase("score")
@@ -166,6 +169,12 @@ class Colocated(_Hooks, PPOTrainerSync):
     def servers(self) -> list[ServerName]:
         return list(self.llm_server_manager.server_handles)
 
+    def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        batch = super()._compute_old_log_prob(batch, metrics)
+        # An engine has the version of the step before.
+        metrics[STALE] = _correct_stale(batch, newest_version=self.global_steps - 1)
+        return batch
+
 
 @register_trainer("dapo_separated")
 class Separated(_Hooks, PPOTrainerSeparateAsync):
@@ -206,6 +215,7 @@ class RecordedCheckpoints(CheckpointCallback):
     """
 
     def on_save(self, trainer: Any, global_step: int, checkpoint_dir: str, **_: Any) -> None:
+        trainer.replay_buffer.save(Path(checkpoint_dir))
         current().saved(global_step, Path(checkpoint_dir))
 
 
@@ -225,6 +235,25 @@ def _describe_policy(batch: KVBatchMeta, values: dict[str, Any]) -> bool:
     for name in [name for name, value in values.items() if value != value]:
         del values[name]
     return False
+
+
+def _correct_stale(batch: KVBatchMeta, newest_version: int) -> float:
+    """Make the ratios of carried responses relative to the policy that sampled them. Returns the share of carried ones.
+
+    verl takes the policy before the step's updates for the one that sampled: ratios of responses that are a step older
+    would begin at 1, and nothing would account for the updates in between. This is its `bypass_mode`, for these alone.
+    """
+    tags = [tag for tag in batch.tags if not tag.get("is_padding", False)]
+    stale = [
+        key
+        for key, tag in zip(batch.keys, batch.tags, strict=True)
+        if not tag.get("is_padding", False) and tag["min_global_steps"] < newest_version
+    ]
+    if stale:
+        data = tq.kv_batch_get(keys=stale, partition_id=batch.partition_id, select_fields=["rollout_log_probs"])
+        data["old_log_probs"] = data.pop("rollout_log_probs")
+        tq.kv_batch_put(keys=stale, partition_id=batch.partition_id, fields=data)
+    return len(stale) / max(len(tags), 1)
 
 
 @contextmanager

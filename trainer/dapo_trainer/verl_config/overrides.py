@@ -241,6 +241,7 @@ def _ours(spec: DAPOJobSpec) -> Overrides:
     penalty = spec.algorithm.overlong.penalty
     sampling = spec.algorithm.dynamic_sampling
     return {
+        "dapo.seed": spec.data.seed,
         "dapo.reward": {
             "type": spec.reward.type,
             "module": spec.reward.module,
