@@ -10,6 +10,8 @@ from typer.testing import CliRunner
 
 from dapo_core.cli.main import app
 from dapo_core.jobspec.presets import merged
+from dapo_trainer.plan import command
+from dapo_trainer.plan.memory import DEFAULT_GPU
 from dapo_trainer.plan.workload import pod_groups, step_work
 
 FOLDER = Path(__file__).parents[2] / "examples"
@@ -115,6 +117,26 @@ def test_each_value_shows_where_it_comes_from(file: Path) -> None:
     assert row(output, "data.validation[0].topP")[2] == "default"
     assert row(output, "trainer.balance_batch") == ["trainer.balance_batch", "False", "verlOverrides"]
     assert row(output, "actor_rollout_ref.actor.clip_ratio_high")[1:] == ["0.3", "the job"]
+
+
+@pytest.mark.parametrize(
+    ("example", "options", "device"),
+    [
+        pytest.param("qwen2.5-32b-aime.yaml", [], "cuda", id="many GPUs"),
+        pytest.param("gpu/8-gpus.yaml", [], "cuda", id="eight GPUs"),
+        pytest.param("gpu/1-gpu.yaml", [], "cpu", id="one GPU, which this machine does not have"),
+        pytest.param("gpu/1-gpu.yaml", ["--gpu", DEFAULT_GPU], "cuda", id="one GPU, named"),
+        pytest.param("arithmetic-cluster.yaml", ["--gpu", DEFAULT_GPU], "cpu", id="processors"),
+    ],
+)
+def test_b13_a_plan_is_for_the_jobs_device(
+    monkeypatch: pytest.MonkeyPatch, example: str, options: list[str], device: str
+) -> None:
+    monkeypatch.delenv("DAPO_DEVICE", raising=False)
+    monkeypatch.setattr(command, "detect_device", lambda: "cpu")
+    result = CliRunner().invoke(app, ["plan", str(FOLDER / example), *options], env={"COLUMNS": "200"})
+    assert result.exit_code == 0, result.output
+    assert row(result.output, "trainer.device")[1] == device
 
 
 def test_the_demos_plan() -> None:

@@ -17,7 +17,7 @@ from safetensors.numpy import save_file
 
 from dapo_core.errors import DapoError, DataError, ModelError, SpecError
 from dapo_core.jobspec import DAPOJob
-from dapo_trainer.data.model_files import check_model
+from dapo_trainer.data.model_files import check_model, largest_tensor_bytes
 from dapo_trainer.data.prompt_files import PromptFile, check, check_lengths, read, write
 from dapo_trainer.data.sources import data_file, local_path, model_folder
 from dapo_trainer.preflight import check as check_job
@@ -293,6 +293,16 @@ def test_a_torn_model(tmp_path: Path, change: Callable[[Path], None], sentence: 
     assert message.endswith(": copy or download the model again.")
 
 
+def test_b7_the_largest_tensor_by_its_header(tmp_path: Path) -> None:
+    save_file({"small": numpy.zeros(3, "float16"), "large": numpy.zeros((5, 7), "float16")}, tmp_path / "a.safetensors")
+    assert largest_tensor_bytes(tmp_path) == 5 * 7 * 4
+
+
+def test_b7_without_headers_the_embedding_is_the_largest(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"vocab_size": 151936, "hidden_size": 896}')
+    assert largest_tensor_bytes(tmp_path) == 151936 * 896 * 4
+
+
 @pytest.fixture
 def good(tmp_path: Path) -> DAPOJob:
     """A job whose files are all there."""
@@ -309,7 +319,7 @@ def local_job(folder: Path, **groups: Any) -> DAPOJob:
         "validation": [{"name": "aime", "source": (folder / "aime.jsonl").as_uri()}],
         "maxPromptTokens": 12,
     }
-    return job(model={"source": (folder / "model").as_uri()}, data=data, **groups)
+    return job(**{"model": {"source": (folder / "model").as_uri()}, "data": data, "batch": {"prompts": 1}} | groups)
 
 
 class TestJob:
@@ -323,6 +333,12 @@ class TestJob:
         )
         (tmp_path / "train.parquet").unlink()
         assert refused(lambda: check_job(good)).startswith("spec.data.train[0].source file://")
+
+    def test_b9_a_step_of_more_prompts_than_there_are_is_refused(self, good: DAPOJob, tmp_path: Path) -> None:
+        larger = local_job(tmp_path, batch={"prompts": 2})
+        assert refused(lambda: check_job(larger), SpecError) == (
+            "spec.batch.prompts is 2, but spec.data.train has only 1 prompts: add data, or set it to at most 1."
+        )
 
     def test_a_torn_model_is_found(self, good: DAPOJob, tmp_path: Path) -> None:
         cut(9000)(tmp_path / "model")
@@ -387,6 +403,10 @@ class TestFetch:
         [train], [validation] = paths.train, paths.validation
         assert parquet.read_table(train).to_pylist()[0]["data_source"] == "train"
         assert parquet.read_table(validation).to_pylist()[0]["data_source"] == "aime"
+
+    def test_b9_a_step_of_more_prompts_than_there_are(self, good: DAPOJob, tokenized: Path) -> None:
+        larger = local_job(tokenized, batch={"prompts": 2})
+        assert "has only 1 prompts" in refused(lambda: fetch(larger, tokenized / "work", None), SpecError)
 
     def test_a_prompt_over_its_limit(self, good: DAPOJob, tokenized: Path) -> None:
         saved(tokenized / "train.parquet", [row("x" * 10), row("x" * 11)])

@@ -1,6 +1,7 @@
 """Samples: Parquet that any reader understands, bounded, written beside training."""
 
 import io
+from collections import Counter
 from pathlib import Path
 
 import duckdb
@@ -19,6 +20,7 @@ from dapo_trainer.groups.sample_log import (
     MAX_TOTAL,
     SampleLog,
     bounded,
+    choose,
     read_samples,
     to_parquet,
 )
@@ -59,6 +61,28 @@ def test_samples_are_bounded() -> None:
     log.close()
     found = read_samples(store, notes.indexed[0][1])
     assert len(found) == MAX_ROWS and len(found[0].prompt) < MAX_CHARACTERS + 10 and found[0].prompt.endswith("[...]")
+
+
+def responses(kind: str, prompts: int, each: int) -> list[Sample]:
+    return [
+        Sample(f"{kind} {prompt:03}", f"{number}", "", 0.0, 0.0, 1, False)
+        for prompt in range(prompts)
+        for number in range(each)
+    ]
+
+
+def test_b11_training_responses_are_kept_where_a_validation_is() -> None:
+    kept = Counter(sample.prompt.split()[0] for sample in choose(responses("v", 30, 32), responses("t", 512, 16)))
+    assert kept == {"v": MAX_ROWS // 2, "t": MAX_ROWS // 2}
+    assert len(choose(responses("v", 3, 2), responses("t", 512, 16))) == MAX_ROWS
+    assert len(choose(responses("v", 30, 32), [])) == MAX_ROWS and choose([], []) == []
+
+
+def test_b11_every_validation_prompt_has_a_response() -> None:
+    kept = choose(responses("v", 30, 32), responses("t", 512, 16))
+    of_prompt = Counter(sample.prompt for sample in kept if sample.prompt.startswith("v"))
+    assert len(of_prompt) == 30 and set(of_prompt.values()) == {4, 5}
+    assert kept == sorted(kept, key=lambda sample: sample.prompt)
 
 
 def test_a_steps_samples_are_bounded_together() -> None:

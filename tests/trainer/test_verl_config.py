@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from omegaconf import OmegaConf
 from dapo_core.errors import SpecError
 from dapo_core.jobspec import DAPOJobSpec, load_job
 from dapo_trainer.verl_config import Paths, Placement, compose, overrides
-from dapo_trainer.verl_config.compose import _defaults, _exists
+from dapo_trainer.verl_config.compose import _UNUSED, _defaults, _exists
 from dapo_trainer.verl_config.placement import detect_device
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").rglob("*.yaml"))
@@ -295,6 +296,12 @@ class TestVerlOverrides:
                 "spec.verlOverrides.dapo.overlong.filter is reserved for the platform: set the job's field instead.",
                 id="the platform's own, nested",
             ),
+            pytest.param(
+                {"algorithm.filter_groups.metric": "seq_reward"},
+                "spec.verlOverrides.algorithm.filter_groups.metric is a key of verl that has no effect here: "
+                "groups are filtered by accuracy.",
+                id="without effect",
+            ),
         ],
     )
     def test_others_are_refused(self, given: dict[str, Any], sentence: str) -> None:
@@ -306,6 +313,11 @@ class TestVerlOverrides:
         with pytest.raises(SpecError) as error:
             compose(spec(verlOverrides={"trainer.total_epoch": 1, "nothing.like": 2, "dapo.x": 3}), CPU, PATHS)
         assert len(error.value.problems) == 3
+
+
+@pytest.mark.parametrize("key", _UNUSED)
+def test_the_keys_without_effect_are_verls(key: str) -> None:
+    assert _exists(_defaults(), key)
 
 
 class TestPurity:
@@ -325,6 +337,26 @@ class TestPurity:
         )
         loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
         assert not {"torch", "verl", "ray", "vllm", "transformers", "transfer_queue"} & set(loaded)
+
+
+def test_b3_without_periodic_checkpoints_the_last_step_is_saved() -> None:
+    """verl saves if `save_freq > 0 and (is_last_step or step % save_freq == 0)`."""
+    every = value(compose(spec(schedule={"checkpointEvery": 0, "steps": 10_000_000}), CPU, PATHS), "trainer.save_freq")
+    assert every > 10_000_000
+
+
+@pytest.mark.parametrize(("mini_batch", "micro_batch"), [(192, 96), (128, 128), (64, 64), (256, 128), (131, 1)])
+def test_b8_micro_batches_divide_the_mini_batch(mini_batch: int, micro_batch: int) -> None:
+    batch = {"prompts": mini_batch, "responsesPerPrompt": 1, "miniBatchResponses": mini_batch}
+    config = compose(spec(batch=batch), CPU, PATHS)
+    assert value(config, f"{ACTOR}ppo_micro_batch_size_per_gpu") == micro_batch
+    assert value(config, f"{ROLLOUT}log_prob_micro_batch_size_per_gpu") == micro_batch
+
+
+@pytest.mark.parametrize(("largest", "bucket"), [(0, 64), (2**20, 64), (151936 * 896 * 4, 520)])
+def test_b7_the_largest_tensor_fits_a_bucket(largest: int, bucket: int) -> None:
+    config = compose(spec(), CPU, replace(PATHS, largest_tensor_bytes=largest))
+    assert value(config, f"{ROLLOUT}checkpoint_engine.update_weights_bucket_megabytes") == bucket
 
 
 @pytest.mark.parametrize("asked", ["cpu", "cuda"])

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from dapo_core.errors import Problem, SpecError
 from dapo_core.jobspec import DAPOJob, DAPOJobSpec
-from dapo_trainer.data.model_files import check_model, token_counter
-from dapo_trainer.data.prompt_files import PromptFile, Row, check_lengths, write
+from dapo_trainer.data.model_files import check_model, largest_tensor_bytes, token_counter
+from dapo_trainer.data.prompt_files import PromptFile, Row, check_lengths, parquet_rows, write
 from dapo_trainer.data.prompt_files import check as check_rows
 from dapo_trainer.data.sources import data_file, model_folder
 from dapo_trainer.rewards.verifier import READY, START_SECONDS, sandbox_command
@@ -54,6 +54,16 @@ def check_files(spec: DAPOJobSpec, files: Sequence[PromptFile]) -> list[list[Row
     return [check_rows(file, spec.reward.type) for file in files]
 
 
+def _check_count(spec: DAPOJobSpec, rows: int) -> None:
+    """Raises SpecError when a step's prompts are more than all training rows: verl would have no step to train."""
+    if rows < spec.batch.prompts:
+        sentence = (
+            f"spec.batch.prompts is {spec.batch.prompts}, but spec.data.train has only {rows} prompts: "
+            f"add data, or set it to at most {rows}."
+        )
+        raise SpecError([Problem("spec.batch.prompts", sentence)])
+
+
 def fetch_model(spec: DAPOJobSpec) -> Path:
     """The job's model in a folder of this machine, with all its files. Raises ModelError."""
     folder = model_folder(spec.model.source, spec.model.revision)
@@ -65,7 +75,8 @@ def check(job: DAPOJob) -> None:
     """Check everything that needs no model in memory. Raises SpecError, ModelError or DataError."""
     check_reward(job.spec)
     fetch_model(job.spec)
-    check_files(job.spec, _files(job.spec))
+    rows = check_files(job.spec, _files(job.spec))
+    _check_count(job.spec, sum(len(each) for each in rows[: len(job.spec.data.train)]))
 
 
 def write_files(spec: DAPOJobSpec, model: Path, files: Sequence[PromptFile], work: Path) -> tuple[str, ...]:
@@ -87,10 +98,12 @@ def fetch(job: DAPOJob, work: Path, resume_from: Path | None) -> Paths:
     model = fetch_model(spec)
     written = write_files(spec, model, _files(spec), work)
     train = len(spec.data.train)
+    _check_count(spec, sum(parquet_rows(Path(file)) for file in written[:train]))
     return Paths(
         model=str(model),
         train=written[:train],
         validation=written[train:],
         checkpoints=str(work / "checkpoints"),
         resume_from=None if resume_from is None else str(resume_from),
+        largest_tensor_bytes=largest_tensor_bytes(model),
     )

@@ -75,7 +75,11 @@ class Schedule(SpecModel):
         "200, about as many as the published DAPO-32B run (230).",
     )
     epochs: int | None = Field(
-        default=None, ge=1, le=100_000, description="Passes over the training data, in place of `steps`."
+        default=None,
+        ge=1,
+        le=100_000,
+        description="Passes over the training data, in place of `steps`: as many steps as batches of `batch.prompts` "
+        "fit. Dynamic sampling reads more prompts a step, and so passes over the data more often.",
     )
     validate_every: int = Field(
         default=5,

@@ -99,6 +99,8 @@ GENERATION_BATCHES: Final = "dapo/generation_batches"
 TOKENS_GENERATED: Final = "dapo/tokens/generated"
 TOKENS_TRAINED: Final = "dapo/tokens/trained"
 TOKENS_PROCESSED: Final = "perf/total_num_tokens"
+LENGTH_GENERATED: Final = "dapo/length/generated"
+TRUNCATED_GENERATED: Final = "dapo/truncated/generated"
 REWARD_FAILURES: Final = "dapo/reward_failures"
 POLICY_LOSS: Final = "actor/pg_loss"
 GRADIENT_NORM: Final = "actor/grad_norm"
@@ -153,6 +155,8 @@ _ALL: Final = (
     Metric(LEARNING_RATE, "learning rate", "", Panel.LOSS),
     Metric(GROUPS_TRAINED, "prompts trained on", "prompts"),
     Metric(STALE, "responses of an earlier step, Colocated", "share", None, "lower"),
+    Metric(LENGTH_GENERATED, "mean response length before filtering", "tokens"),
+    Metric(TRUNCATED_GENERATED, "responses truncated, before filtering", "share"),
     Metric(TOKENS_GENERATED, "response tokens generated", "tokens"),
     Metric(TOKENS_TRAINED, "response tokens trained on", "tokens"),
     Metric(TOKENS_PROCESSED, "prompt and response tokens of a step", "tokens"),

@@ -5,6 +5,7 @@ An incomplete download ends in one sentence then, not in a worker's log.
 
 import json
 from collections.abc import Callable, Sequence
+from math import prod
 from pathlib import Path
 from typing import Any, Final
 
@@ -63,6 +64,23 @@ def _check_header(file: Path) -> None:
             pass
     except (OSError, SafetensorError) as error:
         raise ModelError(f"spec.model.source: {file} is incomplete ({error}): {_AGAIN}") from error
+
+
+def largest_tensor_bytes(folder: Path) -> int:
+    """Of the model's tensors, in float32 as the trainer sends them; of its embedding where headers cannot be read.
+
+    Raises ModelError when config.json is invalid.
+    """
+    from safetensors import safe_open
+
+    sizes = []
+    for file in folder.glob("*.safetensors"):
+        with safe_open(file, framework="np") as tensors:
+            sizes += [prod(tensors.get_slice(name).get_shape()) for name in tensors.keys()]
+    if not sizes:
+        config = _mapping(folder / "config.json")
+        sizes = [int(config.get("vocab_size") or 0) * int(config.get("hidden_size") or 0)]
+    return 4 * max(sizes)
 
 
 def tokenizer_folder(source: str, field: str) -> Path:

@@ -22,6 +22,13 @@ class PromptFile:
     path: Path
 
 
+def parquet_rows(path: Path) -> int:
+    """How many rows a file that `write` wrote has, by its footer."""
+    from pyarrow import parquet
+
+    return int(parquet.read_metadata(path).num_rows)
+
+
 def read(file: PromptFile) -> list[Row]:
     """The file's rows as they are. Raises DataError when it cannot be read or lacks a column."""
     try:

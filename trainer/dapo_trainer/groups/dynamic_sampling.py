@@ -59,6 +59,7 @@ class Tally:
     responses: int = 0
     tokens: int = 0
     correct: int = 0
+    truncated: int = 0
     reward: float = 0.0
     failures: int = 0
     trained: int = 0
@@ -70,6 +71,7 @@ class Tally:
         self.responses += len(outcome.rewards)
         self.tokens += sum(outcome.lengths)
         self.correct += outcome.correct
+        self.truncated += outcome.truncated
         self.reward += sum(outcome.rewards)
         self.failures += outcome.failures
 

@@ -6,6 +6,7 @@ pyarrow is imported when the first samples are written: a run that logs none doe
 import io
 import logging
 import threading
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from queue import Empty, Full, Queue
 from typing import Any, Final, Protocol
@@ -108,6 +109,27 @@ class SampleLog:
         message = f"The samples of step {step} were not written: {why}"
         log.warning(message)
         self._journal.event("SamplesFailed", message, type="Warning", step=step)
+
+
+def choose(validation: Sequence[Sample], training: Sequence[Sample]) -> list[Sample]:
+    """At most `MAX_ROWS` samples of a step: half of the places for each kind, or what the other leaves free.
+
+    Some of every prompt rather than all of a few. Sorted by prompt: validation prompts are the same at every step.
+    """
+    of_training = min(len(training), max(MAX_ROWS // 2, MAX_ROWS - len(validation)))
+    of_validation = min(len(validation), MAX_ROWS - of_training)
+    chosen = _of_every_prompt(validation, of_validation) + _of_every_prompt(training, of_training)
+    return sorted(chosen, key=lambda sample: sample.prompt)
+
+
+def _of_every_prompt(samples: Sequence[Sample], count: int) -> list[Sample]:
+    """The first of each prompt, then the second of each, until there are `count`."""
+    before: Counter[str] = Counter()
+    ranked: list[tuple[int, Sample]] = []
+    for sample in samples:
+        ranked.append((before[sample.prompt], sample))
+        before[sample.prompt] += 1
+    return [sample for _, sample in sorted(ranked, key=lambda place: place[0])[:count]]
 
 
 def bounded(samples: Sequence[Sample]) -> list[Sample]:

@@ -1,5 +1,6 @@
 """`dapo plan`: reads the job file, composes verl's configuration, prints; starts and fetches nothing."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,11 +20,11 @@ from dapo_trainer.plan.estimate import Estimate, estimate
 from dapo_trainer.plan.memory import DEFAULT_GPU, GPUS
 from dapo_trainer.plan.plan_tables import job_table, memory_table, pods_table, step_table, verl_table, warning_lines
 from dapo_trainer.verl_config import Paths, Placement, compose, overrides
-from dapo_trainer.verl_config.placement import detect_device
+from dapo_trainer.verl_config.placement import Device, detect_device
 
 
-def _gpu(name: str) -> str:
-    if name not in GPUS:
+def _gpu(name: str | None) -> str | None:
+    if name is not None and name not in GPUS:
         raise typer.BadParameter(f"{name} is not a known kind of GPU: use one of {', '.join(GPUS)}.")
     return name
 
@@ -32,19 +33,36 @@ def plan(
     job_file: Annotated[Path, typer.Argument(help="A DAPOJob as YAML.", metavar="JOB.YAML")],
     full: Annotated[bool, typer.Option("--full", help="Print only verl's whole configuration, as YAML.")] = False,
     gpu: Annotated[
-        str, typer.Option(callback=_gpu, help=f"Kind of GPU to estimate memory for: {', '.join(GPUS)}.")
-    ] = DEFAULT_GPU,
+        str | None,
+        typer.Option(
+            callback=_gpu,
+            help=f"Kind of GPU to plan for: {', '.join(GPUS)}. Default: {DEFAULT_GPU} for the estimate of memory.",
+        ),
+    ] = None,
 ) -> None:
     """Show what a job would run, without starting anything."""
     raw = absolute_paths(read_mapping(job_file), job_file.resolve().parent)
     job = parse_job(raw)
-    placement = Placement(detect_device())
+    placement = Placement(_device(job, gpu))
     if full:
         print(OmegaConf.to_yaml(compose(job.spec, placement, _paths(job))), end="")
         return
-    verl, estimated, console = _verl(job, placement), _estimate(job, gpu), Console()
+    verl, estimated, console = _verl(job, placement), _estimate(job, gpu or DEFAULT_GPU), Console()
     for part in _parts(raw, job, verl, estimated):
         console.print(part, "")
+
+
+def _device(job: DAPOJob, gpu: str | None) -> Device:
+    """What the job would run on, wherever the plan is made.
+
+    A job for one GPU also runs on the processors of a machine without one: what this machine has decides.
+    """
+    if "DAPO_DEVICE" in os.environ:
+        return detect_device()
+    trainer = job.spec.topology.trainer
+    if trainer.gpus_per_pod == 0:
+        return "cpu"
+    return "cuda" if gpu is not None or trainer.gpus_per_pod * trainer.replicas > 1 else detect_device()
 
 
 def _paths(job: DAPOJob) -> Paths:

@@ -133,10 +133,24 @@ def _offload_without_pinning() -> None:
     fsdp.CPUOffloadPolicy = Unpinned
 
 
+def _copy_what_is_saved() -> None:
+    """verl keeps the old policy of a step by `.cpu()`, which copies nothing here: it would change with every update."""
+    from verl.utils import fsdp_utils
+
+    original = fsdp_utils.fsdp2_sharded_save_to_cpu
+
+    def fsdp2_sharded_save_to_cpu(model: torch.nn.Module) -> tuple[dict[str, tuple[torch.Tensor, Any]], Any]:
+        state, spec = original(model)
+        return {name: (tensor.clone(), placed) for name, (tensor, placed) in state.items()}, spec
+
+    fsdp_utils.fsdp2_sharded_save_to_cpu = fsdp2_sharded_save_to_cpu
+
+
 if os.environ.get("VERL_PLATFORM") == "cpu":
     from dapo_trainer.verl_adapter import cpu_vllm
     from dapo_trainer.verl_adapter.import_hooks import before_import
 
     _accept_repeated_backends()
     before_import("verl.utils.fsdp_utils", _offload_without_pinning)
+    before_import("verl.experimental.separation.engine_workers", _copy_what_is_saved)
     cpu_vllm.install()

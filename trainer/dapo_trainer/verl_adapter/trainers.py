@@ -24,9 +24,9 @@ from verl.workers.rollout.llm_server import LLMServerClient
 from dapo_core.errors import StoppedError
 from dapo_core.run import metrics
 from dapo_core.run.metrics import STALE
-from dapo_core.run.samples import Sample
 from dapo_trainer.groups.dynamic_sampling import Kind, Tally
 from dapo_trainer.groups.evaluated import validation_metrics
+from dapo_trainer.groups.sample_log import choose
 from dapo_trainer.verl_adapter.agent_loop import VALIDATION
 from dapo_trainer.verl_adapter.group_buffer import TRAIN, GroupBuffer, NothingLeft
 from dapo_trainer.verl_adapter.group_router import ServerName
@@ -154,7 +154,9 @@ class _Hooks:
         report.step(self.global_steps, values)
         logged, session.samples = session.samples, []
         if logged:
-            report.samples(self.global_steps, _samples_to_keep(logged))
+            validation = [sample for partition, sample in logged if partition == VALIDATION]
+            training = [sample for partition, sample in logged if partition != VALIDATION]
+            report.samples(self.global_steps, choose(validation, training))
         return values
 
 
@@ -267,12 +269,6 @@ def _uncorrected(algorithm: DictConfig) -> Iterator[None]:
         algorithm.rollout_correction = correction
 
 
-def _samples_to_keep(logged: list[tuple[str, Sample]]) -> list[Sample]:
-    """Validation responses if there are any: with the same prompts at every step, they can be compared."""
-    validation = [sample for partition, sample in logged if partition == VALIDATION]
-    return sorted(validation or [sample for _, sample in logged], key=lambda sample: sample.prompt)
-
-
 def _sampling_metrics(tally: Tally, carried: int) -> dict[str, float]:
     """A step with carried groups only generated none: its shares are missing then, not zero."""
     counts = {
@@ -288,6 +284,8 @@ def _sampling_metrics(tally: Tally, carried: int) -> dict[str, float]:
         counts |= {f"dapo/groups/{kind}": tally.groups[kind] / tally.generated for kind in Kind}
     if tally.responses:
         counts[metrics.ACCURACY_GENERATED] = tally.correct / tally.responses
+        counts[metrics.LENGTH_GENERATED] = tally.tokens / tally.responses
+        counts[metrics.TRUNCATED_GENERATED] = tally.truncated / (tally.responses + tally.failures)
         counts[metrics.REWARD_GENERATED] = tally.reward / tally.responses
     return counts
 

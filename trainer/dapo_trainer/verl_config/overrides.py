@@ -3,6 +3,7 @@
 They are those of verl 0.9.1's `trainer/config/*.yaml`; `tests/trainer/test_verl_contract.py` fails when one is gone.
 """
 
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ ADAPTER = "dapo_trainer.verl_adapter"
 ROUTER = Path(__file__).parent.parent / "verl_adapter" / "group_router.yaml"
 # The whole batch of the demo fits; a larger one on CPUs would only use more memory.
 CPU_MICRO_BATCH = 128
+# vLLM takes weights in parts of this size; on processors no tensor may be larger than a part.
+CPU_BUCKET_MIB = 64
+LAST_STEP_ONLY = 1_000_000_000
 LOSS_AGGREGATION = {"TokenMean": "token-mean", "SequenceMean": "seq-mean-token-mean"}
 FSDP_DTYPE = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
@@ -147,10 +151,12 @@ def _fsdp(group: str, spec: DAPOJobSpec, placement: Placement) -> Overrides:
 
 
 def _cpu_micro_batch(spec: DAPOJobSpec) -> int:
-    return min(CPU_MICRO_BATCH, spec.batch.mini_batch_responses // spec.topology.layout.fsdp_ranks)
+    """The largest micro-batch that divides a rank's mini-batch, as verl demands."""
+    rows = spec.batch.mini_batch_responses // spec.topology.layout.fsdp_ranks
+    return next(size for size in range(min(CPU_MICRO_BATCH, rows), 0, -1) if rows % size == 0)
 
 
-def _rollout(spec: DAPOJobSpec, placement: Placement) -> Overrides:
+def _rollout(spec: DAPOJobSpec, placement: Placement, paths: Paths) -> Overrides:
     batch, rollout = spec.batch, "actor_rollout_ref.rollout."
     longest = spec.data.max_prompt_tokens + batch.max_response_tokens
     keys: Overrides = {
@@ -178,7 +184,9 @@ def _rollout(spec: DAPOJobSpec, placement: Placement) -> Overrides:
         f"{rollout}enable_sleep_mode": False,
         f"{rollout}max_num_seqs": 256,
         f"{rollout}max_num_batched_tokens": 8192,
-        f"{rollout}checkpoint_engine.update_weights_bucket_megabytes": 64,
+        f"{rollout}checkpoint_engine.update_weights_bucket_megabytes": max(
+            CPU_BUCKET_MIB, ceil(paths.largest_tensor_bytes / 2**20)
+        ),
     }
 
 
@@ -222,7 +230,8 @@ def _schedule(spec: DAPOJobSpec, paths: Paths) -> Overrides:
         "trainer.total_training_steps": schedule.steps,
         "trainer.val_before_train": schedule.validate_before and bool(spec.data.validation),
         "trainer.test_freq": schedule.validate_every if spec.data.validation else -1,
-        "trainer.save_freq": schedule.checkpoint_every or -1,
+        # verl saves after the last step too, but not with its -1, which is "never".
+        "trainer.save_freq": schedule.checkpoint_every or LAST_STEP_ONLY,
         "trainer.default_local_dir": paths.checkpoints,
         "trainer.logger": [],
         "trainer.checkpoint_callback_class": f"{ADAPTER}.trainers.RecordedCheckpoints",
@@ -270,7 +279,7 @@ def overrides(spec: DAPOJobSpec, placement: Placement, paths: Paths) -> Override
         | _importance(spec)
         | _optimizer(spec)
         | _trainer_engine(spec, placement)
-        | _rollout(spec, placement)
+        | _rollout(spec, placement, paths)
         | _topology(spec, placement)
         | _ray(spec, placement)
         | _schedule(spec, paths)

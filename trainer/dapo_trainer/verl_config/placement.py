@@ -25,11 +25,13 @@ Device = Literal["cpu", "cuda"]
 def detect_device() -> Device:
     """`DAPO_DEVICE` (cpu or cuda), else cuda if there is an NVIDIA device node, else cpu; without importing torch.
 
+    A container that was given one GPU of several has that one's node only, for example /dev/nvidia3.
+
     Raises SpecError for another value of `DAPO_DEVICE`.
     """
     requested = os.environ.get("DAPO_DEVICE")
     if requested is None:
-        return "cuda" if Path("/dev/nvidia0").exists() else "cpu"
+        return "cuda" if any(Path("/dev").glob("nvidia[0-9]*")) else "cpu"
     if requested not in ("cpu", "cuda"):
         raise SpecError([Problem("DAPO_DEVICE", f"DAPO_DEVICE is {requested!r}: set it to cpu or cuda.")])
     return "cuda" if requested == "cuda" else "cpu"
@@ -48,6 +50,7 @@ class Paths:
     """Local paths of what the job names by URI, fetched before verl starts.
 
     `checkpoints`: verl writes `global_step_N` folders here; `resume_from`: one such folder, None to start from step 0.
+    `largest_tensor_bytes`: of the model's tensors in float32; 0 where it does not matter or is not known.
     """
 
     model: str
@@ -55,3 +58,4 @@ class Paths:
     validation: tuple[str, ...]
     checkpoints: str
     resume_from: str | None = None
+    largest_tensor_bytes: int = 0
