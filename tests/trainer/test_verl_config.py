@@ -348,7 +348,7 @@ def test_b3_without_periodic_checkpoints_the_last_step_is_saved() -> None:
 @pytest.mark.parametrize(("mini_batch", "micro_batch"), [(192, 96), (128, 128), (64, 64), (256, 128), (131, 1)])
 def test_b8_micro_batches_divide_the_mini_batch(mini_batch: int, micro_batch: int) -> None:
     batch = {"prompts": mini_batch, "responsesPerPrompt": 1, "miniBatchResponses": mini_batch}
-    config = compose(spec(batch=batch), CPU, PATHS)
+    config = compose(spec(batch=batch, algorithm={"dynamicSampling": {"enabled": False}}), CPU, PATHS)
     assert value(config, f"{ACTOR}ppo_micro_batch_size_per_gpu") == micro_batch
     assert value(config, f"{ROLLOUT}log_prob_micro_batch_size_per_gpu") == micro_batch
 

@@ -80,7 +80,7 @@ def largest_tensor_bytes(folder: Path) -> int:
     if not sizes:
         config = _mapping(folder / "config.json")
         sizes = [int(config.get("vocab_size") or 0) * int(config.get("hidden_size") or 0)]
-    return 4 * max(sizes)
+    return 4 * int(max(sizes))
 
 
 def tokenizer_folder(source: str, field: str) -> Path:

@@ -1,0 +1,38 @@
+"""The simulator of the paper's batches, at a size for tests: what is generated, and what mini-batches are made of."""
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def paper_scale() -> Any:
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    try:
+        yield import_module("paper_scale")
+    finally:
+        sys.path.pop(0)
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.5, 0.9])
+@pytest.mark.parametrize("skill", [-3.0, 2.0])
+def test_b1_b2_a_step_costs_what_it_must_and_its_mini_batches_are_alike(
+    paper_scale: Any, skill: float, correlation: float
+) -> None:
+    made = paper_scale.simulate(paper_scale.Task(skill, correlation), prompts=64, steps=6)
+    assert made.generated_per_trained < 1.1 * made.ideal
+    assert made.worst_step < max(2, 1.25 * made.ideal)
+    assert 1 / 1.6 < made.token_weight < 1.6, "in the order of completion 7 to 1"
+    assert made.stale == 0
+
+
+def test_what_is_carried_is_stale_and_saves_prompts(paper_scale: Any) -> None:
+    task = paper_scale.Task(2.0, 0.5)
+    carried, discarded = (paper_scale.simulate(task, 64, 6, surplus) for surplus in ("Carry", "Discard"))
+    assert carried.stale > 0 == discarded.stale
+    assert carried.generated_per_trained < discarded.generated_per_trained
