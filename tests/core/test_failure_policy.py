@@ -77,12 +77,12 @@ RULES: dict[str, tuple[list[dict[str, Any]], Failure, tuple[str, bool, str]]] = 
         Failure(137, role="rollout"),
         ("ignore", False, "Killed"),
     ),
-    "a driver can not be ignored, so it is not counted": (
+    "a driver cannot be ignored, so it is not counted": (
         [{"action": "Ignore"}],
         Failure(137, role="head"),
         ("restart", False, "Killed"),
     ),
-    "a signal as a shell tells it": (
+    "a signal as a shell reports it": (
         [{"action": "Fail", "exitCodes": [139]}],
         Failure(-11),
         ("fail", False, "Crashed"),

@@ -169,7 +169,7 @@ def test_a_new_step_arrives_by_itself(page: Page, served: SimpleNamespace) -> No
 
 
 def test_a_chart_is_saved_as_png_and_as_csv(page: Page, served: SimpleNamespace) -> None:
-    # Where a browser has one, the CSV goes through its own window for saving, which a test can not see.
+    # Some browsers open a save dialog of their own for the CSV, which a test cannot see.
     page.add_init_script("delete window.showSaveFilePicker")
     open_page(page, f"{served.url}/run?run=restarted")
     wait_for_charts(page, 11)

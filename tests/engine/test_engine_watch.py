@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(120)
 
 
 def actors() -> tuple[Any, Any]:
-    """A server and a worker. Local classes, which Ray sends whole: its processes can not import this module."""
+    """A server and a worker. Local classes, which Ray sends whole: its processes cannot import this module."""
 
     class Server:
         """As much of a rollout server as the watch sees."""

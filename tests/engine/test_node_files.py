@@ -33,7 +33,7 @@ def _two_nodes() -> Iterator[None]:
 
 
 def worker() -> Any:
-    """A rank's actor. A local class, which Ray sends whole: its processes can not import this module."""
+    """A rank's actor. A local class, which Ray sends whole: its processes cannot import this module."""
 
     class Rank:
         pass

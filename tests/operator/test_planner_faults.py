@@ -309,7 +309,7 @@ def test_18_too_many_requests() -> None:
 
 
 def test_19_a_silent_watch() -> None:
-    """An old view of a job is planned for as it is; the plan never doubts an attempt it can not see the pods of yet."""
+    """A stale view of a job is planned for as it is; the plan trusts that an attempt exists before it sees its pods."""
     bench = Bench().settle()
     pods, bench.pods = bench.pods, {}
     assert {a.body["metadata"]["name"] for a in bench.look().actions if isinstance(a, CreatePod)} == set(pods)
@@ -325,7 +325,7 @@ def test_20_names_at_the_limit() -> None:
 
 
 def test_21_no_webhook_is_needed() -> None:
-    """What CEL can not see is refused by the plan, with every mistake at once."""
+    """The plan refuses what CEL cannot check, and reports every mistake at once."""
     fights = {"spec": {"restartPolicy": "Always", "hostname": "x"}, "metadata": {"name": "y"}}
     bench = Bench(raw_job(topology={"head": {"podTemplate": fights}})).settle()
     message = bench.condition("Failed").message

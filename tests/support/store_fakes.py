@@ -51,7 +51,7 @@ class MemoryStore:
     def get_bytes(self, key: str) -> bytes:
         self._begin("get", key)
         if key not in self.objects:
-            raise ObjectNotFoundError(f"{key} can not be read: it is not there.")
+            raise ObjectNotFoundError(f"{key} cannot be read: it does not exist.")
         return self.objects[key][0]
 
     @contextmanager
@@ -83,7 +83,7 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise StoreError(f"{path} can not be read: {error.strerror}.") from error
+        raise StoreError(f"{path} cannot be read: {error.strerror}.") from error
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""A store that can not be used is told when a run starts, by `dapo run` and by the trainer: never at a checkpoint."""
+"""A store that cannot be used is reported when a run starts (`dapo run`, the trainer), never at a checkpoint."""
 
 import json
 import os
