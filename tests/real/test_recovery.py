@@ -18,6 +18,7 @@ from dapo_core.db import roles, upgrade
 from dapo_core.objectstore.s3 import open_s3
 from dapo_core.run.reasons import ExitCode
 from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore
+from dapo_trainer.process import fork_server
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -101,6 +102,12 @@ def test_another_process_is_refused(life: Life) -> None:
     second = life.resume()
     assert second.end(30) == ExitCode.USAGE
     assert "already" in second.output.read_text() or str(life.run.process.pid) in second.output.read_text()
+
+
+def test_workers_and_engines_are_forked(life: Life) -> None:
+    parents = [process.parent() for title in ("ray::", "EngineCore") for process in life.run.below(title)]
+    assert len(parents) > 4
+    assert {parent and parent.name() for parent in parents} == {fork_server.NAME}
 
 
 def test_training_goes_on_without_its_stores(life: Life) -> None:

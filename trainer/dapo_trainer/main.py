@@ -6,14 +6,16 @@ exit code of `dapo_core.run.reasons` and last words that say why.
 
 import logging
 import os
+import shutil
 import signal
 import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from dapo_core.db import CheckpointRow, MetadataWriter, open_reader, open_writer
 from dapo_core.errors import CheckpointError, DapoError, StoreError
@@ -27,7 +29,7 @@ from dapo_trainer.checkpoints.restore import Restored, restore, retry_unreachabl
 from dapo_trainer.checkpoints.uploader import CheckpointUploader
 from dapo_trainer.groups.sample_log import SampleLog
 from dapo_trainer.pod.gate import Gate
-from dapo_trainer.process.trainer_process import TrainerEnvironment, exit_now
+from dapo_trainer.process.trainer_process import Heartbeat, TrainerEnvironment, exit_now
 from dapo_trainer.run_report import RunReport
 from dapo_trainer.spool import Sender, Spool
 
@@ -170,12 +172,10 @@ class TrainingAttempt:
         from omegaconf import OmegaConf
 
         from dapo_trainer.preflight import fetch
-        from dapo_trainer.verl_adapter import environment as engine_environment
         from dapo_trainer.verl_config import Placement, compose
         from dapo_trainer.verl_config.placement import detect_device
 
         placement = Placement(detect_device(), self.environment.ray_address)
-        os.environ.update(engine_environment(placement.device))
         config = compose(self.job.spec, placement, fetch(self.job, self.environment.work, resumed))
         plain = OmegaConf.to_container(config, resolve=False)
         self._record(lambda: self._writer.update_run(self.environment.run_id, config=plain))
@@ -239,14 +239,38 @@ def _run(environment: TrainerEnvironment, job: DAPOJob) -> tuple[ExitCode, LastW
     return code, LastWords(words.reason, words.message, trainer.step)
 
 
-def main() -> None:
+def _prepare_workers(environment: TrainerEnvironment) -> Path | None:
+    """Set the variables of all processes of the run, and import what they need, once for all of them.
+
+    Returns the folder of the fork server, None without one. Call it before the first thread starts.
+    """
+    from dapo_trainer.verl_adapter import environment as engine_environment
+    from dapo_trainer.verl_adapter import preload
+    from dapo_trainer.verl_config.placement import detect_device
+
+    device = detect_device()
+    os.environ.update(engine_environment(device))
+    if environment.ray_address is not None:
+        return None  # Ray and its workers were started by others
+    with suppress(OSError):
+        beat = Heartbeat("start", 0, 0, time.time(), "loading verl and vLLM")
+        beat.write(environment.work / "heartbeat.json")
+    return preload.fork_from_here(device)
+
+
+def main() -> NoReturn:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     begun = time.monotonic()
     environment = TrainerEnvironment.of(os.environ)
+    folder: Path | None = None
     try:
-        code, words = _run(environment, load_job(environment.job_file))
+        job = load_job(environment.job_file)
+        folder = _prepare_workers(environment)
+        code, words = _run(environment, job)
     except DapoError as error:
         code, words = ending(error)
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
     log.info("%s: %s (exit code %d after %.0f s)", words.reason, words.message, code, time.monotonic() - begun)
     exit_now(code, words)
 

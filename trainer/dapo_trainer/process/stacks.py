@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 
+from dapo_trainer.process import fork_launcher
 from dapo_trainer.process.processes import send
 
 ONE_DUMP_SECONDS = 15.0
@@ -29,6 +30,8 @@ def dump_stacks(processes: Iterable[psutil.Process], log: Path) -> int:
     read = 0
     unread: list[psutil.Process] = []
     for process in sorted(processes, key=lambda process: process.pid):
+        if _name(process) == fork_launcher.NAME:
+            continue  # it waits for one of the others
         stack = _py_spy(process.pid, min(ONE_DUMP_SECONDS, deadline - time.monotonic()))
         _append(log, f"--- {_title(process)} ---\n{stack or _kernel_view(process.pid)}\n")
         read += stack is not None
@@ -56,6 +59,13 @@ def _py_spy(pid: int, seconds: float) -> str | None:
 def _program() -> str | None:
     beside = Path(sys.executable).with_name("py-spy")
     return str(beside) if beside.exists() else shutil.which("py-spy")
+
+
+def _name(process: psutil.Process) -> str:
+    try:
+        return str(process.name())
+    except psutil.Error:
+        return ""
 
 
 def _title(process: psutil.Process) -> str:

@@ -9,6 +9,8 @@ import ray
 import transfer_queue as tq
 from omegaconf import DictConfig, OmegaConf
 
+from dapo_trainer.process.fork_server import as_python
+
 LOOK_SECONDS: Final = 1.0
 
 
@@ -16,7 +18,8 @@ class Cluster:
     def __init__(self, config: DictConfig) -> None:
         init = OmegaConf.to_container(config.ray_kwargs.ray_init, resolve=True)
         assert isinstance(init, dict)
-        ray.init(**{str(key): value for key, value in init.items()})
+        with as_python():
+            ray.init(**{str(key): value for key, value in init.items()})
         self._error: BaseException | None = None
         self._queue = threading.Thread(target=self._start_queue, args=(config,), name="start-queue", daemon=True)
         self._queue.start()
