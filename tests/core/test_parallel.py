@@ -23,13 +23,13 @@ def test_results_are_in_order(count: int, workers: int) -> None:
 
 
 def test_no_more_than_the_workers_at_a_time() -> None:
-    most, now, lock = [0], [0], threading.Lock()
+    most, now, lock, both = [0], [0], threading.Lock(), threading.Barrier(2, timeout=patient(60))
 
     def work(_item: int) -> None:
         with lock:
             now[0] += 1
             most[0] = max(most[0], now[0])
-        time.sleep(0.02)
+        both.wait()  # two are at work, however busy the machine is
         with lock:
             now[0] -= 1
 
