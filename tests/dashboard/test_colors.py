@@ -1,4 +1,4 @@
-"""Colors that stand together are told apart with any color vision.
+"""Colors that appear together can be distinguished with any color vision.
 
 Vision is simulated after Machado, Oliveira and Fernandes (2009), severity 1; distances are of OKLab (Ottosson 2020),
 where 0.02 is about the least difference that is seen side by side.

@@ -229,7 +229,7 @@ def test_a_part_without_tokens_of_a_mini_batch_that_has_some(adapter: ModuleType
 
 
 class TestOffPolicy:
-    """What a step behind costs is told, and weighed where the job asks for it."""
+    """Staleness is reported, and corrected for where the job asks for it."""
 
     def corrected(self, level: str | None, cap: float | None, mask: torch.Tensor | None = None) -> Any:
         from verl.protocol import DataProto

@@ -25,7 +25,7 @@ def raw(name: str, version: int) -> dict[str, Any]:
 
 
 class Script:
-    """An API server that answers what it is told to; then it is silent."""
+    """An API server with scripted responses; after the last one it stays silent."""
 
     def __init__(self, *watches: list[tuple[str, dict[str, Any]] | ApiError]) -> None:
         self.watches = list(watches)

@@ -22,7 +22,7 @@ from dapo_trainer.process import fork_server
 
 pytestmark = pytest.mark.timeout(900)
 
-STEPS = 1000  # it ends when it is told to
+STEPS = 1000  # never reached: the run is stopped
 EVERY = 2
 
 

@@ -21,7 +21,7 @@ CHART: Final = ROOT / "charts" / "dapo"
 RELEASE, NAMESPACE = "dapo", "dapo"
 TEAM, OTHER_TEAM = "dapo-demo", "team-b"
 JOB: Final = "arithmetic-cluster"
-# All the faults have to find the job training, however fast the machine is; after the last it is told where to end.
+# The job must still be training at the last fault, however fast the machine is; then its number of steps is set.
 ENDLESS: Final = 2000
 GONE: Final = ["delete", "pod", "--grace-period=0", "--force", "--wait=false"]
 # What the machine's load makes of seconds; nothing here measures speed.

@@ -50,7 +50,7 @@ class News:
 
 @dataclass
 class Rollout:
-    """Generates what it is told next, in a thread: as many right answers a group as `answers` says, then `then`."""
+    """Generates groups in a thread, with as many correct responses each as `answers` says, then `then`."""
 
     session: Session
     queue: Queue

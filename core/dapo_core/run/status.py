@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+# In the order in which `kubectl describe` shows the conditions: that of a job's life.
 ConditionType = Literal[
     "SpecAccepted",
     "Suspended",

@@ -29,7 +29,7 @@ _DISRUPTIONS: Final = {
     "StoppedByKueue": Reason.PREEMPTED,
 }
 # Why the kubelet or the node controller failed a pod (status.reason). The kubelet's other reasons for a rejection, such
-# as OutOfnvidia.com/gpu or TopologyAffinityError, are told by a pod that failed before any of its containers ran.
+# as OutOfnvidia.com/gpu or TopologyAffinityError, are recognized by a pod that failed before any container ran.
 _POD_REASONS: Final = {
     "Evicted": Reason.EVICTED,
     "Preempting": Reason.PREEMPTED,

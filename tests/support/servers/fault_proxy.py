@@ -111,7 +111,7 @@ class FaultProxy:
         self._thread.join(30)
 
     def partition(self) -> None:
-        """Nothing gets through either way, and nobody is told: connections stay, requests get no answer."""
+        """Drops everything in both directions without an error: connections stay open, requests get no response."""
         self._reachable.clear()
 
     def heal(self) -> None:

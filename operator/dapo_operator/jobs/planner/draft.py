@@ -1,7 +1,7 @@
 """A plan while it is being made: the status with its conditions, the actions and the events so far."""
 
 from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from dapo_core.backoff import Backoff
 from dapo_core.jobspec import RunPolicy
@@ -19,19 +19,7 @@ MAX_MESSAGE: Final = 1500
 # Timestamps are whole seconds, of another clock.
 _SLACK: Final = 5
 RETRY: Final = Backoff(5.0, 300.0)
-# The order in which `kubectl describe` shows the conditions: that of a job's life.
-_ORDER: Final[Sequence[ConditionType]] = (
-    "SpecAccepted",
-    "Suspended",
-    "QuotaReserved",
-    "PodsReady",
-    "Training",
-    "Stalled",
-    "Degraded",
-    "ProgressKnown",
-    "Succeeded",
-    "Failed",
-)
+_ORDER: Final[Sequence[ConditionType]] = get_args(ConditionType)
 
 
 class Draft:
