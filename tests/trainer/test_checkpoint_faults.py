@@ -51,7 +51,7 @@ class Bench:
     def commit(self, *steps: int) -> None:
         for step in steps:
             self.upload(step)
-            assert self.uploader.wait(30)
+            assert self.uploader.wait(patient(30))
 
     def until(self, holds: Callable[[], bool]) -> None:
         deadline = time.monotonic() + patient(30)
@@ -95,7 +95,7 @@ def test_a_slow_store(bench: Bench) -> None:
     bench.upload(5)
     bench.upload(10)
     assert bench.uploader.busy, "training goes on while it is stored"
-    assert bench.uploader.close(60) and bench.resumed_from() == 10
+    assert bench.uploader.close(patient(60)) and bench.resumed_from() == 10
 
 
 def test_cut_off_between_the_files_and_the_manifest(bench: Bench) -> None:
@@ -118,7 +118,7 @@ def test_a_bucket_that_is_removed_and_comes_back(bench: Bench) -> None:
     with pytest.raises(StoreError, match="does not exist"):
         bench.resumed_from()
     bench.server.client.make_bucket(bench.bucket)
-    assert bench.uploader.close(30) and bench.resumed_from() == 5
+    assert bench.uploader.close(patient(30)) and bench.resumed_from() == 5
 
 
 def test_a_full_bucket(bench: Bench) -> None:
@@ -129,7 +129,7 @@ def test_a_full_bucket(bench: Bench) -> None:
     assert "the bucket's quota is reached; raise it, or keep fewer checkpoints" in bench.told("CheckpointDelayed")
     assert bench.resumed_from() == 5
     bench.server.admin.bucket_quota_clear(bench.bucket)
-    assert bench.uploader.close(30) and bench.resumed_from() == 10
+    assert bench.uploader.close(patient(30)) and bench.resumed_from() == 10
 
 
 def test_credentials_that_are_withdrawn(minio: MinioServer, proxy: S3Proxy, tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_credentials_that_are_withdrawn(minio: MinioServer, proxy: S3Proxy, tmp_
         bench.checkpoints.restore_newest(tmp_path / "resumed")
     assert not isinstance(refused.value, CheckpointError), "it is no checkpoint's fault, and no reason to begin anew"
     minio.admin.user_enable(user["DAPO_S3_ACCESS_KEY"])
-    assert bench.uploader.close(30) and bench.resumed_from() == 10
+    assert bench.uploader.close(patient(30)) and bench.resumed_from() == 10
 
 
 def test_an_expired_session(bench: Bench, tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_a_server_that_is_killed_and_comes_back(tmp_path: Path) -> None:
             with pytest.raises(StoreUnreachableError, match="cannot be reached"):
                 bench.resumed_from()
             server.start()
-            assert bench.uploader.close(60) and bench.resumed_from() == 10
+            assert bench.uploader.close(patient(60)) and bench.resumed_from() == 10
             assert bench.notes.states() == {5: "committed", 10: "committed"}
     finally:
         server.close()

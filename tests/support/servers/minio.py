@@ -49,7 +49,9 @@ class MinioServer:
             "HOME": str(self.folder),
         }
         self.process = Process("minio", command, self.folder / "minio.log", settings)
-        self.http = urllib3.PoolManager(ca_certs=str(self.certificate) if tls else None, retries=False)
+        authority = str(self.certificate) if tls else None
+        # A MinIO that starts sometimes never answers a request that came too early.
+        self.http = urllib3.PoolManager(ca_certs=authority, retries=False, timeout=10.0)
         self.client = Minio(address, *ROOT, secure=tls, region="us-east-1", http_client=self.http)
         self.admin = MinioAdmin(endpoint=address, credentials=StaticProvider(*ROOT), secure=tls, http_client=self.http)
         self.start()

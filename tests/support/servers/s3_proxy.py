@@ -9,7 +9,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
+from patience import patient
+
 CHUNK = 64 * 1024
+# A MinIO that starts sometimes never answers a request that came too early. A load balancer gives up sooner than a
+# client does (dapo_core.objectstore.s3.TIMEOUT), and so does this.
+SERVER_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,9 @@ class S3Proxy:
                 self._pass_on(request, body, fault)
 
     def _pass_on(self, request: BaseHTTPRequestHandler, body: bytes, fault: Fault) -> None:
-        server = http.client.HTTPConnection(str(self.target.hostname), self.target.port)
+        server = http.client.HTTPConnection(
+            str(self.target.hostname), self.target.port, timeout=patient(SERVER_SECONDS)
+        )
         try:
             # Headers as they are: the host is a part of what was signed.
             server.request(request.command, request.path, body, dict(request.headers))
@@ -90,7 +97,7 @@ class S3Proxy:
                 left = None if left is None else left - len(chunk)
             if left == 0:
                 request.close_connection = True
-        except (ConnectionError, http.client.HTTPException):
+        except (ConnectionError, TimeoutError, http.client.HTTPException):
             request.close_connection = True  # the server went away: so does the connection
         finally:
             server.close()
