@@ -47,6 +47,17 @@ def test_the_url_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert "other.db" in CliRunner().invoke(db, ["upgrade"]).output
 
 
+@pytest.mark.parametrize("command", ["upgrade", "check", "prune"])
+def test_home_names_the_database_of_a_folder(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for `dapo runs`: before DAPO_METADATA_URL, which here names no store at all."""
+    monkeypatch.setenv("DAPO_METADATA_URL", "nonsense://")
+    home = ["--home", str(tmp_path / "home")]
+    assert CliRunner().invoke(db, ["upgrade", *home]).exit_code == 0
+    result = CliRunner().invoke(db, [command, *home])
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "home" / "dapo.db").is_file()
+
+
 def test_prune_is_a_dry_run_unless_confirmed(sqlite: str) -> None:
     call(sqlite, "upgrade")
     writer = open_writer(sqlite)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from dapo_core.cli.common_options import MetadataOption
+from dapo_core.cli.common_options import HomeOption, MetadataOption
 from dapo_core.errors import StoreError
 from dapo_core.run.formatting import size
 from dapo_core.run.home import Home
@@ -30,6 +30,7 @@ DaysOption = Annotated[
 @db.command()
 def upgrade(
     metadata: MetadataOption = None,
+    home: HomeOption = None,
     roles: Annotated[
         bool, typer.Option("--roles", help="Also create or update the roles of a PostgreSQL store.")
     ] = False,
@@ -37,17 +38,17 @@ def upgrade(
     """Create the store, or migrate it to the revision of this version."""
     from dapo_core.db import check, upgrade
 
-    url = _url(metadata)
+    url = _url(metadata, home)
     upgrade(url, with_roles=roles)
     typer.echo(f"{check(url).url} is at revision {check(url).revision}.")
 
 
 @db.command()
-def check(metadata: MetadataOption = None) -> None:
+def check(metadata: MetadataOption = None, home: HomeOption = None) -> None:
     """Show the store's URL, revision and size; exit with 31 if the store needs an upgrade."""
     from dapo_core.db import check
 
-    status = check(_url(metadata))
+    status = check(_url(metadata, home))
     typer.echo(f"{status.url}: {status.server}, revision {status.revision}, {size(status.size_bytes)}.")
     if not status.is_current:
         raise StoreError(f"This version of dapo needs revision {status.program}: run `dapo db upgrade`.")
@@ -56,6 +57,7 @@ def check(metadata: MetadataOption = None) -> None:
 @db.command()
 def prune(
     metadata: MetadataOption = None,
+    home: HomeOption = None,
     thin_after: DaysOption = None,
     remove_after: DaysOption = None,
     max_points: Annotated[
@@ -69,7 +71,7 @@ def prune(
     """Thin out runs that ended long ago to one point in 16 steps, and remove the oldest runs."""
     from dapo_core.db.prune import Keep, apply, plan
 
-    url = _url(metadata)
+    url = _url(metadata, home)
     chosen = plan(url, Keep(thin_after, remove_after, max_points, run, namespace), time.time())
     for verb, ended_runs in (("remove", chosen.remove), ("thin", chosen.thin)):
         for ended in ended_runs:
@@ -133,5 +135,5 @@ def logins(metadata: MetadataOption = None) -> None:
         typer.echo(f"{login:<40}{group.removeprefix('dapo_'):<16}{namespace or '(all)'}")
 
 
-def _url(metadata: str | None) -> str:
-    return Home.find(metadata=metadata).metadata_url
+def _url(metadata: str | None, home: Path | None = None) -> str:
+    return Home.find(home, metadata).metadata_url
