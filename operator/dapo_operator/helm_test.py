@@ -13,8 +13,8 @@ import yaml
 from dapo_operator.jobs.dapojob import JOBS
 from dapo_operator.kube.api_errors import ApiError, NotFoundError
 from dapo_operator.kube.client import KubeClient
+from dapo_operator.kube.connection import NoClusterError, connect
 from dapo_operator.kube.objects import Object
-from dapo_operator.main import connection
 
 POLL_SECONDS: Final = 2.0
 DELETE_SECONDS: Final = 120.0
@@ -69,14 +69,15 @@ async def _remove(kube: KubeClient, namespace: str, name: str) -> None:
 
 
 async def _main(job: Object, seconds: float) -> int:
-    kube = KubeClient(connection())
     try:
-        return 0 if await submit_and_wait(kube, job, seconds) else 1
-    except ApiError as error:
+        kube = KubeClient(await connect())
+        try:
+            return 0 if await submit_and_wait(kube, job, seconds) else 1
+        finally:
+            await kube.close()
+    except (ApiError, NoClusterError) as error:
         print(error, file=sys.stderr)
         return 1
-    finally:
-        await kube.close()
 
 
 def main() -> int:

@@ -5,14 +5,14 @@ import logging
 import os
 import signal
 from collections.abc import Awaitable
-from pathlib import Path
 from typing import Any, Final
 
 import kopf
 
 from dapo_core.naming import GROUP, PLURAL, VERSION
 from dapo_operator.controller import Controller
-from dapo_operator.kube.client import Connection, KubeClient
+from dapo_operator.kube.client import KubeClient
+from dapo_operator.kube.connection import NoClusterError, connect
 from dapo_operator.kube.leadership import Leadership, LeadershipLostError
 from dapo_operator.kube.lease import Fence, KubeLease
 from dapo_operator.kube.rate_limit import RateLimit
@@ -24,19 +24,6 @@ from dapo_operator.telemetry.logs import set_up
 logger = logging.getLogger(__name__)
 
 STOP_SECONDS: Final = 1.0
-_TOKEN_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
-
-
-def connection() -> Connection:
-    """Where the API server is: the pod's service account, else the kubeconfig. Raises kopf.LoginError."""
-    settings = kopf.OperatorSettings()
-    info = kopf.login_with_service_account(settings=settings, logger=logger)
-    file = _TOKEN_FILE if info is not None else None
-    if info is None:
-        info = kopf.login_with_kubeconfig(settings=settings, logger=logger)
-    if info is None:
-        raise kopf.LoginError("Found neither a service account nor a kubeconfig: set KUBECONFIG.")
-    return Connection(info.server, info.as_ssl_context(), info.as_http_headers(), info.default_namespace, file)
 
 
 def registry(controller: Controller, kube: KubeClient) -> kopf.OperatorRegistry:
@@ -46,7 +33,7 @@ def registry(controller: Controller, kube: KubeClient) -> kopf.OperatorRegistry:
     @kopf.on.login(registry=handlers)
     async def login(**_: Any) -> kopf.AiohttpSession:
         return kopf.AiohttpSession(
-            server=kube.connection.server,
+            server=kube.server,
             default_namespace=kube.connection.namespace,
             aiohttp_session=kube.open_session(),
         )
@@ -64,7 +51,7 @@ async def operate(settings: OperatorSettings) -> None:
     telemetry = Telemetry()
     fence = Fence(lambda: leadership is None or leadership.holds())
     limit = RateLimit(settings.requests_per_second, settings.requests_burst)
-    kube = KubeClient(connection(), (fence, limit, telemetry.middleware))
+    kube = KubeClient(await connect(), (fence, limit, telemetry.middleware))
     if settings.lease:
         namespace = settings.lease_namespace or kube.connection.namespace or "default"
         leadership = Leadership(KubeLease(kube, namespace, settings.lease), settings.identity)
@@ -151,7 +138,7 @@ def main() -> int:
     logging.getLogger("kopf").setLevel(logging.WARNING)
     try:
         asyncio.run(operate(settings))
-    except (LeadershipLostError, kopf.LoginError) as error:
+    except (LeadershipLostError, NoClusterError) as error:
         logger.error("%s", error)
         return 1
     return 0

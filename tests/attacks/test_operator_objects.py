@@ -14,6 +14,7 @@ from builders import job as job_with
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kopf._cogs.clients.api import iter_jsonlines
+from kubernetes.aio.client import Configuration
 from patience import patient
 from planner_bench import SITE
 
@@ -27,7 +28,8 @@ from dapo_operator.jobs.builders.quantities import amount
 from dapo_operator.jobs.dapojob import job_of
 from dapo_operator.jobs.observed import pod_of
 from dapo_operator.kube import nesting
-from dapo_operator.kube.client import Connection, KubeClient
+from dapo_operator.kube.client import KubeClient
+from dapo_operator.kube.connection import Connection
 from dapo_operator.kube.informer import Informer
 from dapo_operator.kube.objects import PODS
 from dapo_operator.telemetry.instrumentation import Telemetry
@@ -167,7 +169,7 @@ def test_a02_kopf_reads_lists_and_watches_with_a_deep_job() -> None:
         app = web.Application()
         app.router.add_get("/jobs", answer)
         async with TestServer(app) as server:
-            kube = KubeClient(Connection(str(server.make_url("")), None, {}))
+            kube = KubeClient(Connection(Configuration(host=str(server.make_url("")))))
             async with kube.open_session() as session:
                 async with session.get(server.make_url("/jobs")) as response:
                     listed = await response.json()

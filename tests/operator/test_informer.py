@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from kubernetes.aio.client import Configuration
 from patience import patient
 
 from dapo_core.backoff import Backoff
 from dapo_operator.kube import informer
 from dapo_operator.kube.api_errors import ApiError, GoneError, StreamCutError, UnreachableError
-from dapo_operator.kube.client import Connection, KubeClient
+from dapo_operator.kube.client import KubeClient
+from dapo_operator.kube.connection import Connection
 from dapo_operator.kube.informer import Informer
 from dapo_operator.kube.objects import PODS
 
@@ -145,7 +147,7 @@ def test_a_stream_that_is_cut_differs_from_one_that_cannot_be_opened() -> None:
         app = web.Application()
         app.router.add_get("/api/v1/pods", answer)
         async with TestServer(app) as server:
-            kube = KubeClient(Connection(str(server.make_url("")).rstrip("/"), None, {}))
+            kube = KubeClient(Connection(Configuration(host=str(server.make_url("")).rstrip("/"))))
             try:
                 return [await error_of(kube, version) for version in ("1", "2")]
             finally:

@@ -1,20 +1,27 @@
-"""The only module that sends requests to the Kubernetes API. Every call may raise an `ApiError`."""
+"""The only module that sends requests to the Kubernetes API: the official client's requests, without its model classes.
+Every call may raise an `ApiError`.
+
+It adds the middlewares (fence, rate limit, metrics), the API server's clock, lists and watches of metadata only, and
+parsers that whatever a tenant has put into an object cannot stop.
+"""
 
 import asyncio
 import json
 import random
-import ssl
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from pathlib import Path
-from typing import Final
+from typing import Any, Final
+from urllib.parse import urlencode
 
 import aiohttp
+from kubernetes.aio.client import ApiClient
+from kubernetes.aio.client.rest import RESTResponse
+from kubernetes.aio.config import ConfigException
 
 from dapo_core.backoff import Backoff
 from dapo_operator.kube.api_errors import ApiError, BusyError, StreamCutError, UnreachableError, error_of
+from dapo_operator.kube.connection import Connection
 from dapo_operator.kube.nesting import PrunedResponse, lines_of, parse
 from dapo_operator.kube.objects import Object, Resource
 
@@ -30,19 +37,6 @@ PAGE: Final = 200
 BUSY_TRIES: Final = 6
 BUSY: Final = Backoff(1.0, 5.0)
 _METADATA: Final = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
-_TOKEN_SECONDS: Final = 60.0
-
-
-@dataclass(frozen=True)
-class Connection:
-    """How to reach the API server. A token from a file is read again every minute, since Kubernetes replaces it every
-    hour."""
-
-    server: str
-    ssl: ssl.SSLContext | None
-    headers: Mapping[str, str]
-    namespace: str | None = None
-    token_file: Path | None = None
 
 
 class KubeClient:
@@ -50,29 +44,34 @@ class KubeClient:
 
     def __init__(self, connection: Connection, middlewares: Sequence[aiohttp.ClientMiddlewareType] = ()) -> None:
         self.connection = connection
-        self._token: tuple[float, str] | None = None
         self._ahead = 0.0
-        self._middlewares = (*middlewares, self._authorize)
-        self._connector = aiohttp.TCPConnector(limit=0, ssl=connection.ssl or True)
-        self.session = self._session(aiohttp.ClientResponse)
+        self._configuration = connection.configuration
+        self._api = ApiClient(self._configuration)
+        self._connector = aiohttp.TCPConnector(limit=0, ssl=self._api.rest_client.ssl_context)
+        self._options: dict[str, Any] = {
+            "connector": self._connector,
+            "connector_owner": False,
+            "headers": {"User-Agent": FIELD_MANAGER},
+            "middlewares": (*middlewares, self._authorize),
+            "proxy": self._configuration.proxy,
+            "timeout": aiohttp.ClientTimeout(total=None),
+            # `connect` has found the proxy; aiohttp would look for it, and for a netrc, at every request.
+            "trust_env": False,
+        }
+        self._configuration.client_session_kwargs = self._options
+
+    @property
+    def server(self) -> str:
+        """The API server's URL."""
+        return self._configuration.host
 
     def open_session(self) -> aiohttp.ClientSession:
-        """Another session over the same connections, for Kopf, which parses responses and closes the session itself."""
-        return self._session(PrunedResponse)
-
-    def _session(self, response_class: type[aiohttp.ClientResponse]) -> aiohttp.ClientSession:
-        return aiohttp.ClientSession(
-            connector=self._connector,
-            connector_owner=False,
-            headers={"User-Agent": FIELD_MANAGER, **self.connection.headers},
-            middlewares=self._middlewares,
-            timeout=aiohttp.ClientTimeout(total=None),
-            response_class=response_class,
-        )
+        """A session over the same connections, for Kopf, which parses responses and closes the session itself."""
+        return aiohttp.ClientSession(**self._options, response_class=PrunedResponse)
 
     async def close(self) -> None:
         """End all connections."""
-        await self.session.close()
+        await self._api.close()
         await self._connector.close()
 
     def now(self) -> float:
@@ -153,14 +152,17 @@ class KubeClient:
         query |= {"timeoutSeconds": str(WATCH_SECONDS)} | ({"labelSelector": labels} if labels else {})
         accept = _METADATA.format("") if metadata_only else "application/json"
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=TIMEOUT_SECONDS, sock_read=SILENCE_SECONDS)
-        url = self.connection.server + resource.path(namespace)
         try:
-            async with self.session.get(url, params=query, headers={"Accept": accept}, timeout=timeout) as response:
+            response = await self._send("GET", resource.path(namespace), None, {"Accept": accept}, query, timeout)
+            try:
                 if response.status >= 400:
-                    raise await _error(response)
+                    raise _error(response, await response.read())
                 established = True
-                async for line in lines_of(response.content):
+                # Not the client's own `Watch`: one object whose line is too long or nested too deeply would end it.
+                async for line in lines_of(response.response.content):
                     yield _event(line)
+            finally:
+                response.response.close()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             # aiohttp's timeouts are of both kinds; a stream that was silent for too long may never have been one.
             cut = established and not isinstance(error, TimeoutError)
@@ -195,24 +197,33 @@ class KubeClient:
         query: Mapping[str, str] | None,
         accept: str,
     ) -> Object:
-        data = None if body is None else json.dumps(body).encode()
-        headers = {"Accept": accept} | ({"Content-Type": content_type} if data is not None else {})
+        headers = {"Accept": accept} | ({"Content-Type": content_type} if body is not None else {})
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)
-        url = self.connection.server + path
         try:
-            async with self.session.request(
-                method, url, data=data, params=query, headers=headers, timeout=timeout
-            ) as response:
-                self._set_clock(response.headers.get("Date"))
-                if response.status >= 400:
-                    raise await _error(response)
-                parsed: Object = parse(await response.read())
-                # They are half of an object, and are not used here.
-                parsed.get("metadata", {}).pop("managedFields", None)
-                return parsed
+            response = await self._send(method, path, body, headers, query, timeout)
+            data = await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             text = str(error) or type(error).__name__
             raise UnreachableError(f"The API server did not respond to {method} {path}: {text}.") from error
+        self._set_clock(response.headers.get("Date"))
+        if response.status >= 400:
+            raise _error(response, data)
+        parsed: Object = parse(data)
+        # They are half of an object, and are not used here.
+        parsed.get("metadata", {}).pop("managedFields", None)
+        return parsed
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        body: Object | None,
+        headers: dict[str, str],
+        query: Mapping[str, str] | None,
+        timeout: aiohttp.ClientTimeout,
+    ) -> RESTResponse:
+        url = f"{self.server}{path}?{urlencode(query)}" if query else f"{self.server}{path}"
+        return await self._api.call_api(method, url, headers, body, _request_timeout=timeout)
 
     def _set_clock(self, date: str | None) -> None:
         """Follow the API server's clock when this machine's is clearly off; the header has whole seconds only."""
@@ -224,12 +235,20 @@ class KubeClient:
     async def _authorize(
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
-        file = self.connection.token_file
-        if file is not None:
-            if self._token is None or time.monotonic() - self._token[0] > _TOKEN_SECONDS:
-                self._token = (time.monotonic(), file.read_text().strip())
-            request.headers["Authorization"] = f"Bearer {self._token[1]}"
+        """Add the token, which the official client's configuration renews."""
+        login: dict[str, str] = {}
+        try:
+            await self._api.update_params_for_auth(login, [], ["BearerToken"], request.url.path, request.method, None)
+        except (ConfigException, OSError, ValueError) as error:
+            raise LoginError(f"could not renew the token: {error}") from error
+        request.headers.update(login)
+        # Kopf's requests do not name it themselves.
+        request.server_hostname = request.server_hostname or self._configuration.tls_server_name
         return await handler(request)
+
+
+class LoginError(aiohttp.ClientError):
+    """The request was not sent: there is no valid token for it."""
 
 
 def _event(line: bytes) -> tuple[str, Object]:
@@ -240,9 +259,9 @@ def _event(line: bytes) -> tuple[str, Object]:
     return event["type"], event["object"]
 
 
-async def _error(response: aiohttp.ClientResponse) -> ApiError:
+def _error(response: RESTResponse, data: bytes) -> ApiError:
     try:
-        status = json.loads(await response.read())
+        status = json.loads(data)
     except ValueError:
         status = {}
     after = response.headers.get("Retry-After", "")

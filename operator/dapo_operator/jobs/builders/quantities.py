@@ -6,28 +6,21 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any, Final
 
+from kubernetes.utils import parse_quantity
+
 Amounts = dict[str, Fraction]
 
-_POWERS: Final = "kMGTPE"
-_UNITS: Final[Mapping[str, Fraction]] = {
-    "": Fraction(1),
-    "n": Fraction(1, 10**9),
-    "u": Fraction(1, 10**6),
-    "m": Fraction(1, 1000),
-    **{unit: Fraction(1000 ** (power + 1)) for power, unit in enumerate(_POWERS)},
-    **{f"{unit.upper()}i": Fraction(1024 ** (power + 1)) for power, unit in enumerate(_POWERS)},
-}
 _MAX_CHARACTERS: Final = 32
-_FORM: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE]([+-]?[0-9]{1,2})|([a-zA-Z]*))")
+# The client also takes what Python takes for a number, such as "nan", "1_0" and an exponent of any size.
+_FORM: Final = re.compile(r"([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,2}|[numkMGTPE]|[KMGTPE]i)?")
 
 
 def amount(quantity: object) -> Fraction:
     """The number that a quantity stands for. Raises ValueError when it is not a quantity."""
     written = str(quantity)
-    match = _FORM.fullmatch(written) if len(written) <= _MAX_CHARACTERS else None
-    if match is None or (match[3] or "") not in _UNITS:
+    if len(written) > _MAX_CHARACTERS or _FORM.fullmatch(written) is None:
         raise ValueError(f"{written[:_MAX_CHARACTERS]} is not a valid quantity")
-    return Fraction(match[1]) * Fraction(10) ** int(match[2] or 0) * _UNITS[match[3] or ""]
+    return Fraction(parse_quantity(written))
 
 
 def text(number: Fraction) -> str:
