@@ -10,11 +10,13 @@ import pytest
 import ray
 from ray.cluster_utils import Cluster
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from shards import checkpoint
 
 from dapo_core.errors import CheckpointError
 from dapo_core.naming import checkpoint_prefix
 from dapo_core.objectstore import open_store
 from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore, LocalCheckpoint
+from dapo_trainer.demo.warm_start import model, tokenizer
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -99,10 +101,28 @@ def test_each_node_brings_what_its_ranks_load(tmp_path: Path, ranks: list[Any], 
 
     checkpoints = commit(tmp_path, other_nodes(tmp_path, ranks), saved)
     restored = tmp_path / "restored"
-    later = other_nodes(tmp_path, ranks[:2])  # rank 2 has moved to a third node
+    later = other_nodes(tmp_path, [ranks[0], ranks[1], ranks[0]])  # rank 2 has moved to the driver's node
     later.restore(Origin(checkpoints.store.url, checkpoints.manifest(STEP)), restored)
     found = sorted(path.relative_to(restored).as_posix() for path in restored.rglob("*") if path.is_file())
     assert found == ["actor/fsdp_config.json", "actor/model_world_size_3_rank_1.pt", "data.pt"]
+
+
+def test_a_node_brings_the_shards_that_its_ranks_read_of_a_checkpoint_of_more(tmp_path: Path, ranks: list[Any]) -> None:
+    """From four ranks to two: the second one, on the other node, reads those of the third and the fourth."""
+    from dapo_trainer.verl_adapter.node_files import Origin
+
+    folder = checkpoint(tmp_path / "global_step_4", model(tokenizer()), tokenizer(), 4)
+    for rank in range(4):
+        (folder / "actor" / f"extra_state_world_size_4_rank_{rank}.pt").write_bytes(b"schedule")
+    checkpoints = CheckpointStore(open_store((tmp_path / "store").as_uri()), RUN)
+    manifest = checkpoints.commit(LocalCheckpoint(STEP, folder, 1, "d"))
+    restored = tmp_path / "restored"
+    other_nodes(tmp_path, ranks[:2]).restore(Origin(checkpoints.store.url, manifest), restored)
+    found = {kind: sorted(path.name for path in restored.rglob(f"{kind}_*.pt")) for kind in ("model", "extra_state")}
+    assert found == {
+        "model": [f"model_world_size_4_rank_{rank}.pt" for rank in (0, 2, 3)],  # shapes are read from the first one
+        "extra_state": ["extra_state_world_size_4_rank_1.pt"],
+    }
 
 
 def test_a_file_damaged_in_the_store_is_told_as_such(tmp_path: Path, ranks: list[Any], saved: Path) -> None:

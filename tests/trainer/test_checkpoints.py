@@ -123,9 +123,9 @@ def test_a_run_whose_checkpoints_are_all_corrupt_does_not_restart_from_zero(
 def test_a_checkpoint_of_another_job_is_refused(checkpoints: CheckpointStore, tmp_path: Path) -> None:
     save(checkpoints, tmp_path, 5)
     with pytest.raises(CheckpointError, match=r"step 5 was saved by a different job .*or start a new run"):
-        checkpoints.restore_newest(tmp_path / "restored", check=lambda manifest: check_fit(manifest, "other", None))
+        checkpoints.restore_newest(tmp_path / "restored", check=lambda manifest: check_fit(manifest, "other"))
     assert not (tmp_path / "restored").exists()
-    accepted = checkpoints.restore_newest(tmp_path / "restored", check=lambda manifest: check_fit(manifest, "d", None))
+    accepted = checkpoints.restore_newest(tmp_path / "restored", check=lambda manifest: check_fit(manifest, "d"))
     assert accepted is not None
 
 

@@ -11,7 +11,7 @@ from store_fakes import MemoryStore, Notebook
 
 from dapo_core.backoff import Backoff
 from dapo_core.db import CheckpointRow
-from dapo_core.errors import CheckpointError, SpecError, StoreError
+from dapo_core.errors import CheckpointError, StoreError
 from dapo_core.jobspec import DAPOJob
 from dapo_core.objectstore import StoreUnreachableError
 from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore, LocalCheckpoint
@@ -114,30 +114,19 @@ def test_a_store_that_fails_ends_the_attempt(
         start(checkpoints, work)
 
 
-# Another job, another number of ranks
+# Another number of ranks
 
 
-def test_another_number_of_ranks_is_refused_before_anything_is_read(
-    store: MemoryStore, checkpoints: CheckpointStore, work: Path, tmp_path: Path
+@pytest.mark.parametrize("origin", [None, "other", "other@10"])
+def test_a_checkpoint_of_another_number_of_ranks_is_restored_whole(
+    origin: str | None, store: MemoryStore, checkpoints: CheckpointStore, work: Path, tmp_path: Path
 ) -> None:
-    commit(checkpoints, tmp_path / "local", 10, ranks=2)
-    store.log.clear()
-    with pytest.raises(SpecError, match=r"makes 1 FSDP ranks, but the checkpoint at step 10 has 2: go back to 2, or"):
-        start(checkpoints, work)
-    read = [key for operation, key in store.log if operation == "get"]
-    assert set(read) == {"r/checkpoints/step-000010/manifest.json"}
-    two = job(topology={"trainer": {"replicas": 2}})
-    found = restore(checkpoints, two, work, 2, lambda: ())
-    assert found is None or found.manifest.ranks == 2
-
-
-def test_another_runs_checkpoint_of_other_ranks_is_refused_as_well(
-    store: MemoryStore, checkpoints: CheckpointStore, work: Path, tmp_path: Path
-) -> None:
-    commit(CheckpointStore(store, "other"), tmp_path / "local", 10, ranks=4)
-    for origin in ("other", "other@10"):
-        with pytest.raises(SpecError, match=r"`dapo checkpoints export other@10 FOLDER` and spec.model.source: FOLDER"):
-            start(checkpoints, work, of=job(checkpoints={"resumeFrom": origin}))
+    """The ranks read the rows that each is to hold from the files of those that saved them (resharding)."""
+    commit(checkpoints if origin is None else CheckpointStore(store, "other"), tmp_path / "local", 10, ranks=4)
+    found = start(checkpoints, work, of=job(checkpoints={"resumeFrom": origin}))
+    assert found is not None and found.manifest.ranks == 4
+    shards = sorted(path.name for path in (found.folder / "actor").glob("*.pt"))
+    assert shards == [f"model_world_size_4_rank_{rank}.pt" for rank in range(4)]
 
 
 # What is on this disk already

@@ -111,7 +111,8 @@ class TrainingAttempt:
         step = 0 if resumed is None else resumed.manifest.step
         session = Session(self.report, settings, stop=self.stop, last_recorded=step, last_saved=step)
         if self._gate is not None:
-            session.on_ranks = lambda workers: self._spread(workers, resumed)
+            fsdp_size = int(config.actor_rollout_ref.actor.fsdp_config.fsdp_size)
+            session.on_ranks = lambda workers: self._spread(workers, fsdp_size, resumed)
         self._session = session
         runner.run(config, session, cluster, on_ready=self._ready)
 
@@ -124,11 +125,11 @@ class TrainingAttempt:
         self._gate = Gate(ray_address.rpartition(":")[0], self._pod_leaves)
         wait_for(node_resources(self.job.spec), lambda missing: self.report.phase("start", 0, 0, missing))
 
-    def _spread(self, workers: Sequence[Any], resumed: Restored | None) -> None:
+    def _spread(self, workers: Sequence[Any], fsdp_size: int, resumed: Restored | None) -> None:
         """From here on ranks' files are stored where they run; those of `resumed` are copied there."""
         from dapo_trainer.verl_adapter.node_files import Origin, OtherNodes
 
-        self._other_nodes = OtherNodes(self.environment.stores.objects, self.environment.run_id, workers)
+        self._other_nodes = OtherNodes(self.environment.stores.objects, self.environment.run_id, workers, fsdp_size)
         if resumed is None:
             return
         try:

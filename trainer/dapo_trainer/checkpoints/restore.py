@@ -11,12 +11,11 @@ from typing import Final, TypeVar
 
 from dapo_core.backoff import Backoff
 from dapo_core.db import CheckpointRow
-from dapo_core.errors import CheckpointError, Problem, SpecError, StoreError
-from dapo_core.jobspec import DAPOJob, DAPOJobSpec
+from dapo_core.errors import CheckpointError, StoreError
+from dapo_core.jobspec import DAPOJob
 from dapo_core.objectstore import StoreUnreachableError, open_store, probe
 from dapo_core.run.checkpoint import Manifest
 from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore
-from dapo_trainer.verl_config.placement import NODE_RESOURCE, node_resources
 
 _SAVED: Final = re.compile(r"^global_step_(\d+)$")
 _URI: Final = re.compile(
@@ -88,21 +87,22 @@ def restore(
 ) -> Restored | None:
     """Restore the checkpoint that the attempt continues from to `work`; None to start from the model.
 
-    Raises StoreError when the store cannot be read, CheckpointError when no checkpoint is intact or those on record
-    are not in the store, SpecError when the job does not fit.
+    The number of FSDP ranks may be another one: each rank reads its rows (`verl_adapter.resharding`). Raises StoreError
+    when the store cannot be read, CheckpointError when no checkpoint is intact, when those on record are not in the
+    store, or when it is of a job with a different model, data or algorithm.
     """
     folder, caches = work / "resume", [path for path, _ in _saved_by_earlier_attempts(work)]
     probe(checkpoints.store, f"{checkpoints.run_id}/")
     checkpoints.sweep()
     checkpoints.record_committed()  # who committed the newest one may have died before recording it
-    digest, ranks = job.spec.digest(), _fsdp_ranks(job.spec)
-    manifest = checkpoints.restore_newest(folder, caches, lambda newest: check_fit(newest, digest, ranks))
+    digest = job.spec.digest()
+    manifest = checkpoints.restore_newest(folder, caches, lambda newest: check_fit(newest, digest))
     if manifest is None:
         _refuse_lost(checkpoints, attempt, recorded)
         reference = job.spec.checkpoints.resume_from
         if reference is None:
             return None
-        manifest, url = restore_reference(reference, checkpoints, folder, ranks)
+        manifest, url = restore_reference(reference, checkpoints, folder)
     else:
         url = checkpoints.store.url
         _remove_saved_until(manifest.step, work)
@@ -110,53 +110,31 @@ def restore(
     return Restored(manifest, folder.rename(named), url)
 
 
-def restore_reference(
-    reference: str, own: CheckpointStore, into: Path, ranks: int | None = None
-) -> tuple[Manifest, str]:
+def restore_reference(reference: str, own: CheckpointStore, into: Path) -> tuple[Manifest, str]:
     """Restore the checkpoint of any run to `into`, verified. Returns its manifest and the URL of its store.
 
-    Raises CheckpointError when there is none, SpecError when it was saved by another number of FSDP ranks.
+    Raises CheckpointError when there is none.
     """
     source = parse_reference(reference)
     store = own.store if source.root is None else open_store(source.root)
     checkpoints = CheckpointStore(store, source.run_id, is_local=own.is_local)
     if source.step is not None:
         manifest = checkpoints.manifest(source.step)
-        check_fit(manifest, None, ranks)
         checkpoints.restore(manifest, into)
         return manifest, store.url
-    newest = checkpoints.restore_newest(into, check=lambda manifest: check_fit(manifest, None, ranks))
+    newest = checkpoints.restore_newest(into)
     if newest is None:
         raise CheckpointError(f"spec.checkpoints.resumeFrom is {reference}, but that run has no checkpoint.")
     return newest, store.url
 
 
-def check_fit(manifest: Manifest, spec_digest: str | None, ranks: int | None) -> None:
-    """Raises CheckpointError when the checkpoint is of a job with a different model, data or algorithm (by its digest),
-    SpecError when `ranks` FSDP ranks cannot load it: verl's files are those of the ranks that wrote them."""
-    if spec_digest not in (None, manifest.spec_digest):
+def check_fit(manifest: Manifest, spec_digest: str) -> None:
+    """Raises CheckpointError when the checkpoint is of a job with a different model, data or algorithm."""
+    if spec_digest != manifest.spec_digest:
         raise CheckpointError(
             f"The checkpoint at step {manifest.step} was saved by a different job (digest {manifest.spec_digest[:12]}, "
-            f"now {str(spec_digest)[:12]}): undo the change of the model, data or algorithm, or start a new run."
+            f"now {spec_digest[:12]}): undo the change of the model, data or algorithm, or start a new run."
         )
-    if ranks is None or manifest.ranks in (None, ranks):
-        return
-    name = f"{manifest.run_id}@{manifest.step}"
-    raise SpecError(
-        [
-            Problem(
-                "spec.topology.trainer",
-                f"spec.topology.trainer makes {ranks} FSDP ranks, but the checkpoint at step {manifest.step} has "
-                f"{manifest.ranks}: go back to {manifest.ranks}, or start a new run from its weights, with "
-                f"`dapo checkpoints export {name} FOLDER` and spec.model.source: FOLDER "
-                "(the optimizer state is reset).",
-            )
-        ]
-    )
-
-
-def _fsdp_ranks(spec: DAPOJobSpec) -> int:
-    return node_resources(spec)[NODE_RESOURCE["trainer"]]
 
 
 def _refuse_lost(checkpoints: CheckpointStore, attempt: int, recorded: RecordedCheckpoints) -> None:

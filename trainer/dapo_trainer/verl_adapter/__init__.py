@@ -4,6 +4,7 @@
 | --- | --- |
 | cpu_platform, cpu_vllm, import_hooks | `PlatformRegistry`, entry point `verl.plugins` |
 | policy_loss | `register_policy_loss`, through `model.external_lib` |
+| sharded_engine, resharding | `EngineRegistry`, through `model.external_lib` |
 | tcp_transport | `CheckpointEngineRegistry`, through `checkpoint_engine.custom_backend_module` |
 | cluster, engine_watch, node_files, runner, session | `TaskRunnerV1`'s sequence |
 | group_server | `RolloutReplicaRegistry` |
@@ -21,6 +22,9 @@ their dotted names, which are in `verl_config.overrides` and in the entry point 
 """
 
 import os
+from typing import Final
+
+ENGINE_VENDOR: Final = "dapo"
 
 
 def environment(device: str) -> dict[str, str]:
@@ -33,6 +37,8 @@ def environment(device: str) -> dict[str, str]:
         "RAY_DEDUP_LOGS": "0",
         "TOKENIZERS_PARALLELISM": "false",
         "TRANSFER_QUEUE_ENABLE": "1",
+        # verl looks engines up by device and vendor; `sharded_engine` has this one.
+        "VERL_ENGINE_VENDOR": ENGINE_VENDOR,
         # From here on verl's own defaults for its workers (verl.trainer.constants_ppo).
         "NCCL_DEBUG": "WARN",
         "VLLM_LOGGING_LEVEL": "WARN",

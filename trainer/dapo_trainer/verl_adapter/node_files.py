@@ -18,10 +18,12 @@ from dapo_core.errors import StoreError
 from dapo_core.objectstore import open_store
 from dapo_core.parallel import give_way, parallel
 from dapo_core.run.checkpoint import FileEntry, Manifest
-from dapo_trainer.checkpoints.checkpoint_files import fetch
+from dapo_trainer.checkpoints.checkpoint_files import corrupt, fetch
 from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore
+from dapo_trainer.verl_adapter.resharding import EXTRA, MODEL, load, needed, shard_file, shards_in, totals_in
 
 WORKERS: Final = 4
+ACTOR: Final = "actor"
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,19 @@ class Origin:
 
     store_url: str
     manifest: Manifest
+
+
+@dataclass(frozen=True)
+class World:
+    """The FSDP ranks of this attempt, and over how many of them a tensor is sharded (fewer when it is replicated)."""
+
+    ranks: int
+    shards: int
+
+    @classmethod
+    def of(cls, ranks: int, fsdp_size: int) -> "World":
+        """`fsdp_size` as verl has it: negative for all ranks."""
+        return cls(ranks, ranks if fsdp_size < 0 else min(fsdp_size, ranks))
 
 
 class _Files:
@@ -46,13 +61,18 @@ class _Files:
         self._stored = Path(folder)
         return self._checkpoints.put_files(step, Path(folder), give=True)
 
-    def restore(self, origin: Origin, ranks: frozenset[int], folder: str) -> None:
-        entries = [entry for entry in origin.manifest.files if entry.rank is None or entry.rank in ranks]
-        target = Path(folder)
+    def restore(self, origin: Origin, ranks: frozenset[int], world: World, folder: str) -> None:
+        manifest, target = origin.manifest, Path(folder)
         shutil.rmtree(target, ignore_errors=True)
-        store = open_store(origin.store_url)
+        fetch_file = partial(fetch, open_store(origin.store_url), manifest, folder=target, caches=())
         try:
-            parallel(partial(fetch, store, origin.manifest, folder=target, caches=()), entries, WORKERS)
+            if manifest.ranks in (None, world.ranks):
+                entries = [entry for entry in manifest.files if entry.rank is None or entry.rank in ranks]
+            else:
+                first = _first_shard(manifest)
+                fetch_file(first)
+                entries = [entry for entry in _read_by(ranks, world, manifest, target / first.path) if entry != first]
+            parallel(fetch_file, entries, WORKERS)
         except OSError as error:
             raise StoreError(f"The checkpoint cannot be written to {target}: {error.strerror}.") from error
 
@@ -60,8 +80,9 @@ class _Files:
 class OtherNodes:
     """The pods, other than the driver's, on which FSDP ranks run."""
 
-    def __init__(self, store_url: str, run_id: str, workers: Sequence[Any]) -> None:
-        """`workers`: the ranks' actors, by rank."""
+    def __init__(self, store_url: str, run_id: str, workers: Sequence[Any], fsdp_size: int = -1) -> None:
+        """`workers`: the ranks' actors, by rank; `fsdp_size`: verl's."""
+        self._world = World.of(len(workers), fsdp_size)
         here = ray.get_runtime_context().get_node_id()
         nodes = ray.get([worker.__ray_call__.remote(_node) for worker in workers])
         self._ranks = {node: frozenset(r for r, at in enumerate(nodes) if at == node) for node in {*nodes} - {here}}
@@ -74,7 +95,29 @@ class OtherNodes:
 
     def restore(self, origin: Origin, folder: Path) -> None:
         """Make each pod restore the files of its ranks to `folder`. Raises StoreError, CheckpointError."""
-        _all([self._files[node].restore.remote(origin, ranks, str(folder)) for node, ranks in self._ranks.items()])
+        calls = [(self._files[node], ranks) for node, ranks in self._ranks.items()]
+        _all([files.restore.remote(origin, ranks, self._world, str(folder)) for files, ranks in calls])
+
+
+def _first_shard(manifest: Manifest) -> FileEntry:
+    """The model's shard of rank 0, which tells the shape of every tensor. Raises CheckpointError."""
+    name = f"{ACTOR}/{shard_file(MODEL, manifest.ranks or 1, 0)}"
+    found = next((entry for entry in manifest.files if entry.path == name), None)
+    if found is None:
+        raise corrupt(manifest, f"{name} is missing")
+    return found
+
+
+def _read_by(ranks: frozenset[int], world: World, manifest: Manifest, first: Path) -> list[FileEntry]:
+    """The files that `ranks` read of a checkpoint of another number of them. `first`: the model's shard of rank 0."""
+    state, saved = load(first), manifest.ranks or 1
+    shards = needed(totals_in(state), world.shards, shards_in(state), {rank % world.shards for rank in ranks})
+    extra = {rank % saved for rank in ranks}
+    return [
+        entry
+        for entry in manifest.files
+        if entry.rank is None or entry.rank in (extra if f"/{EXTRA}_" in entry.path else shards)
+    ]
 
 
 def _node(_worker: Any) -> str:

@@ -46,8 +46,8 @@ def _model(spec: DAPOJobSpec, placement: Placement, paths: Paths) -> Overrides:
     keys: Overrides = {
         "actor_rollout_ref.model.path": paths.model,
         "actor_rollout_ref.model.enable_gradient_checkpointing": model.gradient_checkpointing,
-        # Registers our policy loss in every process that builds the model.
-        "actor_rollout_ref.model.external_lib": f"{ADAPTER}.policy_loss",
+        # Registers our policy loss and engine in every process that builds the model.
+        "actor_rollout_ref.model.external_lib": f"{ADAPTER}.rank_extensions",
         "actor_rollout_ref.model.use_remove_padding": placement.device == "cuda",
     }
     if placement.device == "cpu":

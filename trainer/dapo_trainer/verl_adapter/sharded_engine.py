@@ -1,0 +1,31 @@
+"""verl's FSDP engine, which also loads checkpoints of another number of ranks.
+
+verl chooses an engine by model type, strategy, device and vendor; this one has a vendor of its own, which
+`dapo_trainer.verl_adapter.environment` asks for.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from verl.workers.engine import EngineRegistry
+from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
+
+from dapo_trainer.verl_adapter import ENGINE_VENDOR
+from dapo_trainer.verl_adapter.resharding import reshard, saved_ranks
+
+
+@EngineRegistry.register("language_model", backend="fsdp2", device="cuda", vendor=ENGINE_VENDOR)
+class ShardedEngine(FSDPEngineWithLMHead):
+    """FSDP2 as verl runs it."""
+
+    def load_checkpoint(self, local_path: str, *args: Any, **kwargs: Any) -> None:
+        """Raises CheckpointError when the shards of other ranks do not fit."""
+        ranks, folder = torch.distributed.get_world_size(), Path(local_path)
+        if saved_ranks(folder) in (None, ranks):
+            super().load_checkpoint(local_path, *args, **kwargs)
+            return
+        files = reshard(folder, torch.distributed.get_rank(), ranks, self.module, self.optimizer)
+        super().load_checkpoint(local_path, *args, **kwargs)
+        for file in files:
+            file.unlink(missing_ok=True)
