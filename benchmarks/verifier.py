@@ -100,10 +100,10 @@ def interval(random: Random) -> tuple[str, str]:
     return f"[\\frac{{{a}}}{{2}}, \\infty)", f"\\left[\\frac{{{2 * a}}}{{4}}, \\infty\\right)"
 
 
-BASE = {"type": "math", "module": None, "timeout_seconds": 60.0, "on_timeout": "Exclude"}
+BASE = {"type": "math", "answer_rule": "value", "module": None, "timeout_seconds": 60.0, "on_timeout": "Exclude"}
 # What is made, how it is judged, and the share of the answers that is enough for a rate.
 CASES: dict[str, tuple[Callable[[Random], tuple[str, str]], dict[str, Any], float]] = {
-    "math, integers: the paper's rule": (integer, {}, 1),
+    "math, integers: by value": (integer, {}, 1),
     "math, fractions: settled as numbers": (fraction, {}, 1),
     "exact": (integer, {"type": "exact"}, 1),
     "custom, in its processes": (integer, {"type": "custom", "module": "verifier:equal"}, 1),

@@ -33,6 +33,7 @@ BROKEN: dict[str, dict[str, Any]] = {
         "data": {"validation": [VALIDATION[0] | {"temperature": 0, "samplesPerPrompt": 32}]}
     },
     "spec.reward.module": {"reward": {"type": "custom"}},
+    "spec.reward.answerRule": {"reward": {"type": "exact", "answerRule": "published"}},
     "spec.algorithm.clipLow is more": {"algorithm": {"clipLow": 0.5}},
     "spec.batch.miniBatchResponses must be a multiple of spec.batch": {"batch": {"miniBatchResponses": 24}},
     "spec.batch.miniBatchResponses must divide": {"batch": {"miniBatchResponses": 48}},

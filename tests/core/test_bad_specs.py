@@ -36,7 +36,8 @@ def case(name: str, sentence: str, **spec: Any) -> Any:
         case("snake case", "batch.top_p is not a field of spec.batch: did you mean topP?", batch={"top_p": 1}),
         case(
             "unknown and nothing near",
-            "reward.xyz is not a field of spec.reward: the fields here are type, module, timeoutSeconds, onTimeout.",
+            "reward.xyz is not a field of spec.reward: the fields here are type, answerRule, module, timeoutSeconds, "
+            "onTimeout.",
             reward={"xyz": 1},
         ),
         case(
@@ -162,6 +163,12 @@ def case(name: str, sentence: str, **spec: Any) -> Any:
             "module without custom reward",
             'reward.module is "a:b" but spec.reward.type is math: set spec.reward.type to custom or remove it.',
             reward={"module": "a:b"},
+        ),
+        case(
+            "answer rule without answers",
+            "reward.answerRule is published but spec.reward.type is exact, which compares no answers: set "
+            "spec.reward.type to math or remove it.",
+            reward={"type": "exact", "answerRule": "published"},
         ),
         case("module form", 'reward.module is "a.b": write it as package.module:function.', reward={"module": "a.b"}),
         case(

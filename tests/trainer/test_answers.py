@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from dapo_trainer.rewards.rule_rewards import TAIL_CHARACTERS, as_integer, exact, math, stated_answer
+from dapo_trainer.rewards.rule_rewards import as_integer, exact, math
+from dapo_trainer.rewards.statement import TAIL_CHARACTERS, stated_answer
 from dapo_trainer.rewards.verdict import Verdict
 
 LONG = "so we go on and on. " * 5000  # 100 kB
@@ -50,9 +51,9 @@ LONG = "so we go on and on. " * 5000  # 100 kB
         pytest.param("Answer: \\boxed{-7}", "-7", True, id="boxed negative"),
         pytest.param("Answer: \\boxed{ 1,000 }", "1000", True, id="boxed with spaces and separator"),
         pytest.param("Answer: \\boxed{42", "42", False, id="unbalanced brace"),
-        pytest.param("Answer: \\boxed{\\boxed{42}}", "42", False, id="boxed twice"),
+        pytest.param("Answer: \\boxed{\\boxed{42}}", "42", True, id="boxed twice"),
         pytest.param("Answer: \\boxed{}", "0", False, id="empty box"),
-        pytest.param("\\boxed{42}", "42", False, id="box without a statement"),
+        pytest.param("\\boxed{42}", "42", True, id="box without a statement"),
         pytest.param("**Answer:** 42", "42", True, id="bold label"),
         pytest.param("Answer: **42**", "42", True, id="bold number"),
         pytest.param("Final answer: 42", "42", True, id="final answer"),
@@ -68,12 +69,12 @@ LONG = "so we go on and on. " * 5000  # 100 kB
         pytest.param("Answer: 42\nAnswer:", "42", True, id="cut off while repeating itself"),
         pytest.param("Answer: 42\nI hope this helps.", "42", True, id="more text on later lines"),
         pytest.param("Answer: 42 because of that", "42", False, id="more text on the line"),
-        pytest.param("Answer: 42 apples", "42", False, id="a unit"),
+        pytest.param("Answer: 42 apples", "42", True, id="a unit"),
         pytest.param("Answer: 42%", "42", False, id="percent"),
         pytest.param("Answer: 42 or 43", "42", False, id="a choice"),
-        pytest.param("Answer: x = 42", "42", False, id="an equation"),
-        pytest.param("Answer: 84/2", "42", False, id="a quotient"),
-        pytest.param("Answer: \\frac{84}{2}", "42", False, id="a LaTeX fraction"),
+        pytest.param("Answer: x = 42", "42", True, id="an equation"),
+        pytest.param("Answer: 84/2", "42", True, id="a quotient"),
+        pytest.param("Answer: \\frac{84}{2}", "42", True, id="a LaTeX fraction"),
         pytest.param("Answer: 4e1", "40", False, id="an exponent"),
         pytest.param("Answer: 0x2A", "42", False, id="hexadecimal"),
         pytest.param("Answer: forty-two", "42", False, id="in words"),
@@ -87,12 +88,14 @@ LONG = "so we go on and on. " * 5000  # 100 kB
         pytest.param("Answer: " + "9" * 5000, "42", False, id="5,000 digits"),
         pytest.param("Answer: 42\x00", "42", False, id="a null character"),
         pytest.param("Answer: 4 2/1", "42", False, id="a mixed number"),
-        pytest.param("Answer: 42/1", "42", False, id="over one"),
-        pytest.param("Answer: 42 \\text{ cm}", "42", False, id="a LaTeX unit"),
-        pytest.param("Answer: 42^\\circ", "42", False, id="degrees"),
-        pytest.param("Answer: \\$42", "42", False, id="an escaped dollar"),
+        pytest.param("Answer: 42/1", "42", True, id="over one"),
+        pytest.param("Answer: 42 \\text{ cm}", "42", True, id="a LaTeX unit"),
+        pytest.param("Answer: 42^\\circ", "42", True, id="degrees"),
+        pytest.param("Answer: \\$42", "42", True, id="an escaped dollar"),
         pytest.param("Answer: 42 (mod 100)", "42", False, id="a remainder"),
         pytest.param("Answer: 40 + 2", "42", False, id="a sum"),
+        pytest.param("Answer: 4*2", "42", False, id="a product whose sign looks like bold"),
+        pytest.param("Answer: $4$$2$", "42", False, id="two formulas"),
         pytest.param("Answer: 42, 43", "42", False, id="two answers, the first right"),
         pytest.param("Answer: 41, 42", "42", False, id="two answers, the second right"),
         pytest.param("Answer: {41, 42}", "42", False, id="a set"),
@@ -186,7 +189,26 @@ def test_only_the_tail_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    "unit", ["answer", "answer:", "answer ", ": ", "\\boxed{", "1,111", "{,}", "-", "\n"], ids=lambda unit: repr(unit)
+    "unit",
+    [
+        "answer",
+        "answer:",
+        "answer ",
+        ": ",
+        "\\boxed{",
+        "1,111",
+        "{,}",
+        "-",
+        "\n",
+        "=",
+        "a ",
+        " \x1f",
+        "\\text{a}",
+        "(",
+        "x=",
+        "$ ",
+    ],
+    ids=lambda unit: repr(unit),
 )
 def test_hostile_responses_take_no_time(unit: str) -> None:
     begun = time.process_time()

@@ -103,7 +103,13 @@ TABLE = {
 
 
 def settings(**reward: Any) -> dict[str, Any]:
-    reward = {"type": "math", "module": None, "timeout_seconds": 60.0, "on_timeout": "Exclude"} | reward
+    reward = {
+        "type": "math",
+        "answer_rule": "value",
+        "module": None,
+        "timeout_seconds": 60.0,
+        "on_timeout": "Exclude",
+    } | reward
     return {"reward": reward, "overlong": {"filter": True, "penalty": None}}
 
 
@@ -134,16 +140,25 @@ def test_an_expression(judged: dict[str, Scored], name: str) -> None:
     assert (verdict.correct, verdict.score) == (right, 1.0 if right else -1.0)
 
 
-def test_what_is_not_stated_is_not_looked_for() -> None:
-    group = ["\\boxed{1/2}", "1/2", "", "Answer:", "Answer: 1/3\nSo it is \\boxed{1/2}", f"Answer: 1/2 {'x ' * 50_000}"]
+def test_without_a_statement_the_last_box_counts_and_nothing_else() -> None:
+    group = [
+        "\\boxed{1/3} or \\boxed{1/2}",
+        "1/2",
+        "",
+        "Answer:",
+        "Answer: 1/3\nSo it is \\boxed{1/2}",
+        f"Answer: 1/2 {'x ' * 50_000}",
+    ]
     [scored] = score([(group, HALF)])
-    assert [one.verdict.correct for one in scored] == [False] * len(group)
-    assert [one.verdict.predicted for one in scored] == [None] * 4 + ["1/3", None]
+    assert [one.verdict.correct for one in scored] == [True] + [False] * (len(group) - 1)
+    assert [one.verdict.predicted for one in scored] == ["1/2"] + [None] * 3 + ["1/3", None]
 
 
-def test_an_integer_label_keeps_the_papers_rule() -> None:
-    [scored] = score([(["Answer: 84/2", "Answer: 6 \\cdot 7", "Answer: 42"], "42")])
-    assert [one.verdict.correct for one in scored] == [False, False, True]
+def test_an_integer_label_wants_a_number_and_no_sum_or_product() -> None:
+    [scored] = score(
+        [(["Answer: 6 \\cdot 7", "Answer: 40+2", "Answer: \\sqrt{1764}", "Answer: 84/2", "Answer: 42"], "42")]
+    )
+    assert [one.verdict.correct for one in scored] == [False, False, False, True, True]
 
 
 def test_answers_vote_by_what_was_read() -> None:

@@ -31,7 +31,14 @@ def test_penalty_is_the_papers_equation(tokens: int, penalty: float) -> None:
 
 def settings(penalty: dict[str, Any] | None = None, **reward: Any) -> dict[str, Any]:
     return {
-        "reward": {"type": "math", "module": None, "timeout_seconds": 10.0, "on_timeout": "Exclude", **reward},
+        "reward": {
+            "type": "math",
+            "answer_rule": "value",
+            "module": None,
+            "timeout_seconds": 10.0,
+            "on_timeout": "Exclude",
+            **reward,
+        },
         "overlong": {"filter": True, "penalty": penalty},
     }
 

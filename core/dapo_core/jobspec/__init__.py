@@ -2,11 +2,12 @@
 
 from dapo_core.jobspec.algorithm import Algorithm, DynamicSampling, ImportanceCorrection, Overlong, OverlongPenalty
 from dapo_core.jobspec.guards import GUARD_DEFAULTS, Guard
-from dapo_core.jobspec.inputs import Data, Lora, Model, Reward, TrainData, ValidationData
+from dapo_core.jobspec.inputs import Data, Lora, Model, TrainData, ValidationData
 from dapo_core.jobspec.job import DAPOJob, DAPOJobSpec, Metadata
 from dapo_core.jobspec.operations import Checkpoints, FailureRule, Gang, RunPolicy, Stores
 from dapo_core.jobspec.parse import absolute_paths, field_sources, load_job, parse_job
 from dapo_core.jobspec.presets import PRESETS
+from dapo_core.jobspec.reward import Reward
 from dapo_core.jobspec.topology import Head, Resources, Rollout, Topology, Trainer
 from dapo_core.jobspec.training import Batch, Optimizer, Schedule
 from dapo_core.jobspec.yaml_file import read_mapping

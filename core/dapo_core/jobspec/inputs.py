@@ -1,10 +1,9 @@
-"""The inputs of a job: model, data and reward."""
+"""The inputs of a job: model and data."""
 
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from dapo_core.jobspec import patterns
 from dapo_core.jobspec.base import Items, ShortName, SpecModel, Uri
 
 
@@ -113,32 +112,4 @@ class Data(SpecModel):
         le=2_147_483_647,
         description="Seed of data order, sampling and initialization. The same seed gives the same data order; "
         "results on GPUs still vary.",
-    )
-
-
-class Reward(SpecModel):
-    """How a response is scored: +1 when correct and -1 when incorrect, as in the paper."""
-
-    type: Literal["math", "exact", "custom"] = Field(
-        default="math",
-        description="`math` compares the last stated result by rule, `exact` compares text, `custom` calls `module`. "
-        "Unlike a reward model, a rule cannot be exploited.",
-    )
-    module: str | None = Field(
-        default=None,
-        max_length=253,
-        pattern=patterns.REWARD_MODULE.regex,
-        description="`package.module:function` of a custom reward, importable in the trainer's image.",
-    )
-    timeout_seconds: float = Field(
-        default=10.0,
-        gt=0,
-        le=3600,
-        description="Seconds after which scoring one response is killed. A rule takes milliseconds, so ten seconds "
-        "only stops one that hangs.",
-    )
-    on_timeout: Literal["Exclude", "Wrong"] = Field(
-        default="Exclude",
-        description="How to treat a response whose scoring hung or crashed. `Exclude` leaves it out of its group's "
-        "statistics and of the loss, because an invented -1 biases the advantages; `Wrong` scores it -1.",
     )

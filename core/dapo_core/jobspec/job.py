@@ -11,9 +11,10 @@ from dapo_core.jobspec import patterns
 from dapo_core.jobspec.algorithm import Algorithm
 from dapo_core.jobspec.base import FreeObject, Items, SpecModel, filled
 from dapo_core.jobspec.guards import GUARD_DEFAULTS, Guard
-from dapo_core.jobspec.inputs import Data, Model, Reward
+from dapo_core.jobspec.inputs import Data, Model
 from dapo_core.jobspec.operations import Checkpoints, RunPolicy, Stores
 from dapo_core.jobspec.presets import fill
+from dapo_core.jobspec.reward import Reward
 from dapo_core.jobspec.rules import FROZEN_GROUPS, check
 from dapo_core.jobspec.topology import Topology
 from dapo_core.jobspec.training import Batch, Optimizer, Schedule

@@ -1,4 +1,4 @@
-"""Rules between the fields that say what is trained and how: model, data, reward, algorithm, batch and schedule."""
+"""Rules between the fields that say what is trained and how: model, data, algorithm, batch and schedule."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from typing import Final
 
 from dapo_core.errors import Problem
 from dapo_core.jobspec.algorithm import Algorithm
-from dapo_core.jobspec.inputs import Data, Model, Reward
+from dapo_core.jobspec.inputs import Data, Model
 from dapo_core.jobspec.presets import PRESETS
 from dapo_core.jobspec.rule_table import CelRule, RuleTable, or_default, or_preset, problem
 from dapo_core.jobspec.topology import Topology
@@ -74,26 +74,6 @@ def greedy_once(data: Data) -> Iterator[Problem]:
                 f"is 0, which makes all {item.samples_per_prompt} samples identical: set samplesPerPrompt to 1 or a "
                 "temperature above 0.",
             )
-
-
-@RULES.rule(
-    "reward",
-    cel=CelRule(
-        "spec.reward",
-        rule="(has(self.type) && self.type == 'custom') == has(self.module)",
-        message="spec.reward.module (package.module:function) is required when spec.reward.type is custom, and not "
-        "allowed otherwise: set both or neither.",
-        field_path=".module",
-    ),
-)
-def custom_module(reward: Reward) -> Iterator[Problem]:
-    if reward.type == "custom" and reward.module is None:
-        yield problem("reward.module", "is missing but spec.reward.type is custom: set it to package.module:function.")
-    if reward.type != "custom" and reward.module is not None:
-        yield problem(
-            "reward.module",
-            f'is "{reward.module}" but spec.reward.type is {reward.type}: set spec.reward.type to custom or remove it.',
-        )
 
 
 _LOW, _HIGH = (or_preset("algorithm", field, "self") for field in ("clipLow", "clipHigh"))

@@ -7,7 +7,8 @@ from typing import Any
 
 from dapo_core.errors import DataError, first_line
 from dapo_trainer.data.model_files import TokenCounter
-from dapo_trainer.rewards.rule_rewards import TAIL_CHARACTERS, balanced
+from dapo_trainer.rewards.rule_rewards import balanced
+from dapo_trainer.rewards.statement import TAIL_CHARACTERS
 
 SHOWN_PROBLEMS = 5
 Row = dict[str, Any]

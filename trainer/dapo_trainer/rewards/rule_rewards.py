@@ -1,7 +1,7 @@
-"""Rule rewards: the stated answer of a response compared with the label, as text and as numbers. Pure.
+"""Rule rewards: the answer of a response compared with the label by value. Pure.
 
-Integers follow the paper's rule. Most other labels are decided by text, fractions and closed forms, the rest by
-`algebra`. The time is linear in a bounded tail of the response.
+An integer label wants that number, in whatever words and notation; most other labels are decided by text, fractions and
+closed forms, the rest by `algebra`. The time is linear in a bounded tail of the response.
 """
 
 import re
@@ -9,16 +9,13 @@ from fractions import Fraction
 from typing import Final
 
 from dapo_trainer.rewards.closed_forms import compared
+from dapo_trainer.rewards.statement import TAIL_CHARACTERS, final_answer, stated_answer
 from dapo_trainer.rewards.verdict import Verdict, right_or_wrong
+from dapo_trainer.rewards.worded_numbers import worded_number
 
-# The published rule reads the end of a response only; it also bounds the time a hostile response can take.
-TAIL_CHARACTERS: Final = 300
-_STATEMENT = re.compile(r"answer\s*:", re.IGNORECASE)
-# Digits may be grouped by three; a comma or space anywhere else separates two answers.
-_INTEGER = re.compile(r"([+-]?)(\d+|[1-9]\d{0,2}(?:[, ]\d{3})+)(?:\.0*)?", re.ASCII)
-_BOXED_INTEGER = re.compile(r"\\?boxed\{(.*)\}")
-_NOTATION = str.maketrans({"$": None, "*": None, "\N{MINUS SIGN}": "-", "\N{NO-BREAK SPACE}": " "})
-_LATEX = {"{,}": ",", "\\,": ",", "\\!": "", "\\(": "", "\\)": "", "\\[": "", "\\]": "", "\\ ": " "}
+# Most answers, and every plain label: read without looking for words.
+_PLAIN_DIGITS = r"-?(?:[1-9]\d{0,2}(?:,\d{3}){1,5}|\d{1,18})"
+_PLAIN = re.compile(rf"\$?(?:\\boxed\{{({_PLAIN_DIGITS})\}}|({_PLAIN_DIGITS}))\$?\.?", re.ASCII)
 _BOXED = re.compile(r"\\?(?:boxed|fbox)\{(.*)\}", re.DOTALL)
 _MARKS = re.compile(r"\$|\\[()\[\]]|\\(?:left|right|displaystyle)(?![a-zA-Z])")
 _SPACING = re.compile(r"(?:\s|\\[,;:! ])+")
@@ -32,26 +29,12 @@ _POWER = r"(?:\^|\*\*)[{(]?"
 _EXPLOSIVE = re.compile(rf"\d\)?{_POWER}\d+[)}}]?{_POWER}\d|{_POWER}-?\d{{5}}|\d{{5}}\)?!|!\)?!", re.ASCII)
 
 
-def stated_answer(response: str) -> str | None:
-    """What follows the last `Answer:` in the response's tail, to the end of its line; None when nothing is stated."""
-    tail = response[-TAIL_CHARACTERS:]
-    for match in reversed(list(_STATEMENT.finditer(tail))):
-        rest = tail[match.end() :].strip()
-        if rest:
-            return _STATEMENT.split(rest.splitlines()[0])[0].strip()
-    return None
-
-
 def as_integer(text: str) -> int | None:
-    """`text` as an integer, without its notation (`$`, `boxed{}`, thousands separators, a final period), or None."""
-    digits = text[: TAIL_CHARACTERS + 1].translate(_NOTATION)
-    for written, meant in _LATEX.items():
-        digits = digits.replace(written, meant)
-    digits = digits.strip()
-    if boxed := _BOXED_INTEGER.fullmatch(digits.rstrip(". ")):
-        digits = boxed[1].strip()
-    match = _INTEGER.fullmatch(digits.replace("- ", "-")) if len(digits) <= TAIL_CHARACTERS else None
-    return int(match[1] + re.sub("[, ]", "", match[2])) if match else None
+    """The integer that `text` states, in whatever notation, names and units (`worded_numbers`), or None."""
+    if found := _PLAIN.fullmatch(text):
+        return int((found[1] or found[2]).replace(",", ""))
+    number = worded_number(text.strip())
+    return int(number) if number is not None and number.denominator == 1 else None
 
 
 def exact(response: str, truth: str) -> Verdict:
@@ -62,11 +45,11 @@ def exact(response: str, truth: str) -> Verdict:
 
 
 def math(response: str, truth: str) -> Verdict:
-    """Correct when the stated answer is the integer `truth` (the paper's data has integer answers, section 3.5).
+    """Correct when the answer is the integer `truth` (the paper's data has integer answers, section 3.5).
 
     For other labels `scorer` calls `settled`, and `algebra` where that is None.
     """
-    stated = stated_answer(response)
+    stated = final_answer(response)
     answer = None if stated is None else as_integer(stated)
     return right_or_wrong(answer is not None and answer == as_integer(truth), None if answer is None else str(answer))
 
@@ -125,4 +108,7 @@ def settled(answer: str, truth: str) -> bool | None:
     number, target = as_fraction(stated), as_fraction(wanted)
     if number is not None and target is not None and (number == target or "." not in stated + wanted):
         return number == target
-    return compared(stated, wanted)
+    same = compared(stated, wanted)
+    if same is None and target is not None and worded_number(answer) == target:
+        return True
+    return same

@@ -5,10 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dapo_trainer.rewards.rule_rewards import RULES, as_integer, math, plain, settled, stated_answer
+from dapo_trainer.rewards.rule_rewards import RULES, as_integer, math, plain, settled
+from dapo_trainer.rewards.statement import final_answer
 from dapo_trainer.rewards.verdict import Verdict, right_or_wrong
 from dapo_trainer.rewards.verifier import Verifier
 
+Rule = Callable[[str, str], Verdict]
 ALGEBRA = "dapo_trainer.rewards.algebra:equal"
 
 
@@ -39,11 +41,17 @@ class Scored:
 
 
 class Scorer:
-    """`settings`: the composed configuration's `dapo` group (`verl_config.overrides`)."""
+    """`settings`: the composed configuration's `dapo` group (`verl_config.overrides`).
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
+    `published`: the recipe's rule, for `reward.answerRule: published`; it is verl's, which is not imported here.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], published: Rule | None = None) -> None:
         reward, penalty = settings["reward"], settings["overlong"]["penalty"]
-        self._rule: Callable[[str, str], Verdict] | None = RULES.get(reward["type"])
+        self._rule: Rule | None = RULES.get(reward["type"])
+        if reward["answer_rule"] == "published":
+            assert published is not None, "whoever builds the scorer brings the published rule"
+            self._rule = published
         # Its processes start with the first check that needs them; integers never do.
         self._verifier = Verifier(reward["module"] or ALGEBRA, float(reward["timeout_seconds"]))
         self._penalty = SoftPenalty(**penalty) if penalty else None
@@ -63,7 +71,7 @@ class Scorer:
 
     async def _expressions(self, responses: Sequence[str], truth: str) -> Sequence[Verdict]:
         """Each distinct answer of the group is checked once: what `settled` does not decide takes milliseconds."""
-        stated = [stated_answer(response) for response in responses]
+        stated = [final_answer(response) for response in responses]
         distinct = list(dict.fromkeys(answer for answer in stated if answer is not None))
         checked = await asyncio.gather(*(self._expression(answer, truth) for answer in distinct))
         verdicts = dict(zip(distinct, checked, strict=True))

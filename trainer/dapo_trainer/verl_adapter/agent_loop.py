@@ -22,6 +22,7 @@ from dapo_core.run.samples import Sample
 from dapo_trainer.groups.dynamic_sampling import GroupOutcome
 from dapo_trainer.groups.evaluated import Evaluated
 from dapo_trainer.rewards.scorer import Scored, Scorer
+from dapo_trainer.verl_adapter import published_rule
 from dapo_trainer.verl_adapter.group_buffer import TRAIN, stored
 from dapo_trainer.verl_adapter.group_server import GroupClient, Response
 from dapo_trainer.verl_adapter.session import current
@@ -56,7 +57,7 @@ class GroupAgentLoopManager:
         self._config, self._client = config.actor_rollout_ref.rollout, llm_client
         self._settings: Mapping[str, Any] = current().settings
         self._tokenizer = hf_tokenizer(config.actor_rollout_ref.model.path)
-        self._scorer = Scorer(self._settings)
+        self._scorer = Scorer(self._settings, published_rule.judge)
         self._loop = asyncio.new_event_loop()
         self._outbox: asyncio.Queue[tuple[GroupOutcome, list[Row]]] = asyncio.Queue()
         threading.Thread(target=self._loop.run_forever, name="agent-loop", daemon=True).start()

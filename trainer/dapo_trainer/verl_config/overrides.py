@@ -253,6 +253,7 @@ def _ours(spec: DAPOJobSpec) -> Overrides:
         "dapo.seed": spec.data.seed,
         "dapo.reward": {
             "type": spec.reward.type,
+            "answer_rule": spec.reward.answer_rule,
             "module": spec.reward.module,
             "timeout_seconds": spec.reward.timeout_seconds,
             "on_timeout": spec.reward.on_timeout,
