@@ -1,27 +1,29 @@
-"""The operator's access to the metadata store: the progress of all runs in one query, and what the operator records
-about them. An outage of the store delays both and stops nothing."""
+"""The operator's access to the metadata store: what is new in all runs, and what the operator records about them. An
+outage of the store delays both and stops nothing."""
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from dapo_core.backoff import Backoff
 from dapo_core.errors import StoreError
 from dapo_core.jobspec import DAPOJobSpec
 from dapo_core.run.entries import AlertCleared, AlertRaised, AttemptStarted, Entry
-from dapo_core.run.guards import Alert, evaluate, metrics_of
+from dapo_core.run.guards import Alert, metrics_of
 from dapo_core.run.progress import LAST_METRICS, PACE_METRICS, Cadence, progress_of
 from dapo_core.run.status import CheckpointRef, Progress
 from dapo_operator.jobs.observed import StoreState
+from dapo_operator.run_reading import JudgedCurves, read_curves
 
 if TYPE_CHECKING:
-    from dapo_core.db import MetadataReader, RunProgress
+    from dapo_core.db import MetadataReader, RunMark, RunProgress
     from dapo_core.db.recorder import Recorder
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 POLL_SECONDS: Final = 5.0
 PROBE_SECONDS: Final = 15.0
@@ -32,15 +34,18 @@ WRITE_RETRY_SECONDS: Final = 5.0
 # Beyond this many the oldest are dropped: statuses contain the same, and are recorded again when the operator restarts.
 MAX_RECORDS: Final = 50_000
 BATCH: Final = 200
+# Runs whose progress is read in one query.
+RUNS_PER_QUERY: Final = 200
 
 
 @dataclass(frozen=True)
 class RunView:
-    """What a run reports, as the planner and its status need it. `lost`: the store lacks what was recorded before."""
+    """What a run reports, as the planner and its status need it. `alerts` are None until its guards were judged;
+    `lost`: the store lacks what was recorded before."""
 
     progress: Progress | None = None
     checkpoint: CheckpointRef | None = None
-    alerts: tuple[Alert, ...] = ()
+    alerts: tuple[Alert, ...] | None = None
     attempt: int = 0
     reached: int | None = None
     lost: bool = False
@@ -51,8 +56,19 @@ class _Watched:
     spec: DAPOJobSpec
     changed: Callable[[], None]
     view: RunView = field(default_factory=RunView)
-    judged: bool = False
+    # As of the last complete read; None: read it again.
+    mark: "RunMark | None" = None
+    curves: JudgedCurves | None = None
     recorded: int = 0
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """What was read of a run that has changed."""
+
+    mark: "RunMark"
+    row: "RunProgress"
+    curves: JudgedCurves
 
 
 class MetadataStore:
@@ -87,7 +103,7 @@ class MetadataStore:
             self._run_added.set()
         elif known.spec.guards != spec.guards or known.spec.schedule != spec.schedule:
             # Other guards find other things in the same curves.
-            known.spec, known.judged = spec, False
+            known.spec, known.mark = spec, None
             self._run_added.set()
 
     def forget(self, run_id: str) -> None:
@@ -148,25 +164,59 @@ class MetadataStore:
         # A database that was restored from an older copy, or recreated, lacks what was written before.
         behind = self._recorder is None or self._recorder.waiting
         written = {} if behind else {run_id: run.recorded for run_id, run in runs.items()}
-        curves = set(PACE_METRICS) | {metric for run in runs.values() for metric in metrics_of(run.spec.guards)}
-        rows = await asyncio.to_thread(self._rows, reader, list(runs), sorted(curves))
+        marks = await asyncio.to_thread(self._marks, reader, runs)
+        lost = {run_id for run_id, mark in marks.items() if mark.attempt < written.get(run_id, 0)}
+        changed = {
+            run_id: (runs[run_id], mark)
+            for run_id, mark in marks.items()
+            if runs[run_id].mark != mark or runs[run_id].view.lost != (run_id in lost)
+        }
+        readings = await asyncio.to_thread(self._readings, reader, changed) if changed else {}
         self._set_state("ok" if self._unwritable is None else "readonly")
-        for run_id, run in runs.items():
-            if run_id in rows and self._runs.get(run_id) is run:
+        for run_id, reading in readings.items():
+            if self._runs.get(run_id) is runs[run_id]:
                 try:
-                    self._update(run_id, run, rows[run_id], rows[run_id].attempt < written.get(run_id, 0))
+                    self._update(run_id, runs[run_id], reading, run_id in lost)
                 except Exception as error:
                     self._note_unreadable(run_id, error)
                 else:
                     self._unreadable.discard(run_id)
 
-    def _rows(self, reader: "MetadataReader", run_ids: list[str], curves: list[str]) -> "dict[str, RunProgress]":
-        """The progress of the runs, without those whose rows cannot be read: a tenant writes its own rows, and they
-        must not hide all others. Raises StoreError when the store itself cannot be read."""
+    def _marks(self, reader: "MetadataReader", runs: Mapping[str, _Watched]) -> "dict[str, RunMark]":
+        """What tells whether a run has changed: a few rows per run."""
+        metrics = {
+            *LAST_METRICS,
+            *PACE_METRICS,
+            *(name for run in runs.values() for name in metrics_of(run.spec.guards)),
+        }
+        return self._of_each(list(runs), lambda run_ids: reader.marks(run_ids, sorted(metrics)))
+
+    def _readings(
+        self, reader: "MetadataReader", changed: "Mapping[str, tuple[_Watched, RunMark]]"
+    ) -> dict[str, _Reading]:
+        """The progress of the runs that have changed, and their curves as far as they are new."""
+        names, rows = list(changed), dict[str, "RunProgress"]()
+        for first in range(0, len(names), RUNS_PER_QUERY):
+            part = names[first : first + RUNS_PER_QUERY]
+            rows |= self._of_each(part, lambda run_ids: reader.progress(run_ids, LAST_METRICS, PACE_METRICS))
+
+        def read(run_ids: Sequence[str]) -> dict[str, _Reading]:
+            found = {}
+            for run_id in run_ids:
+                run, mark = changed[run_id]
+                curves = read_curves(reader, run_id, run.spec.guards, mark, run.curves)
+                found[run_id] = _Reading(mark, rows[run_id], curves)
+            return found
+
+        return {name: reading for run_id in rows for name, reading in self._of_each([run_id], read).items()}
+
+    def _of_each(self, run_ids: list[str], read: Callable[[Sequence[str]], Mapping[str, T]]) -> dict[str, T]:
+        """What `read` returns, without the runs whose rows cannot be read: a tenant writes its own rows, and they must
+        not hide all others. Raises StoreError when the store itself cannot be read."""
         from dapo_core.db import RejectedError
 
         try:
-            return reader.progress(run_ids, LAST_METRICS, curves)
+            return dict(read(run_ids))
         except Exception as error:
             if isinstance(error, StoreError) and not isinstance(error, RejectedError):
                 raise
@@ -175,23 +225,26 @@ class MetadataStore:
                     self._note_unreadable(run_id, error)
                 return {}
         middle = len(run_ids) // 2
-        return self._rows(reader, run_ids[:middle], curves) | self._rows(reader, run_ids[middle:], curves)
+        return self._of_each(run_ids[:middle], read) | self._of_each(run_ids[middle:], read)
 
     def _note_unreadable(self, run_id: str, error: Exception) -> None:
         if run_id not in self._unreadable:
             self._unreadable.add(run_id)
             logger.error("The rows of run %s in the metadata store cannot be read: %r", run_id, error)
 
-    def _update(self, run_id: str, run: _Watched, row: "RunProgress", lost: bool) -> None:
+    def _update(self, run_id: str, run: _Watched, reading: _Reading, lost: bool) -> None:
+        row, curves = reading.row, reading.curves
         progress = progress_of(row, run.spec.schedule.steps, Cadence.of(run.spec))
         newest = row.checkpoint
         checkpoint = CheckpointRef(step=newest.step, uri=newest.uri) if newest is not None else None
-        moved = progress != run.view.progress or not run.judged
-        alerts = tuple(evaluate(run.spec.guards, row.history)) if moved else run.view.alerts
-        run.judged = True
+        run.curves = curves
+        # Until all was read, what the guards said last holds; guards that were changed meanwhile are judged next time.
+        judged = curves.complete and curves.guards == run.spec.guards
+        run.mark = reading.mark if judged else None
+        alerts = tuple(curves.judge.alerts()) if judged else run.view.alerts
         view = RunView(progress, checkpoint, alerts, row.attempt, row.step, lost)
         if view != run.view:
-            self.record(run_id, _alert_changes(run.view.alerts, alerts, self._now()))
+            self.record(run_id, _alert_changes(run.view.alerts or (), alerts or (), self._now()))
             run.view = view
             run.changed()
 

@@ -5,10 +5,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 
 from dapo_core.db import split_value
 from dapo_core.jobspec.guards import Guard
-from dapo_core.run.guards import Alert, evaluate, metrics_of
+from dapo_core.run.guards import HEALTH_RULES, Alert, GuardJudge, evaluate, metrics_of
 
 ENTROPY, TRUNCATED, KEPT = "actor/entropy", "response_length/clip_ratio", "dapo/groups/mixed"
 MISMATCH = "training/rollout_probs_diff_mean"
@@ -99,3 +102,35 @@ def test_rules_are_judged_each_for_itself() -> None:
     assert [alert.rule for alert in evaluate(rules, history)] == ["EntropyCollapse", "SamplingStarvation"]
     assert metrics_of(rules) == {ENTROPY, TRUNCATED, KEPT}
     assert evaluate([], history) == []
+
+
+VALUES = st.sampled_from([0.0, 0.05, 0.2, 0.5, 0.9, 3.0, math.nan])
+
+
+@given(
+    st.lists(st.tuples(VALUES, VALUES, st.integers(0, 3)), min_size=1, max_size=60),
+    st.lists(st.integers(0, 60), max_size=6),
+    st.integers(1, 4),
+)
+@hypothesis_settings(max_examples=200, deadline=None)
+def test_b07_curves_that_arrive_in_parts_are_judged_as_a_whole(
+    values: list[tuple[float, float, int]], cuts: list[int], for_steps: int
+) -> None:
+    rules = [guard(rule, 0.3, for_steps) for rule in HEALTH_RULES]
+    points = [
+        (metric, step, *split_value(value))
+        for step, (first, second, which) in enumerate(values, start=1)
+        for metric, value in ((ENTROPY, first), (REWARD if which else "critic/score/mean", second))
+    ]
+
+    def history(part: Sequence[tuple[str, int, float | None, str | None]]) -> dict[str, list[Any]]:
+        curves: dict[str, list[Any]] = {}
+        for metric, *point in part:
+            curves.setdefault(metric, []).append(tuple(point))
+        return curves
+
+    judge = GuardJudge(rules)
+    for begin, end in zip([0, *sorted(cuts)], [*sorted(cuts), len(points)], strict=True):
+        judge.add(history(points[begin:end]))
+        judge.alerts()
+    assert judge.alerts() == evaluate(rules, history(points))

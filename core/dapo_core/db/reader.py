@@ -8,15 +8,17 @@ from typing import Any
 from sqlalchemy import Connection, Select, desc, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from dapo_core.db import curves, dialects, roles, run_table, schema
+from dapo_core.db import curves, dialects, roles, run_changes, run_table, schema
 from dapo_core.run.store_rows import (
     AlertRow,
     AttemptRow,
     Bucket,
     CheckpointRow,
+    CurvePart,
     CurvePoint,
     EvaluationRow,
     EventRow,
+    RunMark,
     RunProgress,
     RunRow,
     RunSummary,
@@ -24,7 +26,7 @@ from dapo_core.run.store_rows import (
     SamplesRow,
 )
 
-# Steps that guards need: the first ones for the baselines of `run.guards`, the last ones for consecutive steps.
+# Steps of the curves that come with a run's progress.
 FIRST_STEPS = 30
 LAST_STEPS = 100
 
@@ -186,6 +188,19 @@ class MetadataReader:
         first and last steps. Every run is in the result. The cost does not depend on the length of the runs."""
         with self._connection() as connection:
             return run_table.progress_of(connection, run_ids, metrics, history, first_steps, last_steps)
+
+    def marks(self, run_ids: Sequence[str], metrics: Sequence[str]) -> dict[str, RunMark]:
+        """What changes in each of the runs when it reports anything about itself or these metrics."""
+        with self._connection() as connection:
+            return run_changes.marks_of(connection, run_ids, metrics)
+
+    def curve_part(
+        self, run_id: str, metrics: Sequence[str], mark: RunMark, from_step: int | None, most: int
+    ) -> CurvePart:
+        """At most `most` points of a run's curves from `from_step` on, as its newest attempt continues them: steps that
+        it repeats, or has yet to repeat, are not those of older attempts."""
+        with self._connection() as connection:
+            return run_changes.curve_part_of(connection, run_id, metrics, mark, from_step, most)
 
     def alerts(
         self,

@@ -6,19 +6,20 @@ nothing, except for NonFinite, which counts them. Default thresholds, with
 their units, are fields of the job: `dapo_core.jobspec.guards`.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from statistics import median
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from dapo_core.jobspec.guards import Guard, GuardAction, GuardRule
 from dapo_core.run import metrics
+from dapo_core.run.guard_measures import BelowBest, Measure, Multiple, Plain, Streak
 from dapo_core.run.metrics import Panel
 
 History = Mapping[str, Sequence[tuple[int, float | None, str | None]]]
 """Curves by metric: (step, value, flag) by step; the value is None where the flag says nan, inf or -inf."""
-Measures = Iterator[tuple[int, float]]
+Values = Mapping[str, tuple[float | None, str | None]]
+"""The values of one step by metric: (value, flag)."""
 
 ENTROPY: Final = (metrics.ENTROPY,)
 TRUNCATED: Final = (metrics.TRUNCATED,)
@@ -31,8 +32,6 @@ FINITE: Final = (
     metrics.REWARD_TRAINED,
     metrics.ENTROPY,
 )
-BASELINE_STEPS: Final = 20
-MEAN_STEPS: Final = 10
 
 
 @dataclass(frozen=True)
@@ -54,9 +53,10 @@ class Alert:
 class HealthRule:
     """What a guard watches and what to do about it.
 
-    `meaning` and `remedy` are Markdown sentences; `topic` is the panel whose help explains it. `measure` turns the
-    curves of `metrics` into what is compared with the threshold, and `holds_below` says on which side the rule holds.
-    `sentence` is the alert's, to be filled in.
+    `meaning` and `remedy` are Markdown sentences; `topic` is the panel whose help explains it. A `measure` turns the
+    curve of the first of `metrics` that the run has into what is compared with the threshold; None: the number of
+    metrics that are not finite is. `holds_below` says on which side the rule holds. `sentence` is the alert's, to be
+    filled in.
     """
 
     title: str
@@ -64,91 +64,133 @@ class HealthRule:
     remedy: str
     topic: Panel
     metrics: tuple[str, ...]
-    measure: Callable[[History, tuple[str, ...]], tuple[str, Measures]]
+    measure: Callable[[], Measure] | None
     holds_below: bool
     sentence: str
 
 
+class GuardJudge:
+    """The rules of a run, judged step by step: what it keeps does not grow with the run."""
+
+    def __init__(self, rules: Sequence[Guard]) -> None:
+        self._guards = [_NonFinite(guard) if _rule(guard).measure is None else _Curves(guard) for guard in rules]
+        # The newest step: another read of it may add metrics.
+        self._newest: int | None = None
+        self._values: dict[str, tuple[float | None, str | None]] = {}
+
+    @property
+    def newest(self) -> int | None:
+        """The last step that was added; None before the first."""
+        return self._newest
+
+    def add(self, history: History) -> None:
+        """Continue the curves; of the steps before `newest` all values must have been added."""
+        steps: dict[int, dict[str, tuple[float | None, str | None]]] = {}
+        for metric, curve in history.items():
+            for step, value, flag in curve:
+                steps.setdefault(step, {})[metric] = (value, flag)
+        for step in sorted(steps):
+            if step != self._newest:
+                self._close()
+                self._newest = step
+            self._values |= steps[step]
+
+    def alerts(self) -> list[Alert]:
+        """The rules that hold now."""
+        guards = [guard.copy() for guard in self._guards]
+        if self._newest is not None:
+            for guard in guards:
+                guard.add(self._newest, self._values)
+        return [alert for guard in guards if (alert := guard.alert()) is not None]
+
+    def _close(self) -> None:
+        if self._newest is not None:
+            for guard in self._guards:
+                guard.add(self._newest, self._values)
+        self._values = {}
+
+
 def evaluate(rules: Sequence[Guard], history: History) -> list[Alert]:
-    """The rules that hold at the end of `history`, which must have the run's first steps: baselines are of these."""
-    return [alert for guard in rules if (alert := _judge(guard, history)) is not None]
+    """The rules that hold at the end of `history`, the whole one of a run."""
+    judge = GuardJudge(rules)
+    judge.add(history)
+    return judge.alerts()
 
 
 def metrics_of(rules: Sequence[Guard]) -> set[str]:
     """The metrics that `rules` need; no others have to be kept or read."""
-    return {metric for guard in rules for metric in HEALTH_RULES[guard.rule].metrics}
+    return {metric for guard in rules for metric in _rule(guard).metrics}
 
 
-def _judge(guard: Guard, history: History) -> Alert | None:
-    rule = HEALTH_RULES[guard.rule]
-    metric, measures = rule.measure(history, rule.metrics)
-    since: int | None = None
-    row_began = row_length = 0
-    row_beyond: bool | None = None
-    step, value = 0, 0.0
-    for step, value in measures:
-        beyond = value < guard.threshold if rule.holds_below else value > guard.threshold
-        if beyond != row_beyond:
-            row_beyond, row_began, row_length = beyond, step, 0
-        row_length += 1
-        if row_length >= guard.for_steps:
-            since = (since if since is not None else row_began) if beyond else None
+def _rule(guard: Guard) -> "HealthRule":
+    return HEALTH_RULES[guard.rule]
+
+
+@dataclass
+class _Curves:
+    """A guard over the first of its metrics that the run has; which that is may turn out late."""
+
+    guard: Guard
+    tracks: dict[str, tuple[Measure, Streak]] = field(default_factory=dict)
+
+    def copy(self) -> "_Curves":
+        return _Curves(self.guard, deepcopy(self.tracks))
+
+    def add(self, step: int, values: Values) -> None:
+        rule = _rule(self.guard)
+        for metric in rule.metrics:
+            if metric not in values or rule.measure is None:
+                continue
+            measure, streak = self.tracks.setdefault(metric, (rule.measure(), Streak()))
+            value = values[metric][0]
+            measured = None if value is None else measure.add(value)
+            if measured is not None:
+                streak.add(step, measured, _beyond(self.guard, measured), self.guard.for_steps)
+
+    def alert(self) -> Alert | None:
+        metrics = _rule(self.guard).metrics
+        metric = next((name for name in metrics if name in self.tracks), None)
+        return None if metric is None else _alert(self.guard, metric, self.tracks[metric][1])
+
+
+@dataclass
+class _NonFinite:
+    """A guard over the number of its metrics that are not finite."""
+
+    guard: Guard
+    streak: Streak = field(default_factory=Streak)
+    guilty: dict[str, int] = field(default_factory=dict)
+
+    def copy(self) -> "_NonFinite":
+        return _NonFinite(self.guard, replace(self.streak), dict(self.guilty))
+
+    def add(self, step: int, values: Values) -> None:
+        flags = {metric: values[metric][1] for metric in _rule(self.guard).metrics if metric in values}
+        if not flags:
+            return
+        self.guilty |= {metric: step for metric, flag in flags.items() if flag is not None}
+        count = float(sum(flag is not None for flag in flags.values()))
+        self.streak.add(step, count, _beyond(self.guard, count), self.guard.for_steps)
+
+    def alert(self) -> Alert | None:
+        metrics = _rule(self.guard).metrics
+        newest = max((name for name in metrics if name in self.guilty), key=self.guilty.__getitem__, default=metrics[0])
+        return _alert(self.guard, newest, self.streak)
+
+
+def _beyond(guard: Guard, value: float) -> bool:
+    return value < guard.threshold if _rule(guard).holds_below else value > guard.threshold
+
+
+def _alert(guard: Guard, metric: str, streak: Streak) -> Alert | None:
+    rule, since = _rule(guard), streak.since
     if since is None:
         return None
-    sentence = rule.sentence.format(metric=metric, value=value, threshold=guard.threshold, since=since, step=step)
+    sentence = rule.sentence.format(
+        metric=metric, value=streak.value, threshold=guard.threshold, since=since, step=streak.step
+    )
     message = f"{sentence} {rule.remedy.replace('`', '')}"
-    return Alert(guard.rule, guard.action, metric, since, step, value, guard.threshold, message)
-
-
-def _first(history: History, metrics: tuple[str, ...]) -> tuple[str, list[tuple[int, float]]]:
-    """The finite values of the first metric that the run has."""
-    metric = next((name for name in metrics if history.get(name)), metrics[0])
-    return metric, [(step, value) for step, value, _ in history.get(metric, ()) if value is not None]
-
-
-def _plain(history: History, metrics: tuple[str, ...]) -> tuple[str, Measures]:
-    metric, values = _first(history, metrics)
-    return metric, iter(values)
-
-
-def _over_baseline(history: History, metrics: tuple[str, ...]) -> tuple[str, Measures]:
-    """Multiples of the median of the run's first steps; none until these are complete."""
-    metric, values = _first(history, metrics)
-    baseline = median(value for _, value in values[:BASELINE_STEPS]) if len(values) >= BASELINE_STEPS else 0.0
-    if baseline <= 0:
-        return metric, iter(())
-    return metric, ((step, value / baseline) for step, value in values[BASELINE_STEPS:])
-
-
-def _below_best(history: History, metrics: tuple[str, ...]) -> tuple[str, Measures]:
-    """How far each step is below the best mean of some steps before it."""
-    metric, values = _first(history, metrics)
-    return metric, _drops(values)
-
-
-def _drops(values: Sequence[tuple[int, float]]) -> Measures:
-    window: deque[float] = deque(maxlen=MEAN_STEPS)
-    best: float | None = None
-    for step, value in values:
-        if best is not None:
-            yield step, best - value
-        window.append(value)
-        if len(window) == MEAN_STEPS:
-            mean = sum(window) / MEAN_STEPS
-            best = mean if best is None else max(best, mean)
-
-
-def _flags(history: History, metrics: tuple[str, ...]) -> tuple[str, Measures]:
-    """How many of the metrics are not finite, by step."""
-    counts: dict[int, int] = {}
-    guilty: dict[str, int] = {}
-    for metric in metrics:
-        for step, _, flag in history.get(metric, ()):
-            counts[step] = counts.get(step, 0) + (flag is not None)
-            if flag is not None:
-                guilty[metric] = step
-    newest = max(guilty, key=lambda metric: guilty[metric], default=metrics[0])
-    return newest, iter([(step, float(count)) for step, count in sorted(counts.items())])
+    return Alert(guard.rule, guard.action, metric, since, streak.step, streak.value, guard.threshold, message)
 
 
 HEALTH_RULES: Final[Mapping[GuardRule, HealthRule]] = {
@@ -158,7 +200,7 @@ HEALTH_RULES: Final[Mapping[GuardRule, HealthRule]] = {
         remedy="Raise `algorithm.clipHigh` or `batch.temperature`.",
         topic=Panel.ENTROPY,
         metrics=ENTROPY,
-        measure=_plain,
+        measure=Plain,
         holds_below=True,
         sentence="Entropy ({metric}) is {value:.3g} nats per token, below {threshold:g} since step {since}.",
     ),
@@ -168,7 +210,7 @@ HEALTH_RULES: Final[Mapping[GuardRule, HealthRule]] = {
         remedy="Lower `optimizer.learningRate` or `algorithm.clipHigh`, and resume from a checkpoint before it.",
         topic=Panel.ENTROPY,
         metrics=ENTROPY,
-        measure=_over_baseline,
+        measure=Multiple,
         holds_below=False,
         sentence="Entropy ({metric}) is {value:.3g} times that of the run's first steps, above {threshold:g} since "
         "step {since}.",
@@ -179,7 +221,7 @@ HEALTH_RULES: Final[Mapping[GuardRule, HealthRule]] = {
         remedy="Raise `batch.maxResponseTokens`, or widen `algorithm.overlong.penalty`.",
         topic=Panel.TRUNCATED,
         metrics=TRUNCATED,
-        measure=_plain,
+        measure=Plain,
         holds_below=False,
         sentence="{value:.0%} of responses are truncated at the length limit ({metric}), above {threshold:.0%} since "
         "step {since}.",
@@ -190,7 +232,7 @@ HEALTH_RULES: Final[Mapping[GuardRule, HealthRule]] = {
         remedy="Resume from an earlier checkpoint with a lower `optimizer.learningRate`.",
         topic=Panel.REWARD,
         metrics=REWARD,
-        measure=_below_best,
+        measure=BelowBest,
         holds_below=False,
         sentence="Reward ({metric}) is {value:.3g} below the run's best mean, more than {threshold:g} since step "
         "{since}.",
@@ -201,7 +243,7 @@ HEALTH_RULES: Final[Mapping[GuardRule, HealthRule]] = {
         remedy="Choose prompts that the policy solves sometimes: easier ones if all are wrong, else harder ones.",
         topic=Panel.GROUPS,
         metrics=KEPT_GROUPS,
-        measure=_plain,
+        measure=Plain,
         holds_below=True,
         sentence="{value:.0%} of generated groups are mixed ({metric}), below {threshold:.0%} since step {since}.",
     ),
@@ -212,7 +254,7 @@ HEALTH_RULES: Final[Mapping[GuardRule, HealthRule]] = {
         remedy="Set `algorithm.importanceCorrection`, or look for a dtype or weights that only one of the two has.",
         topic=Panel.MISMATCH,
         metrics=(metrics.MISMATCH,),
-        measure=_plain,
+        measure=Plain,
         holds_below=False,
         sentence="Rollout and trainer differ by {value:.3g} in a token's mean probability ({metric}), more than "
         "{threshold:g} since step {since}.",
@@ -223,7 +265,7 @@ HEALTH_RULES: Final[Mapping[GuardRule, HealthRule]] = {
         remedy="Lower `optimizer.learningRate` or `optimizer.gradientClip`, and resume from the checkpoint before it.",
         topic=Panel.GRADIENT,
         metrics=FINITE,
-        measure=_flags,
+        measure=None,
         holds_below=False,
         sentence="{metric} is not finite at step {step}.",
     ),

@@ -276,3 +276,25 @@ class RunProgress:
     total_steps: int | None = None
     validate_every: int = 0
     checkpoint_every: int = 0
+
+
+@dataclass(frozen=True)
+class RunMark:
+    """Changes whenever a run reports something: its newest attempt with its steps, when its newest value was written
+    and of which step it is, and its newest checkpoint."""
+
+    attempt: int = 0
+    step_from: int | None = None
+    step_to: int | None = None
+    value_at: float | None = None
+    last: int | None = None
+    checkpoint: int | None = None
+    checkpoint_at: float | None = None
+
+
+@dataclass(frozen=True)
+class CurvePart:
+    """A part of a run's curves (`guards.History`), by step. `more`: it ends at the limit of what was asked for."""
+
+    history: Mapping[str, Sequence[tuple[int, float | None, Flag | None]]]
+    more: bool = False

@@ -110,7 +110,8 @@ class Observed:
     `gone` are deleted pods whose last state tells why they ended. `undeletable` is the last refusal to delete a pod.
     `support` maps (kind, name) to the digest of what was applied. `acceptable`: pods that were refused would be
     accepted now. `store_since` (Unix seconds) is when the metadata store became readable and writable again.
-    `recorded_attempt` is the newest attempt that the store knows, and `reached` the last step of it.
+    `recorded_attempt` is the newest attempt that the store knows, and `reached` the last step of it. `alerts` are None
+    until the guards were judged.
     """
 
     pods: tuple[Pod, ...] = ()
@@ -125,7 +126,7 @@ class Observed:
     checkpoint: CheckpointRef | None = None
     recorded_attempt: int = 0
     reached: int | None = None
-    alerts: Sequence[Alert] = ()
+    alerts: Sequence[Alert] | None = ()
 
 
 def pod_of(raw: Mapping[str, Any], owner_uid: str | None = None) -> Pod | None:

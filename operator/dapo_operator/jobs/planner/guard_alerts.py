@@ -9,10 +9,10 @@ from dapo_operator.jobs.planner.pod_failures import Ending
 
 
 def note_guards(draft: Draft) -> None:
-    """Condition Degraded: the active guards. Unchanged while the metadata store cannot be read."""
-    if draft.seen.store not in ("ok", "readonly"):
-        return
+    """Condition Degraded: the active guards. Unchanged while the metadata store cannot be read, or was not yet."""
     alerts = draft.seen.alerts
+    if draft.seen.store not in ("ok", "readonly") or alerts is None:
+        return
     degraded = draft.condition("Degraded")
     active = degraded is not None and degraded.status == "True"
     if alerts:
@@ -35,7 +35,7 @@ def stopped_by_guard(draft: Draft, attempt: Attempt) -> Ending | None:
     asks for."""
     if draft.job.parsed is None:
         return None
-    for alert in draft.seen.alerts:
+    for alert in draft.seen.alerts or ():
         if alert.action != "Warn" and alert.step >= _judged_from(draft.job.parsed.spec, attempt, alert):
             return Ending(alert.rule, alert.message, ExitCode.GUARD)
     return None

@@ -1,0 +1,69 @@
+"""What changed in many runs since they were read last, at a cost that does not depend on their length."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from sqlalchemy import Connection, and_, func, or_, select
+
+from dapo_core.db import schema
+from dapo_core.db.curves import metric_ids
+from dapo_core.run.store_rows import CurvePart, RunMark, finite_value
+
+points, latest, attempts, checkpoints = schema.points, schema.latest, schema.attempts, schema.checkpoints
+_MAX_STEP: Final = 2**63 - 1
+
+
+def marks_of(connection: Connection, run_ids: Sequence[str], metrics: Sequence[str]) -> dict[str, RunMark]:
+    """The mark of each run, in a fixed number of queries with one row per run."""
+    marks: dict[str, dict[str, Any]] = {run_id: {} for run_id in run_ids}
+    ids = metric_ids(connection, metrics)
+    newest = (
+        select(attempts.c.run_id, func.max(attempts.c.attempt).label("attempt"))
+        .where(attempts.c.run_id.in_(run_ids))
+        .group_by(attempts.c.run_id)
+        .subquery("newest")
+    )
+    here = and_(attempts.c.run_id == newest.c.run_id, attempts.c.attempt == newest.c.attempt)
+    values = select(latest.c.run_id, func.max(latest.c.ts).label("value_at"), func.max(latest.c.step).label("last"))
+    committed = and_(checkpoints.c.run_id.in_(run_ids), checkpoints.c.state == "committed")
+    saved = select(
+        checkpoints.c.run_id,
+        func.max(checkpoints.c.step).label("checkpoint"),
+        func.max(checkpoints.c.updated_at).label("checkpoint_at"),
+    )
+    for query in (
+        select(attempts.c.run_id, attempts.c.attempt, attempts.c.step_from, attempts.c.step_to).join(newest, here),
+        values.where(latest.c.run_id.in_(run_ids), latest.c.metric_id.in_(ids)).group_by(latest.c.run_id),
+        saved.where(committed).group_by(checkpoints.c.run_id),
+    ):
+        for row in connection.execute(query).mappings():
+            marks[row["run_id"]] |= {name: value for name, value in row.items() if name != "run_id"}
+    return {run_id: RunMark(**known) for run_id, known in marks.items()}
+
+
+def curve_part_of(
+    connection: Connection, run_id: str, metrics: Sequence[str], mark: RunMark, from_step: int | None, most: int
+) -> CurvePart:
+    """At most `most` points from `from_step` on (None: all): those of the newest attempt, and of the steps before it
+    those of the highest attempt."""
+    ids = metric_ids(connection, metrics)
+    of_run = and_(points.c.run_id == run_id, points.c.metric_id.in_(ids))
+    own = points.c.attempt == mark.attempt
+    if mark.step_from is not None:
+        before = points.c.step <= mark.step_from
+    else:
+        begin = select(func.min(points.c.step)).where(of_run, own).scalar_subquery()
+        before = points.c.step < func.coalesce(begin, _MAX_STEP)
+    query = (
+        select(points.c.metric_id, points.c.step, points.c.value, points.c.flag)
+        .where(of_run, or_(own, and_(points.c.attempt < mark.attempt, before)))
+        .order_by(points.c.step, points.c.attempt)
+        .limit(most)
+    )
+    if from_step is not None:
+        query = query.where(points.c.step >= from_step)
+    rows = connection.execute(query).all()
+    curves: dict[str, dict[int, Any]] = {}
+    for metric_id, step, value, flag in rows:
+        curves.setdefault(ids[metric_id], {})[step] = (step, *finite_value(value, flag))
+    return CurvePart({metric: list(curve.values()) for metric, curve in curves.items()}, len(rows) == most)

@@ -1,0 +1,162 @@
+"""What the operator reads of runs: only what is new, and guards judged on whole curves."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import builders
+import pytest
+from metadata_store import reader, writer
+
+from dapo_core.db import AttemptRow, Batch, MetadataReader, MetadataWriter, Point, RunMark
+from dapo_core.jobspec import DAPOJobSpec
+from dapo_core.run import metrics
+from dapo_operator import run_reading
+from dapo_operator.metadata_store import MetadataStore, RunView
+
+__all__ = ["reader", "writer"]
+
+RUN = "r"
+ENTROPY, REWARD = metrics.ENTROPY, metrics.REWARD_GENERATED
+
+
+def spec(*guards: dict[str, Any]) -> DAPOJobSpec:
+    return builders.job(guards=list(guards), schedule={"steps": 1000}).spec
+
+
+COLLAPSE = {"rule": "EntropyCollapse", "threshold": 0.1, "forSteps": 150, "action": "Warn"}
+FALL = {"rule": "RewardCollapse", "threshold": 0.5, "forSteps": 3, "action": "Warn"}
+
+
+class Watching:
+    """The operator's view of one run; `points` counts the points that it has read."""
+
+    def __init__(self, url: str, reader: MetadataReader, monkeypatch: pytest.MonkeyPatch, of: DAPOJobSpec) -> None:
+        self.store, self.reader = MetadataStore(url, lambda: 0.0), reader
+        self.points = self.progress = 0
+        curve_part, progress = reader.curve_part, reader.progress
+
+        def counted(*arguments: Any) -> Any:
+            part = curve_part(*arguments)
+            self.points += sum(map(len, part.history.values()))
+            return part
+
+        def counted_progress(run_ids: Sequence[str], *arguments: Any) -> Any:
+            self.progress += len(run_ids)
+            return progress(run_ids, *arguments)
+
+        monkeypatch.setattr(reader, "curve_part", counted)
+        monkeypatch.setattr(reader, "progress", counted_progress)
+        self.store.watch(RUN, of, lambda: None)
+
+    def read(self) -> RunView:
+        asyncio.run(self.store._read(self.reader))
+        return self.store.view(RUN)
+
+
+def holding(view: RunView) -> list[tuple[str, int]]:
+    assert view.alerts is not None
+    return [(alert.rule, alert.since) for alert in view.alerts]
+
+
+def report(writer: MetadataWriter, attempt: int, steps: range, resumed: int = 0, **values: float) -> None:
+    names = {"entropy": ENTROPY, "reward": REWARD}
+    writer.start_attempt(AttemptRow(RUN, attempt, 1.0, step_from=resumed))
+    points = [
+        Point.of(names[name], step, attempt, 1e4 * attempt + step, v) for step in steps for name, v in values.items()
+    ]
+    writer.write(RUN, Batch(points))
+
+
+@pytest.fixture
+def watching(
+    metadata_url: str, reader: MetadataReader, monkeypatch: pytest.MonkeyPatch, writer: MetadataWriter
+) -> Watching:
+    return Watching(metadata_url, reader, monkeypatch, spec(COLLAPSE, FALL))
+
+
+def test_b06_only_what_is_new_is_read(watching: Watching, writer: MetadataWriter) -> None:
+    report(writer, 1, range(1, 301), entropy=0.5, reward=0.8)
+    watching.read()
+    assert (watching.points, watching.progress) == (600, 1)
+    for _ in range(3):
+        watching.read()
+    assert (watching.points, watching.progress) == (600, 1), "nothing is new"
+    report(writer, 1, range(301, 302), entropy=0.5, reward=0.8)
+    view = watching.read()
+    assert (watching.points, watching.progress) == (604, 2), "the newest step again, and the new one"
+    assert view.progress is not None and view.progress.step == 301
+
+
+def test_b07_a_guard_of_more_steps_than_a_page_shows_holds(watching: Watching, writer: MetadataWriter) -> None:
+    report(writer, 1, range(1, 201), entropy=0.5, reward=0.8)
+    report(writer, 1, range(201, 350), entropy=0.05, reward=0.8)
+    assert holding(watching.read()) == []
+    report(writer, 1, range(350, 351), entropy=0.05, reward=0.8)
+    assert holding(watching.read()) == [("EntropyCollapse", 201)]
+
+
+def test_b07_a_reward_that_stays_down_is_not_forgotten(watching: Watching, writer: MetadataWriter) -> None:
+    report(writer, 1, range(1, 301), reward=0.9)
+    for begin in range(301, 701, 50):
+        report(writer, 1, range(begin, begin + 50), reward=0.1)
+        assert holding(watching.read()) == [("RewardCollapse", 301)]
+
+
+def test_b07_a_new_attempt_takes_the_place_of_the_steps_it_repeats(watching: Watching, writer: MetadataWriter) -> None:
+    report(writer, 1, range(1, 101), reward=0.9)
+    report(writer, 1, range(101, 121), reward=0.1)
+    assert holding(watching.read()) == [("RewardCollapse", 101)]
+    report(writer, 2, range(0), resumed=100)
+    assert holding(watching.read()) == [], "the steps after its checkpoint are discarded"
+    report(writer, 2, range(101, 103), reward=0.1)
+    assert holding(watching.read()) == []
+    report(writer, 2, range(103, 104), reward=0.1)
+    assert holding(watching.read()) == [("RewardCollapse", 101)]
+
+
+def test_b07_changed_guards_judge_from_the_first_step(watching: Watching, writer: MetadataWriter) -> None:
+    report(writer, 1, range(1, 201), entropy=0.05)
+    assert holding(watching.read()) == [("EntropyCollapse", 1)]
+    watching.store.watch(RUN, spec(COLLAPSE | {"threshold": 0.01}), lambda: None)
+    assert holding(watching.read()) == []
+
+
+def test_b06_a_long_curve_is_read_in_parts(
+    watching: Watching, writer: MetadataWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_reading, "PAGE", 50)
+    monkeypatch.setattr(run_reading, "PAGES", 2)
+    report(writer, 1, range(1, 201), entropy=0.05)
+    views = [watching.read() for _ in range(3)]
+    assert [view.alerts is None for view in views] == [True, True, False]
+    assert holding(views[-1]) == [("EntropyCollapse", 1)]
+    before = watching.points
+    watching.read()
+    assert watching.points == before
+
+
+def test_b06_more_points_of_one_step_than_a_page_has_do_not_stop_the_reading(
+    watching: Watching, writer: MetadataWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_reading, "PAGE", 1)
+    report(writer, 1, range(1, 3), entropy=0.05, reward=0.5)
+    assert watching.read().alerts == ()
+
+
+@pytest.mark.parametrize(
+    ("mark", "continues"),
+    [
+        (RunMark(1, 0, 60), True),
+        (RunMark(2, 0, 60), False),
+        (RunMark(1, 20, 60), False),
+        (RunMark(1, 0, 40), False),
+        (RunMark(1, 0, None), False),
+    ],
+    ids=["more steps", "another attempt", "another checkpoint", "restored", "restored to the start"],
+)
+def test_b06_what_can_be_continued(mark: RunMark, continues: bool) -> None:
+    guards = spec(FALL).guards
+    known = run_reading.JudgedCurves(guards, 1, 0)
+    known.judge.add({REWARD: [(step, 0.5, None) for step in range(1, 51)]})
+    assert known.is_continued_by(guards, mark) is continues
