@@ -89,6 +89,12 @@ ENGINE = "verl.checkpoint_engine.base:CheckpointEngine"
             "old_log_prob log_prob advantages response_mask loss_agg_mode config rollout_is_weights",
         ),
         ("verl.utils.torch_functional:masked_mean", "values mask"),
+        (
+            "verl.utils.experimental.torch_functional:FusedLinearForPPO.forward",
+            "hidden_states vocab_weights input_ids temperature",
+        ),
+        ("verl.utils.ulysses:gather_seq_scatter_heads", "x seq_dim head_dim"),
+        ("verl.utils.ulysses:gather_heads_scatter_seq", "x seq_dim head_dim"),
         ("verl.utils.tensordict_utils:get_tensordict", "tensor_dict"),
         ("verl.utils.tensordict_utils:assign_non_tensor_data", "tensor_dict key val"),
         (f"{ENGINE}.prepare", ""),
@@ -161,6 +167,11 @@ def test_verl_takes_our_importance_weights(level: str, cap: float) -> None:
 @pytest.mark.parametrize(
     ("fragment", "path"),
     [
+        pytest.param(
+            "import FusedLinearForPPO",
+            "verl.models.transformers.dense_common:forward_with_torch_backend",
+            id="log-probs: imported when it is called, so that ours is",
+        ),
         pytest.param("custom_sampler", f"{TRAINER}._build_replay_buffer", id="replay buffer by class path"),
         pytest.param("refill_fn=", f"{TRAINER}._build_replay_buffer", id="refills"),
         pytest.param("_reissue_inflight_prompts()", f"{TRAINER}.fit", id="prompts go out again before on_train_begin"),

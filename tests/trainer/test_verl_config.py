@@ -353,6 +353,62 @@ def test_b8_micro_batches_divide_the_mini_batch(mini_batch: int, micro_batch: in
     assert value(config, f"{ROLLOUT}log_prob_micro_batch_size_per_gpu") == micro_batch
 
 
+KERNELS = {
+    "attention": "actor_rollout_ref.model.override_config.attn_implementation",
+    "packed": "actor_rollout_ref.model.use_remove_padding",
+    "chunked": "actor_rollout_ref.model.use_fused_kernels",
+    "backend": "actor_rollout_ref.model.fused_kernel_options.impl_backend",
+    "compiled": f"{ACTOR}fsdp_config.use_torch_compile",
+}
+
+
+@pytest.mark.parametrize(
+    ("placement", "dtype", "expected"),
+    [
+        pytest.param(CUDA, "bfloat16", ("dapo_varlen", True, True, "torch", False), id="cuda"),
+        pytest.param(CUDA, "float32", ("sdpa", True, True, "torch", False), id="cuda, no kernel in float32"),
+        pytest.param(CPU, "bfloat16", ("sdpa", False, False, "torch", False), id="cpu"),
+    ],
+)
+def test_g1_attention_and_log_probs_need_no_package_and_no_compiler(
+    placement: Placement, dtype: str, expected: tuple[Any, ...]
+) -> None:
+    config = compose(spec(model={"dtype": dtype}), placement, PATHS)
+    assert tuple(value(config, key) for key in KERNELS.values()) == expected
+
+
+SPREAD = f"{ACTOR}ulysses_sequence_parallel_size"
+
+
+@pytest.mark.parametrize(
+    ("given", "dtype", "field"),
+    [
+        pytest.param({SPREAD: 8, KERNELS["attention"]: "sdpa"}, "bfloat16", SPREAD, id="sdpa"),
+        pytest.param({SPREAD: 2, KERNELS["attention"]: "eager"}, "bfloat16", SPREAD, id="eager"),
+        pytest.param({SPREAD: 2}, "float32", SPREAD, id="float32 has no kernel"),
+        pytest.param(
+            {(sharded := f"{ACTOR}fsdp_config.ulysses_sequence_parallel_size"): 2, KERNELS["attention"]: "sdpa"},
+            "bfloat16",
+            sharded,
+            id="by the newer key",
+        ),
+        pytest.param({SPREAD: 8}, "bfloat16", None, id="ours spans ranks"),
+        pytest.param({SPREAD: 8, KERNELS["attention"]: "flash_attention_2"}, "bfloat16", None, id="and flash-attn"),
+        pytest.param({KERNELS["attention"]: "sdpa"}, "bfloat16", None, id="one rank"),
+    ],
+)
+def test_g3_a_response_is_spread_over_ranks_only_by_attention_that_spans_them(
+    given: dict[str, Any], dtype: str, field: str | None
+) -> None:
+    wanted = spec(model={"dtype": dtype}, verlOverrides=given)
+    if field is None:
+        compose(wanted, CUDA, PATHS)
+        return
+    with pytest.raises(SpecError, match="attends only to its own part of a response") as error:
+        compose(wanted, CUDA, PATHS)
+    assert [problem.field for problem in error.value.problems] == [f"spec.verlOverrides.{field}"]
+
+
 @pytest.mark.parametrize(("largest", "bucket"), [(0, 64), (2**20, 64), (151936 * 896 * 4, 520)])
 def test_b7_the_largest_tensor_fits_a_bucket(largest: int, bucket: int) -> None:
     config = compose(spec(), CPU, replace(PATHS, largest_tensor_bytes=largest))

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from dapo_core.jobspec import DAPOJobSpec
 from dapo_trainer.plan.architecture import Architecture
+from dapo_trainer.verl_config.kernels import LOG_PROB_CHUNK
 
 GIB: Final = 1024**3
 # CUDA's context, NCCL's buffers and what allocators hold on to, in each process group of a GPU.
@@ -18,6 +19,10 @@ RUNTIME: Final = 3 * GIB
 ENGINE_RUNTIME: Final = 4 * GIB
 # For each token and entry of the vocabulary: logits and their gradient in bfloat16, and a float32 copy for the loss.
 LOGIT_BYTES: Final = 8
+# The same where log-probs are computed for a chunk of tokens: two float32 copies, and the gradient in bfloat16.
+CHUNK_LOGIT_BYTES: Final = 10
+# The output head's gradient is then summed up in float32, before its copy in the dtype of the head.
+HEAD_GRADIENT_BYTES: Final = 4
 _BYTES: Final[Mapping[str, int]] = {"fp32": 4, "float32": 4, "bf16": 2, "bfloat16": 2, "fp16": 2, "float16": 2}
 
 
@@ -58,6 +63,8 @@ class MemorySettings:
     sequence_parallel: int
     tokens_per_gpu: int
     """Maximum tokens of one forward and backward pass on a GPU."""
+    logit_chunk: int
+    """Tokens whose logits are held at a time; 0 for those of the whole pass."""
     weight_bytes: int
     compute_bytes: int
     gradient_checkpointing: bool
@@ -80,6 +87,7 @@ class MemorySettings:
             ranks=ranks if sharded <= 0 else min(sharded, ranks),
             sequence_parallel=int(actor.ulysses_sequence_parallel_size),
             tokens_per_gpu=int(actor.ppo_max_token_len_per_gpu),
+            logit_chunk=LOG_PROB_CHUNK if config.actor_rollout_ref.model.use_fused_kernels else 0,
             weight_bytes=_BYTES[str(actor.fsdp_config.get("model_dtype") or "fp32")],
             compute_bytes=_BYTES[spec.model.dtype],
             gradient_checkpointing=bool(config.actor_rollout_ref.model.enable_gradient_checkpointing),
@@ -163,9 +171,16 @@ def training_memory(model: Architecture, settings: MemorySettings, tokens: int) 
         optimizer=2 * trained * settings.weight_bytes / settings.ranks,
         gathered=(2 * model.layer_parameters + ends) * settings.compute_bytes if settings.ranks > 1 else 0.0,
         activations=kept + layer if settings.gradient_checkpointing else layer * model.layers,
-        logits=float(held * model.vocabulary * LOGIT_BYTES),
+        logits=float(_logits(model, settings, held)),
         runtime=float(RUNTIME),
     )
+
+
+def _logits(model: Architecture, settings: MemorySettings, held: int) -> int:
+    if not settings.logit_chunk:
+        return held * model.vocabulary * LOGIT_BYTES
+    head = model.embedding_parameters * (HEAD_GRADIENT_BYTES + settings.compute_bytes)
+    return min(settings.logit_chunk, held) * model.vocabulary * CHUNK_LOGIT_BYTES + head
 
 
 def generation_memory(

@@ -3,8 +3,11 @@
 | module | verl's extension point |
 | --- | --- |
 | cpu_platform, cpu_vllm, import_hooks | `PlatformRegistry`, entry point `verl.plugins` |
-| policy_loss | `register_policy_loss`, through `model.external_lib` |
-| sharded_engine, resharding | `EngineRegistry`, through `model.external_lib` |
+| rank_extensions | `model.external_lib`: loads the next five |
+| policy_loss | `register_policy_loss` |
+| sharded_engine, resharding | `EngineRegistry` |
+| attention_varlen | transformers' `AttentionInterface`, and verl's Ulysses group |
+| token_log_probs | `FusedLinearForPPO`, the computation behind `use_fused_kernels` |
 | tcp_transport | `CheckpointEngineRegistry`, through `checkpoint_engine.custom_backend_module` |
 | cluster, engine_watch, node_files, runner, session | `TaskRunnerV1`'s sequence |
 | group_server | `RolloutReplicaRegistry` |
@@ -44,6 +47,9 @@ def environment(device: str) -> dict[str, str]:
         "VLLM_LOGGING_LEVEL": "WARN",
         "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "true",
         "VLLM_DISABLE_COMPILE_CACHE": "1",
+        # On CUDA, vLLM 0.31 takes its second model runner by default. Sleep, wake-up and weight updates by verl were
+        # tested with the first, which processors have.
+        "VLLM_USE_V2_MODEL_RUNNER": "0",
     }
     if device != "cpu":
         return shared

@@ -1,7 +1,7 @@
 """verl's clipped policy loss, with the two sides of the clip counted separately.
 
 verl's `actor/pg_clipfrac` adds both sides and its `pg_clipfrac_lower` is the dual clip: neither shows whether
-clip-higher (paper section 3.1) lets unlikely tokens grow. Loaded in every trainer rank by `model.external_lib`.
+clip-higher (paper section 3.1) lets unlikely tokens grow. Loaded in every trainer rank by `rank_extensions`.
 """
 
 from typing import Any

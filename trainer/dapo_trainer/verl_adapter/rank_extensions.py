@@ -1,5 +1,7 @@
-"""What registers itself with verl in every process that builds a model: verl imports it as `model.external_lib`."""
+"""What every trainer rank loads before it builds the model (`model.external_lib`): our registrations with verl."""
 
-from dapo_trainer.verl_adapter import policy_loss, sharded_engine
+from dapo_trainer.verl_adapter import attention_varlen, policy_loss, sharded_engine, token_log_probs
 
-__all__ = ["policy_loss", "sharded_engine"]
+assert policy_loss and sharded_engine  # imported for their registrations
+attention_varlen.register()
+token_log_probs.install()

@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from dapo_core.errors import Problem, SpecError
 from dapo_core.jobspec import DAPOJobSpec
 from dapo_core.jobspec.leaves import leaves
+from dapo_trainer.verl_config.kernels import check_sequence_parallel
 from dapo_trainer.verl_config.overrides import overrides
 from dapo_trainer.verl_config.placement import Paths, Placement
 
@@ -75,11 +76,13 @@ def _check_user_overrides(user: Mapping[str, Any]) -> None:
 def compose(spec: DAPOJobSpec, placement: Placement, paths: Paths) -> DictConfig:
     """verl's defaults, then the job, then `verlOverrides`; pure except for reading verl's YAML files.
 
-    Raises SpecError for an override that is not a key of verl.
+    Raises SpecError for an override that is not a key of verl, and for one that would train on wrong numbers.
     """
     _check_user_overrides(spec.verl_overrides)
     config = _defaults().copy()
     OmegaConf.set_struct(config, False)
     for key, value in [*overrides(spec, placement, paths).items(), *leaves(spec.verl_overrides, into_lists=False)]:
         OmegaConf.update(config, key, value, merge=False, force_add=True)
+    if placement.device == "cuda":
+        check_sequence_parallel(config)
     return config

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dapo_core.jobspec import DAPOJobSpec
+from dapo_trainer.verl_config.kernels import attention
 from dapo_trainer.verl_config.placement import Paths, Placement
 
 Overrides = dict[str, Any]
@@ -46,12 +47,14 @@ def _model(spec: DAPOJobSpec, placement: Placement, paths: Paths) -> Overrides:
     keys: Overrides = {
         "actor_rollout_ref.model.path": paths.model,
         "actor_rollout_ref.model.enable_gradient_checkpointing": model.gradient_checkpointing,
-        # Registers our policy loss and engine in every process that builds the model.
+        # Registers our policy loss, engine, attention and log-probs in every process that builds the model.
         "actor_rollout_ref.model.external_lib": f"{ADAPTER}.rank_extensions",
         "actor_rollout_ref.model.use_remove_padding": placement.device == "cuda",
+        # verl's name for log-probs by chunks of tokens; the computation is ours (token_log_probs).
+        "actor_rollout_ref.model.use_fused_kernels": placement.device == "cuda",
+        "actor_rollout_ref.model.fused_kernel_options.impl_backend": "torch",
+        **attention(placement.device, model.dtype),
     }
-    if placement.device == "cpu":
-        keys["actor_rollout_ref.model.override_config.attn_implementation"] = "sdpa"
     if model.lora is not None:
         keys["actor_rollout_ref.model.lora_rank"] = model.lora.rank
         keys["actor_rollout_ref.model.lora_alpha"] = model.lora.alpha
@@ -140,14 +143,13 @@ def _fsdp(group: str, spec: DAPOJobSpec, placement: Placement) -> Overrides:
         f"{group}fsdp_config.mixed_precision.reduce_dtype": "fp32",
         f"{group}fsdp_config.mixed_precision.buffer_dtype": "fp32",
         f"{group}fsdp_config.dtype": spec.model.dtype,
+        # Of no use without logits, from which verl's compiled function computes the entropy.
+        f"{group}use_torch_compile": False,
+        f"{group}fsdp_config.use_torch_compile": False,
     }
     if placement.device == "cuda":
         return keys
-    return keys | {
-        f"{group}use_torch_compile": False,
-        f"{group}fsdp_config.use_torch_compile": False,
-        f"{group}fsdp_config.model_dtype": "fp32",
-    }
+    return keys | {f"{group}fsdp_config.model_dtype": "fp32"}
 
 
 def _cpu_micro_batch(spec: DAPOJobSpec) -> int:
