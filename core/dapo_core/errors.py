@@ -5,6 +5,7 @@ DapoError
  +- DataError               a data file cannot be used: file, row and column
  +- ModelError              the model cannot be loaded
  +- SamplingExhaustedError  dynamic sampling reached its cap without a full batch
+ +- NodeUnfitError          a machine cannot train the job
  +- DistributedFaultError   a process or node of the run is lost
  +- StoreError              the metadata store or object store cannot be used
  |   +- CheckpointError     a checkpoint is missing, incomplete or does not fit
@@ -58,6 +59,10 @@ class ModelError(DapoError):
 
 class SamplingExhaustedError(DapoError):
     """Dynamic sampling reached its cap without a full batch, and the job does not allow training on a part of one."""
+
+
+class NodeUnfitError(DapoError):
+    """A machine that cannot train the job: too few GPUs, an old driver, wrong results. The message names it."""
 
 
 class DistributedFaultError(DapoError):

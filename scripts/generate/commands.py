@@ -19,6 +19,8 @@ Exit codes are listed in [architecture.md](architecture.md#exit-codes-and-last-w
 def page() -> str:
     """The whole page as Markdown. Loads every subcommand, so each extra of the distribution has to be installed."""
     points = entry_points()
+    if missing := [name for name in HELP if name not in points]:
+        raise SystemExit(f"The installed package lacks the commands {missing}: run scripts/setup.sh.")
     names = [*HELP, *sorted(points.keys() - HELP.keys())]
     sections = [line for name in names for line in _section(f"dapo {name}", command_of(name, points[name]))]
     return "\n".join([_HEAD, *sections]).rstrip() + "\n"

@@ -216,6 +216,10 @@ ATTEMPT_REASONS: Final[dict[str, Entry]] = {
     Reason.OUT_OF_MEMORY: Entry("A container exceeded its memory limit; counted.", "Raise `resources.memory`."),
     Reason.KILLED: Entry("A process was killed (137); counted.", _RETRIED),
     Reason.CRASHED: Entry("A process ended with an unexpected exit code; counted.", "See the log."),
+    Reason.NODE_UNFIT: Entry(
+        "A pod's node cannot train the job: GPUs, driver, kernels, NCCL, shared memory or disk (15); counted.",
+        "The message names the node and what it lacks. Cordon it until it is repaired; `dapo doctor` checks it again.",
+    ),
     Reason.DISTRIBUTED_FAULT: Entry("Ray or NCCL failed, or a pod was lost (30); counted.", _RETRIED),
     Reason.CHECKPOINT_UNUSABLE: Entry(
         "A checkpoint is missing, corrupt or does not fit the job (31); counted.",

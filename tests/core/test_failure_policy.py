@@ -17,6 +17,7 @@ ENDS: dict[str, tuple[Failure, tuple[str, bool, str]]] = {
     "invalid spec": (Failure(10), ("fail", False, "InvalidSpec")),
     "bad data": (Failure(11, "BadLabel", "Row 3."), ("fail", False, "BadLabel")),
     "model unloadable": (Failure(12), ("fail", False, "ModelUnloadable")),
+    "node unfit": (Failure(15), ("restart", True, "NodeUnfit")),
     "sampling exhausted, Fail": (Failure(20), ("fail", False, "SamplingExhausted")),
     "sampling exhausted, Suspend": (Failure(20, suspends=True), ("suspend", False, "SamplingExhausted")),
     "guard, Fail": (Failure(21, "NonFinite"), ("fail", False, "NonFinite")),

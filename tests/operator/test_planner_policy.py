@@ -71,6 +71,19 @@ def test_a_permanent_error_fails_with_the_trainers_own_words(code: int, reason: 
     assert bench.attempts == [(1, reason)]
 
 
+def test_an_unfit_node_is_named_in_the_condition() -> None:
+    words = "Node gpu-7 is unfit: GPUs: 7 of 8 (look at the node's device plug-in, and cordon the node)."
+    bench = Bench(raw_job(runPolicy={"maxRestarts": 1, "backoffSeconds": 1})).training()
+    bench.finish(TRAINER, 15, "NodeUnfit", words).settle()
+    assert bench.attempts[0] == (1, "NodeUnfit") and bench.status.restarts_counted == 1
+    assert f"{TRAINER}: {words}" in (bench.status.attempts[0].message or "")
+    assert "gpu-7" in bench.condition("Training").message
+    bench.settle(30)
+    bench.run_all().settle()
+    bench.finish("first-trainer-2-0", 15, "NodeUnfit", words).settle()
+    assert "gpu-7" in bench.condition("Failed").message
+
+
 def test_a_worker_that_lost_its_head_lets_the_head_say_why() -> None:
     bench = Bench().training().finish(TRAINER, 30, "DistributedFault", "The driver is gone.").settle(1)
     assert bench.deleted == [], "the head's own word is waited for"

@@ -5,6 +5,7 @@ from dapo_core.errors import (
     DataError,
     DistributedFaultError,
     ModelError,
+    NodeUnfitError,
     NotInstalledError,
     Problem,
     RunBusyError,
@@ -36,6 +37,7 @@ ENDS: dict[str, tuple[BaseException, int, str, str]] = {
     "configuration": (ConfigKeyError("no key x\n  full_key: x"), 10, "InvalidSpec", "full_key: x"),
     "data": (DataError("row 3"), 11, "BadData", "row 3"),
     "model": (ModelError("torn"), 12, "ModelUnloadable", "torn"),
+    "node unfit": (NodeUnfitError("Node a is unfit"), 15, "NodeUnfit", "Node a is unfit"),
     "sampling exhausted": (SamplingExhaustedError("only 2 of 4"), 20, "SamplingExhausted", "only 2 of 4"),
     "distributed fault": (DistributedFaultError("engine"), 30, "DistributedFault", "engine"),
     "a Ray fault, by its last line": (

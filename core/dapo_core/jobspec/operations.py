@@ -120,6 +120,11 @@ class RunPolicy(SpecModel):
         description="Seconds from the job's end until the DAPOJob is deleted. If not set, it is kept. "
         "Curves and checkpoints are always kept.",
     )
+    preflight: Literal["Require", "Warn", "Skip"] = Field(
+        default="Require",
+        description="What follows when a pod of a GPU job finds, before it fetches the model, that its node cannot "
+        "train (as `dapo doctor` does): `Require` ends the attempt with NodeUnfit, `Warn` only logs it.",
+    )
     gang: Gang = Field(default=Gang(), description="Gang scheduling.")
     priority_class_name: str | None = Field(
         default=None, min_length=1, max_length=253, description="PriorityClass of the job's pods."

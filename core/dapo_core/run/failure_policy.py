@@ -12,7 +12,7 @@ In this order, the first that applies decides:
 6. Exhausted sampling (20) and guards (21) suspend or fail, as the spec says.
 7. A clean termination (143), evictions, preemptions, lost nodes, nodes that reject a pod, and
    pods that never started restart without counting.
-8. Everything else (1, 30, 31, 137, a crash, a stall) restarts and counts, up to `maxRestarts`.
+8. Everything else (1, 15, 30, 31, 137, a crash, a stall) restarts and counts, up to `maxRestarts`.
 """
 
 from collections.abc import Sequence

@@ -13,8 +13,8 @@ from dapo_core import errors
 class ExitCode(IntEnum):
     """How a trainer process ended.
 
-    2 and 10-12 are never retried, 20-21 follow the spec, 143 restarts without counting; 1, 30, 31 and 137 count as
-    restarts.
+    2 and 10-12 are never retried, 20-21 follow the spec, 143 restarts without counting; 1, 15, 30, 31 and 137 count
+    as restarts.
     """
 
     DONE = 0
@@ -23,6 +23,7 @@ class ExitCode(IntEnum):
     SPEC = 10
     DATA = 11
     MODEL = 12
+    NODE_UNFIT = 15
     SAMPLING_EXHAUSTED = 20
     GUARD = 21
     DISTRIBUTED = 30
@@ -74,6 +75,7 @@ class Reason(StrEnum):
     NO_METADATA_STORE = "NoMetadataStore"
     METADATA_UNREACHABLE = "MetadataUnreachable"
     # Faults of the job, counted
+    NODE_UNFIT = "NodeUnfit"
     DISTRIBUTED_FAULT = "DistributedFault"
     STORES_UNREACHABLE = "StoresUnreachable"
     CHECKPOINT_UNUSABLE = "CheckpointUnusable"
@@ -106,6 +108,7 @@ OF_EXIT_CODE: Final[Mapping[ExitCode, Reason]] = {
     ExitCode.SPEC: Reason.INVALID_SPEC,
     ExitCode.DATA: Reason.BAD_DATA,
     ExitCode.MODEL: Reason.MODEL_UNLOADABLE,
+    ExitCode.NODE_UNFIT: Reason.NODE_UNFIT,
     ExitCode.SAMPLING_EXHAUSTED: Reason.SAMPLING_EXHAUSTED,
     ExitCode.GUARD: Reason.GUARD,
     ExitCode.DISTRIBUTED: Reason.DISTRIBUTED_FAULT,
@@ -128,6 +131,7 @@ OF_ERROR: Final[Mapping[type[BaseException], End]] = {
     errors.SpecError: End(ExitCode.SPEC, Reason.INVALID_SPEC),
     errors.DataError: End(ExitCode.DATA, Reason.BAD_DATA),
     errors.ModelError: End(ExitCode.MODEL, Reason.MODEL_UNLOADABLE),
+    errors.NodeUnfitError: End(ExitCode.NODE_UNFIT, Reason.NODE_UNFIT),
     errors.SamplingExhaustedError: End(ExitCode.SAMPLING_EXHAUSTED, Reason.SAMPLING_EXHAUSTED),
     errors.DistributedFaultError: End(ExitCode.DISTRIBUTED, Reason.DISTRIBUTED_FAULT),
     errors.StoreError: End(ExitCode.STORES, Reason.STORES_UNREACHABLE),

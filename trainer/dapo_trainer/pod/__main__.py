@@ -11,6 +11,7 @@ from dapo_core.naming import ROLES, Role
 from dapo_core.run.last_words import LastWords, ending
 from dapo_core.run.reasons import ExitCode, Reason
 from dapo_trainer.pod.node import LOST_AFTER_SECONDS, NODE_IP, READY_FILE, Node, PodEnvironment, device
+from dapo_trainer.pod.node_check import check_node
 from dapo_trainer.pod.pod_roles import become_driver, serve
 from dapo_trainer.verl_adapter import environment as engine_environment
 
@@ -29,8 +30,10 @@ def _set_environment(spec: DAPOJobSpec) -> None:
 
 def _run(role: Role) -> ExitCode:
     environment = PodEnvironment.of(os.environ)
-    spec = load_job(environment.job_file).spec
+    job = load_job(environment.job_file)
+    spec = job.spec
     _set_environment(spec)
+    check_node(job, role, os.environ)
     os.environ[NODE_IP] = environment.ip
     # For the engine, which Ray starts in this pod: it is the engine that makes a rollout pod ready.
     os.environ[READY_FILE] = str(environment.ready)

@@ -184,6 +184,7 @@ def _environment(job: DAPOJob, role: Role, attempt: int, index: int, run_id: str
     return [
         *({"name": key, "value": value} for key, value in values.items()),
         {"name": "RAY_AUTH_TOKEN", "valueFrom": token},
+        {"name": "DAPO_NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
     ]
 
 

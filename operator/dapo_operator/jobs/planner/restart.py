@@ -101,7 +101,8 @@ def _restart(draft: Draft, attempt: Attempt, decision: Decision) -> None:
         delay = max(delay, draft.policy.backoff_seconds) * (1 + _jitter(draft.job.uid, attempt.number))
     next_at = timestamp(draft.now + delay) if delay > 0 else None
     draft.change(restarts_counted=counted, next_attempt_at=next_at)
-    draft.set_condition("Training", False, Reason.RESTARTING, f"Attempt {attempt.number} ended ({attempt.reason}).")
+    why = f"Attempt {attempt.number} ended ({attempt.reason}): {attempt.message or 'no message was left.'}"
+    draft.set_condition("Training", False, Reason.RESTARTING, why)
     count = f"restart {counted} of {draft.policy.max_restarts}" if decision.counted else "not counted as a restart"
     lasted = int(age(attempt.started_at, draft.now))
     message = f"Attempt {attempt.number} ended after {lasted} s: {attempt.message} Next in {int(delay)} s, {count}."
