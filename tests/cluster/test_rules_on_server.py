@@ -28,6 +28,7 @@ BROKEN: dict[str, dict[str, Any]] = {
     "spec.guards has two guards": {"guards": [GUARD, GUARD | {"action": "Fail"}]},
     "spec.checkpoints.keepBest needs": {"checkpoints": {"keepBest": 1}},
     "spec.model.revision is set": {"model": {"source": "s3://bucket/model", "revision": "main"}},
+    "spec.model.lora.targetModules has": {"model": {"lora": {"targetModules": ["q_proj", "all-linear"]}}},
     "spec.data.validation has two sets": {"data": {"validation": [*VALIDATION, *VALIDATION]}},
     "spec.data.validation: temperature 0": {
         "data": {"validation": [VALIDATION[0] | {"temperature": 0, "samplesPerPrompt": 32}]}

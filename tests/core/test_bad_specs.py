@@ -219,6 +219,12 @@ def case(name: str, sentence: str, **spec: Any) -> Any:
             model={"source": "s3://b/k", "revision": "main"},
         ),
         case(
+            "all layers and some of them",
+            "model.lora.targetModules is q_proj, all-linear, but all-linear includes every layer: keep all-linear or "
+            "the names.",
+            model={"lora": {"targetModules": ["q_proj", "all-linear"]}},
+        ),
+        case(
             "falling backoff",
             "runPolicy.backoffMaxSeconds is 5 but spec.runPolicy.backoffSeconds is 10: set it to at least that.",
             runPolicy={"backoffMaxSeconds": 5},

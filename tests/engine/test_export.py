@@ -5,7 +5,7 @@ from pathlib import Path
 import engines
 import pytest
 import torch
-from shards import checkpoint
+from shards import adapted_checkpoint, checkpoint
 from store_fakes import MemoryStore
 from transformers import AutoTokenizer, Qwen2ForCausalLM
 
@@ -46,6 +46,27 @@ def test_shards_become_one_model(ranks: int, dtype: torch.dtype, tmp_path: Path,
     assert sorted(path.name for path in tmp_path.iterdir()) == ["global_step_7", "model"], "nothing half-made is left"
     fetched = {key for operation, key in store.store.log if operation == "get"}  # type: ignore[attr-defined]
     assert not any("optim" in key or "data.pt" in key for key in fetched), "only the weights are fetched"
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_b5_adapters_are_merged_into_the_model(ranks: int, tmp_path: Path, store: CheckpointStore) -> None:
+    policy = model(tokenizer())
+    policy.config.dtype = torch.float32
+    folder = adapted_checkpoint(tmp_path / "global_step_7", policy, tokenizer(), ranks)
+    store.commit(LocalCheckpoint(7, folder, 1, "d"))
+    export(store, 7, tmp_path / "model")
+    exported = Qwen2ForCausalLM.from_pretrained(tmp_path / "model").state_dict()
+    assert exported.keys() == policy.state_dict().keys()
+    for name, weight in policy.state_dict().items():
+        torch.testing.assert_close(exported[name], weight, msg=name)
+
+
+def test_b5_adapters_of_unknown_scale_are_not_exported(tmp_path: Path, store: CheckpointStore) -> None:
+    folder = adapted_checkpoint(tmp_path / "c", model(tokenizer()), tokenizer(), 1)
+    (folder / "actor" / "lora_train_meta.json").unlink()
+    store.commit(LocalCheckpoint(1, folder, 1, "d"))
+    with pytest.raises(CheckpointError, match=r"lora_train_meta\.json"):
+        export(store, 1, tmp_path / "model")
 
 
 def test_a_model_that_was_there_is_replaced(tmp_path: Path, store: CheckpointStore) -> None:

@@ -1,4 +1,4 @@
-"""`dapo evaluate` on real vLLM: a checkpoint of two ranks, put together, sampled from and judged."""
+"""`dapo evaluate` on real vLLM: a checkpoint of two ranks with adapters, put together, sampled from and judged."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ import engines
 import pytest
 from patience import patient
 from real_run import leftovers
-from shards import checkpoint
+from shards import adapted_checkpoint
 from transformers import Qwen2ForCausalLM, Qwen2Tokenizer
 
 from dapo_core.db import open_reader
@@ -21,12 +21,12 @@ pytestmark = pytest.mark.timeout(600)
 
 @pytest.fixture
 def uri(tmp_path: Path, small_model: Path) -> str:
-    """The small model as a run's checkpoint of step 7."""
+    """The small model as a run's checkpoint of step 7, a part of it in LoRA adapters."""
     engines.load("dapo_trainer.verl_adapter.merge")
     policy = Qwen2ForCausalLM.from_pretrained(small_model / "model")
     text = Qwen2Tokenizer.from_pretrained(small_model / "model")
     store = CheckpointStore(FolderStore(tmp_path / "store"), "small")
-    store.commit(LocalCheckpoint(7, checkpoint(tmp_path / "global_step_7", policy, text, 2), 1, "d"))
+    store.commit(LocalCheckpoint(7, adapted_checkpoint(tmp_path / "global_step_7", policy, text, 2), 1, "d"))
     return store.uri(7)
 
 

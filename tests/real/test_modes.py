@@ -53,6 +53,22 @@ def test_grpo_with_kl_on_two_ranks_reports_every_curve(dapo: Starter) -> None:
     assert share(last, "all_wrong", "mixed", "all_right", "lost") == pytest.approx(1.0)
 
 
+def test_b5_adapters_are_trained_and_reach_the_engine(dapo: Starter) -> None:
+    """The reference policy is the model without its adapters. After the first step these are large, and the engine
+    still samples from the policy that is trained."""
+    run = dapo(
+        model__lora={"rank": 4},
+        algorithm={"preset": "grpo", "klCoefficient": 0.01},
+        optimizer={"warmupSteps": 0, "learningRate": 0.003},
+        schedule__steps=2,
+        data__validation=[],
+    )
+    assert run.end(400) == 0, run.tail()
+    last = curves(run)[2]
+    assert last["actor/kl_loss"] > 0.01
+    assert last["training/rollout_probs_diff_mean"] < 0.001
+
+
 @pytest.fixture
 def half_out_of_reach(small_model: Path, tmp_path: Path) -> Path:
     """The training data, every other label one that no sum of the prompts has: those groups are wrong throughout."""

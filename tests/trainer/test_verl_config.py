@@ -73,6 +73,21 @@ def test_every_key_we_set_is_verls(mode: str, placement: Placement) -> None:
     assert [key for key in keys if key not in UNDECLARED and not _exists(_defaults(), key)] == []
 
 
+@pytest.mark.parametrize("mode", ["Colocated", "Separated"])
+@pytest.mark.parametrize(
+    ("lora", "expected"),
+    [
+        pytest.param({}, "all-linear", id="the default, which peft expands as text only"),
+        pytest.param({"targetModules": ["q_proj", "v_proj"]}, ["q_proj", "v_proj"], id="named layers"),
+    ],
+)
+def test_b5_adapters_are_merged_for_the_engines(mode: str, lora: dict[str, Any], expected: object) -> None:
+    """verl sends none to separate engines, which would sample from the base model for ever."""
+    config = compose(spec(model={"lora": lora}, topology={"mode": mode}), CPU, PATHS)
+    assert value(config, "actor_rollout_ref.model.target_modules") == expected
+    assert value(config, "actor_rollout_ref.model.lora.merge") is True
+
+
 TABLE = [
     pytest.param({"clipHigh": 0.2}, {f"{ACTOR}clip_ratio_high": 0.2}, id="clip-higher off"),
     pytest.param({"clipLow": 0.1}, {f"{ACTOR}clip_ratio_low": 0.1}, id="clip low"),

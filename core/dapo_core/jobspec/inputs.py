@@ -1,14 +1,17 @@
 """The inputs of a job: model and data."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
 from dapo_core.jobspec.base import Items, ShortName, SpecModel, Uri
 
+# In place of names of layers.
+ALL_LINEAR: Final = "all-linear"
+
 
 class Lora(SpecModel):
-    """Low-rank adapters, trained in place of the weights."""
+    """Low-rank adapters, trained in place of the weights. vLLM and exported models get weights with adapters merged."""
 
     rank: int = Field(
         default=32, ge=1, le=1024, description="Rank of the adapters. A higher rank learns more and needs more memory."
@@ -17,10 +20,11 @@ class Lora(SpecModel):
         default=32, ge=1, le=4096, description="Scale of the adapters: their output is multiplied by alpha / rank."
     )
     target_modules: Items[Annotated[str, Field(min_length=1, max_length=253)]] = Field(
-        default=("all-linear",),
+        default=(ALL_LINEAR,),
         min_length=1,
         max_length=64,
-        description="Layers that get an adapter. `all-linear` means every linear layer except the output head.",
+        description="Names of layers that get an adapter, such as q_proj. `all-linear`, on its own, means every linear "
+        "layer except the output head.",
     )
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from dapo_core.errors import Problem
 from dapo_core.jobspec.algorithm import Algorithm
-from dapo_core.jobspec.inputs import Data, Model
+from dapo_core.jobspec.inputs import ALL_LINEAR, Data, Model
 from dapo_core.jobspec.presets import PRESETS
 from dapo_core.jobspec.rule_table import CelRule, RuleTable, or_default, or_preset, problem
 from dapo_core.jobspec.topology import Topology
@@ -31,6 +31,25 @@ def revision_of_hub(model: Model) -> Iterator[Problem]:
             "model.revision",
             f'is "{model.revision}" but spec.model.source is {model.source}: only hf:// sources have revisions, '
             "so remove it.",
+        )
+
+
+@RULES.rule(
+    "model",
+    cel=CelRule(
+        "spec.model.lora",
+        rule="!has(self.targetModules) || size(self.targetModules) == 1 || !('all-linear' in self.targetModules)",
+        message="spec.model.lora.targetModules has all-linear beside names of layers, which it includes: keep one of "
+        "the two.",
+        field_path=".targetModules",
+    ),
+)
+def all_linear_alone(model: Model) -> Iterator[Problem]:
+    targets = model.lora.target_modules if model.lora is not None else ()
+    if ALL_LINEAR in targets and len(targets) > 1:
+        yield problem(
+            "model.lora.targetModules",
+            f"is {', '.join(targets)}, but all-linear includes every layer: keep all-linear or the names.",
         )
 
 

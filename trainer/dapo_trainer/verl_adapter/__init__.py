@@ -5,7 +5,7 @@
 | cpu_platform, cpu_vllm, import_hooks | `PlatformRegistry`, entry point `verl.plugins` |
 | rank_extensions | `model.external_lib`: loads the next six |
 | policy_loss | `register_policy_loss` |
-| sharded_engine, resharding | `EngineRegistry` |
+| sharded_engine, resharding, adapters | `EngineRegistry` |
 | attention_varlen | transformers' `AttentionInterface`, and verl's Ulysses group |
 | token_log_probs | `FusedLinearForPPO`, the computation behind `use_fused_kernels` |
 | logit_log_probs | none: replaces `logprobs_from_logits_v2`, where no kernel is fused |

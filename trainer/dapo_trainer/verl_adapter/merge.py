@@ -1,5 +1,6 @@
-"""Merges the FSDP shards of a checkpoint with verl's model merger, in the dtype of the model."""
+"""Merges the FSDP shards of a checkpoint with verl's model merger, in the dtype of the model, adapters included."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -27,15 +28,44 @@ class Merger(FSDPModelMerger):
         shards: list[dict[str, Any]] = [
             _load(folder / f"model_world_size_{world_size}_rank_{rank}.pt") for rank in range(total_shards)
         ]
-        return {name: self._merged(name, [shard.pop(name) for shard in shards]) for name in list(shards[0])}
+        names, dtype = list(shards[0]), self.model_config.dtype or torch.bfloat16
+        # A weight that gets an adapter is rounded after that, as on its way to vLLM.
+        exact = {name: torch.float32 for name in names if _LORA in name or name.endswith(_BASE)}
+        merged = {
+            name: self._merged(name, [shard.pop(name) for shard in shards], exact.get(name, dtype)) for name in names
+        }
+        return with_adapters(merged, _adapter_scale(folder), dtype) if exact else merged
 
-    def _merged(self, name: str, parts: list[Any]) -> torch.Tensor:
-        dtype = self.model_config.dtype or torch.bfloat16
+    def _merged(self, name: str, parts: list[Any], dtype: torch.dtype) -> torch.Tensor:
         if not isinstance(parts[0], DTensor):
             return merge_non_dtensor_shards(name, parts).to(dtype)
         # The last placement is the sharded one: a replicated dimension before it repeats the same shards.
         pieces = [part.to_local().to(dtype) for part in parts]
         return self._merge_by_placement(pieces, parts[0].placements[-1])
+
+
+# In the names that peft gives to the weights of a model with adapters.
+_PEFT, _LORA, _BASE = "base_model.model.", ".lora_", ".base_layer.weight"
+
+
+def with_adapters(weights: dict[str, torch.Tensor], scale: float, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    """The weights of a peft model as those of the model itself, in `dtype`: each with `scale` times its adapter."""
+    plain = {}
+    for name, weight in weights.items():
+        if _LORA in name:
+            continue
+        if name.endswith(_BASE):
+            layer = name.removesuffix(_BASE)
+            down, up = (weights[f"{layer}.lora_{side}.default.weight"] for side in "AB")
+            weight = weight + scale * (up @ down)
+        plain[name.removeprefix(_PEFT).replace(".base_layer.", ".")] = weight.to(dtype)
+    return plain
+
+
+def _adapter_scale(actor: Path) -> float:
+    """By which peft multiplies the output of a checkpoint's adapters. Raises OSError, ValueError, KeyError."""
+    described = json.loads((actor / "lora_train_meta.json").read_text())
+    return float(described["lora_alpha"]) / int(described["r"])
 
 
 def _load(shard: Path) -> dict[str, Any]:

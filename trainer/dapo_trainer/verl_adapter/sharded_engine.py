@@ -1,9 +1,10 @@
-"""verl's FSDP engine, which also loads checkpoints of another number of ranks.
+"""verl's FSDP engine, which also loads checkpoints of another number of ranks, and merges adapters without rounding.
 
 verl chooses an engine by model type, strategy, device and vendor; this one has a vendor of its own, which
 `dapo_trainer.verl_adapter.environment` asks for.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from verl.workers.engine import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
 from dapo_trainer.verl_adapter import ENGINE_VENDOR
+from dapo_trainer.verl_adapter.adapters import merged_weights
 from dapo_trainer.verl_adapter.resharding import reshard, saved_ranks
 
 
@@ -29,3 +31,6 @@ class ShardedEngine(FSDPEngineWithLMHead):
         super().load_checkpoint(local_path, *args, **kwargs)
         for file in files:
             file.unlink(missing_ok=True)
+
+    def _merged_lora_per_tensor_param(self) -> Iterator[tuple[str, torch.Tensor]]:
+        return merged_weights(self)

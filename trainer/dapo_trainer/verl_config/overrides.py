@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dapo_core.jobspec import DAPOJobSpec
+from dapo_core.jobspec.inputs import ALL_LINEAR
 from dapo_trainer.verl_config.kernels import attention
 from dapo_trainer.verl_config.placement import Paths, Placement
 
@@ -58,7 +59,11 @@ def _model(spec: DAPOJobSpec, placement: Placement, paths: Paths) -> Overrides:
     if model.lora is not None:
         keys["actor_rollout_ref.model.lora_rank"] = model.lora.rank
         keys["actor_rollout_ref.model.lora_alpha"] = model.lora.alpha
-        keys["actor_rollout_ref.model.target_modules"] = model.lora.target_modules
+        modules = list(model.lora.target_modules)
+        # peft expands this word only where it is a text of its own.
+        keys["actor_rollout_ref.model.target_modules"] = ALL_LINEAR if modules == [ALL_LINEAR] else modules
+        # Engines get whole weights, in either mode: separate pools would never receive adapters from verl.
+        keys["actor_rollout_ref.model.lora.merge"] = True
     return keys
 
 
