@@ -6,7 +6,7 @@ and are used together, so this server generates the group, reports once at the e
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -35,9 +35,44 @@ class Response:
     versions: tuple[int, int]
 
 
+class AnnouncingEngine:
+    """A vLLM engine whose `generate` says so when a request is in the engine; everything else is the engine's own.
+
+    verl takes a request for admitted at its first output. That of a request that reports once is its last: each weight
+    update would wait for all that is generated, up to a minute, before it aborts the rest.
+    """
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    async def generate(
+        self, prompt: Any, sampling_params: Any, request_id: str, **options: Any
+    ) -> AsyncIterator[Any | None]:
+        """None once the engine has the request, then its outputs."""
+        outputs = await self._engine.add_request(request_id, prompt, sampling_params, **options)
+        finished = False
+        try:
+            yield None
+            while not finished:
+                output = outputs.get_nowait() or await outputs.get()
+                finished = output.finished
+                yield output
+        finally:
+            if not finished:
+                await self._engine.abort(outputs.request_id, internal=True)
+            outputs.close()
+
+
 class GroupServer(vLLMHttpServer):
+    engine: Any
+
     async def launch_server(self, *args: Any, **kwargs: Any) -> None:
         await super().launch_server(*args, **kwargs)
+        if self.node_rank == 0:
+            self.engine = AnnouncingEngine(self.engine)
         if ready := os.environ.get("DAPO_READY_FILE"):
             Path(ready).touch()  # what a rollout pod's readiness probe checks
 

@@ -1,0 +1,140 @@
+"""verl's own vLLM server, as our groups use it, over an engine that answers when it is told to."""
+
+import asyncio
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import engines
+import pytest
+
+TOKENS = [7, 8]
+
+
+class Engine:
+    """Holds requests until `finish`; a pause aborts them, with the tokens that they have."""
+
+    def __init__(self, server: Any) -> None:
+        self.server, self.errored = server, False
+        self.requests: dict[str, Any] = {}
+        self.output_processor = SimpleNamespace(request_states=self.requests)
+        self.admitting_at_pause: int | None = None
+        self.aborted: list[str] = []
+
+    async def add_request(self, request_id: str, _prompt: Any, params: Any, **_: Any) -> Any:
+        from vllm.v1.engine.output_processor import RequestOutputCollector
+
+        if request_id == "refused":
+            raise ValueError("no such prompt")
+        self.requests[request_id] = RequestOutputCollector(params.output_kind, request_id)
+        return self.requests[request_id]
+
+    def finish(self, reason: str) -> None:
+        for collector in self.requests.values():
+            log_probs = [{token: SimpleNamespace(logprob=-0.5)} for token in TOKENS]
+            answer = SimpleNamespace(token_ids=TOKENS, logprobs=log_probs, finish_reason=reason)
+            collector.put(SimpleNamespace(outputs=[answer], finished=True, num_cached_tokens=0, prompt_logprobs=None))
+        self.requests.clear()
+
+    async def abort(self, request_id: str, internal: bool) -> None:
+        self.aborted.append(request_id)
+        self.requests.pop(request_id, None)
+
+    async def pause_generation(self, **_: Any) -> None:
+        self.admitting_at_pause = self.server._admitting
+        self.finish("abort")
+
+
+@pytest.fixture
+def adapter() -> ModuleType:
+    return engines.load("dapo_trainer.verl_adapter.group_server")
+
+
+@pytest.fixture
+def server(adapter: ModuleType) -> Any:
+    """verl's class without its constructor, which starts an engine."""
+    made = object.__new__(adapter.GroupServer)
+    config = SimpleNamespace(
+        max_model_len=64,
+        full_determinism=False,
+        enable_rollout_routing_replay=False,
+        mtp=None,
+        get=lambda _name, default: default,
+    )
+    vars(made).update(
+        _disaggregation_role=None,
+        _admitting=0,
+        _submission_paused=False,
+        _rejecting=False,
+        _resume_event=asyncio.Event(),
+        node_rank=0,
+        replica_rank=0,
+        global_steps=3,
+        config=config,
+        model_config=SimpleNamespace(processor=None, lora_rank=0, lora={}),
+    )
+    made.engine = adapter.AnnouncingEngine(Engine(made))
+    return made
+
+
+async def settle() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "logprobs": True}
+
+
+def test_b4_a_weight_update_does_not_wait_for_what_is_being_generated(
+    server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """verl gives up the wait after a minute; here sooner, and then with requests that it takes for not admitted."""
+    monkeypatch.setattr("verl.workers.rollout.vllm_rollout.vllm_async_server._GATE_BARRIER_TIMEOUT_S", 0.2)
+
+    async def scene() -> list[Any]:
+        group = asyncio.ensure_future(server.generate_group([[1, 2], [1, 2]], [8, 8], SAMPLING))
+        await settle()
+        assert len(server.engine.requests) == 2
+        await server.abort_all_requests()
+        responses: list[Any] = await group
+        return responses
+
+    responses = asyncio.run(scene())
+    assert server.engine.admitting_at_pause == 0, "each was in the engine, and counted as still on its way there"
+    assert [(r.token_ids, r.log_probs, r.finished, r.versions) for r in responses] == [
+        (TOKENS, [-0.5, -0.5], False, (3, 3))
+    ] * 2, "what was generated is kept"
+
+
+def test_a_group_is_finished_when_its_last_response_is(server: Any) -> None:
+    async def scene() -> list[Any]:
+        group = asyncio.ensure_future(server.generate_group([[1], [1]], [8, 8], SAMPLING))
+        await settle()
+        assert server._admitting == 0 and not group.done()
+        server.engine.finish("stop")
+        responses: list[Any] = await group
+        return responses
+
+    assert [response.finished for response in asyncio.run(scene())] == [True, True]
+    assert server.engine.aborted == []
+
+
+def test_what_the_engine_does_not_take_is_no_longer_on_its_way(server: Any) -> None:
+    async def scene() -> None:
+        with pytest.raises(ValueError, match="no such prompt"):
+            await server.generate([1], {**SAMPLING, "max_tokens": 8}, request_id="refused")
+
+    asyncio.run(scene())
+    assert server._admitting == 0
+
+
+def test_a_request_whose_caller_is_gone_is_aborted(server: Any) -> None:
+    async def scene() -> None:
+        call = asyncio.ensure_future(server.generate([1], {**SAMPLING, "max_tokens": 8}, request_id="left"))
+        await settle()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        await settle()
+
+    asyncio.run(scene())
+    assert server.engine.aborted == ["left"]
