@@ -23,7 +23,7 @@ from dapo_core.jobspec import parse_job
 from dapo_core.jobspec.leaves import MAX_LEVELS
 from dapo_core.run.last_words import LastWords
 from dapo_operator.children import Children
-from dapo_operator.jobs.builders.pods import pod, templates
+from dapo_operator.jobs.builders.pods import pod, template_problems
 from dapo_operator.jobs.builders.quantities import amount
 from dapo_operator.jobs.dapojob import job_of
 from dapo_operator.jobs.observed import pod_of
@@ -226,7 +226,7 @@ def test_a07_any_quantity_is_a_number_or_an_error(text: str) -> None:
 )
 def test_d_a_template_of_wrong_types_is_left_to_the_api_server(container: dict[str, Any]) -> None:
     made = job_with(topology={"trainer": {"podTemplate": {"spec": {"containers": [container]}}}})
-    templates(made, SITE)
+    template_problems(made, SITE)
     assert pod(made, "uid", "run", "trainer", 1, 0, SITE)
 
 
@@ -235,7 +235,7 @@ def test_d_a_template_of_wrong_types_is_left_to_the_api_server(container: dict[s
 def test_d_any_pod_template_gives_pods_or_problems(template: Any) -> None:
     spec = {"containers": [{"name": "dapo", "volumeMounts": [template], "ports": [template], "resources": template}]}
     made = job_with(topology={"trainer": {"podTemplate": {"spec": spec}}})
-    templates(made, SITE)
+    template_problems(made, SITE)
 
 
 def test_a19_reasons_that_a_pod_makes_up_are_one_label() -> None:

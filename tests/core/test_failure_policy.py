@@ -7,7 +7,7 @@ from builders import MINIMAL
 
 from dapo_core.jobspec import RunPolicy, parse_job
 from dapo_core.jobspec.presets import merged
-from dapo_core.run.failure_policy import Decision, Failure, History, decide, failure_of, fruitless
+from dapo_core.run.failure_policy import Decision, Failure, History, advanced, decide, failure_of, fruitless
 
 POLICY = RunPolicy.model_validate({"maxRestarts": 3, "backoffSeconds": 10, "backoffMaxSeconds": 60})
 # Failure -> (action, counted, reason)
@@ -205,3 +205,28 @@ SUSPENDS: dict[str, tuple[dict[str, Any], int, str, bool]] = {
 def test_what_the_spec_says(spec: dict[str, Any], code: int, reason: str, suspends: bool) -> None:
     job = parse_job(merged(MINIMAL, {"spec": spec}))
     assert failure_of(job.spec, code, reason).suspends == suspends
+
+
+@pytest.mark.parametrize(
+    ("attempts", "steps"),
+    [
+        ([(0, None)], 0),
+        ([(0, 30)], 30),
+        ([(0, 73), (50, 73)], 0),
+        ([(0, 73), (50, 95)], 22),
+        ([(0, 73), (70, None), (70, 80)], 7),
+        ([(0, None), (None, None)], 0),
+    ],
+    ids=["nothing", "the first", "the same step", "further", "a little further", "unknown"],
+)
+def test_b18_steps_beyond_all_earlier_attempts(attempts: list[tuple[int | None, int | None]], steps: int) -> None:
+    assert advanced(attempts) == steps
+
+
+# advanced -> (action, restarts, delay)
+@pytest.mark.parametrize(
+    ("steps", "expected"), [(19, ("fail", 3, 0.0)), (20, ("restart", 1, 10.0))], ids=["too few", "enough"]
+)
+def test_b18_new_steps_clear_the_count(steps: int, expected: tuple[str, int, float]) -> None:
+    decision = decide(POLICY, Failure(1), History(counted=3, advanced=steps), 0.0)
+    assert (decision.action, decision.restarts, decision.delay_seconds) == expected

@@ -9,7 +9,7 @@ from planner_bench import SITE
 from dapo_core.naming import ROLES, Role
 from dapo_operator.jobs.builders.common import Site
 from dapo_operator.jobs.builders.pod_template import merged
-from dapo_operator.jobs.builders.pods import pod, templates
+from dapo_operator.jobs.builders.pods import pod, template_problems
 from dapo_operator.jobs.builders.support import config_map, disruption_budget, network_policy
 
 SEPARATED = {"mode": "Separated", "rollout": {"replicas": 2}}
@@ -136,13 +136,13 @@ def test_a_template_adds_and_changes() -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_template_that_fights_is_told_the_field(template: dict[str, Any], field: str) -> None:
-    _, problems = templates(job_with(topology={"trainer": {"podTemplate": template}}), SITE)
+    problems = template_problems(job_with(topology={"trainer": {"podTemplate": template}}), SITE)
     assert f"spec.topology.trainer.podTemplate.{field}" in [problem.field for problem in problems]
     assert all(problem.message.endswith(".") for problem in problems)
 
 
 def test_an_image_has_to_come_from_somewhere() -> None:
-    _, problems = templates(job_with(), Site())
+    problems = template_problems(job_with(), Site())
     assert [problem.field for problem in problems] == [
         "spec.topology.head.podTemplate.spec.containers[dapo].image",
         "spec.topology.trainer.podTemplate.spec.containers[dapo].image",

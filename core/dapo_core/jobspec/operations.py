@@ -87,7 +87,16 @@ class RunPolicy(SpecModel):
         ge=0,
         le=9_000,
         description="Counted restarts before the job fails. Evictions, preemptions and lost nodes are not counted, "
-        "so that five limits the job's own faults.",
+        "so that five limits the job's own faults. 20 new steps clear the count. Raising it resumes a job that failed "
+        "because of it.",
+    )
+    max_uncounted_restarts: int = Field(
+        default=30,
+        ge=0,
+        le=9_000,
+        description="Restarts for one reason that are not counted, in a row and without a step, before the job fails: "
+        "pods that cannot start, evictions, lost nodes. Preemptions and deletions are not limited. Raising it resumes "
+        "a job that failed because of it.",
     )
     failure_rules: Items[FailureRule] = Field(
         default=(),
@@ -113,7 +122,9 @@ class RunPolicy(SpecModel):
         default=300, description="Seconds that a stopping trainer has to save a checkpoint before it is killed."
     )
     active_deadline_seconds: Seconds | None = Field(
-        default=None, description="Seconds after which the job fails, whatever its state. If not set, never."
+        default=None,
+        description="Seconds after which the job fails; on Kubernetes those in which it has pods, without suspension, "
+        "backoff and the time in a queue. Raising it resumes a job that failed because of it. If not set, never.",
     )
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=315_360_000)] | None = Field(
         default=None,

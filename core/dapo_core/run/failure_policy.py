@@ -13,10 +13,13 @@ In this order, the first that applies decides:
 7. A clean termination (143), evictions, preemptions, lost nodes, nodes that reject a pod, and
    pods that never started restart without counting.
 8. Everything else (1, 15, 30, 31, 137, a crash, a stall) restarts and counts, up to `maxRestarts`.
+
+An attempt that finished FORGIVING_STEPS steps more than any before it clears the count. Restarts in a row that are not
+counted and finished no step are limited by `maxUncountedRestarts`, for each reason.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from dapo_core.backoff import Backoff
@@ -47,6 +50,10 @@ UNCOUNTED_REASONS: Final = (
     Reason.SPEC_CHANGED,
     Reason.TERMINATED,
 )
+# Of these, and of pods that never started, somebody may ask for any number.
+ASKED_FOR: Final = (Reason.PREEMPTED, Reason.POD_DELETED, Reason.SPEC_CHANGED, Reason.TERMINATED)
+# New steps after which a run counts as recovered from earlier faults: a fault every few days must not end it.
+FORGIVING_STEPS: Final = 20
 
 
 @dataclass(frozen=True)
@@ -78,22 +85,32 @@ class Failure:
 @dataclass(frozen=True)
 class History:
     """What happened before: counted restarts, attempts in a row before this one that finished no step, and when the
-    run started (Unix seconds)."""
+    run started (Unix seconds). `advanced` is how many steps this attempt got further than any before it; `uncounted`
+    has the uncounted restarts since the last step, by reason."""
 
     counted: int = 0
     fruitless: int = 0
     started_at: float | None = None
+    advanced: int = 0
+    uncounted: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def held_against(self) -> int:
+        """The counted restarts that still count."""
+        return 0 if self.advanced >= FORGIVING_STEPS else self.counted
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What happens next. `counted`: the restart counts against `maxRestarts`. `message` is a sentence."""
+    """What happens next. `counted`: the restart counts against `maxRestarts`, as the `restarts`th. `message` is a
+    sentence."""
 
     action: Action
     counted: bool
     delay_seconds: float
     reason: str
     message: str
+    restarts: int = 0
 
 
 def failure_of(
@@ -112,6 +129,13 @@ def fruitless(attempts: Sequence[tuple[int | None, int | None]]) -> int:
             break
         count += 1
     return count
+
+
+def advanced(attempts: Sequence[tuple[int | None, int | None]]) -> int:
+    """How many steps the newest attempt finished beyond all that earlier ones had, or had saved. As for `fruitless`."""
+    *earlier, (started_from, last) = attempts
+    known = [step for attempt in earlier for step in attempt if step is not None]
+    return max(0, (last or 0) - max([started_from or 0, *known]))
 
 
 def decide(policy: RunPolicy, failure: Failure, history: History, now: float) -> Decision:
@@ -161,21 +185,26 @@ def _by_rule(policy: RunPolicy, rule: FailureRule, failure: Failure, history: Hi
     if rule.action == "Fail":
         return _end("fail", failure.why, _because(failure, "a failureRule says Fail"))
     if rule.action == "Restart":
-        return _restart(policy, failure, history, counted=rule.counted)
+        return _restart(policy, failure, history, counted=rule.counted, limited=False)
     if failure.role in (None, "head"):
         # A run cannot continue without its driver: all that is left of Ignore is not to count the restart.
-        return _restart(policy, failure, history, counted=False)
+        return _restart(policy, failure, history, counted=False, limited=False)
     return Decision("ignore", False, 0.0, failure.why, _because(failure, "a failureRule says Ignore"))
 
 
-def _restart(policy: RunPolicy, failure: Failure, history: History, *, counted: bool) -> Decision:
-    if counted and history.counted >= policy.max_restarts:
+def _restart(policy: RunPolicy, failure: Failure, history: History, *, counted: bool, limited: bool = True) -> Decision:
+    before, limit = history.held_against, ""
+    if counted and before >= policy.max_restarts:
         limit = f"maxRestarts ({policy.max_restarts}) counted restarts are used up"
-        return _end("fail", Reason.TOO_MANY_RESTARTS, _because(failure, limit))
+    most = policy.max_uncounted_restarts
+    if not counted and limited and failure.why not in ASKED_FOR and history.uncounted.get(failure.why, 0) >= most:
+        limit = f"maxUncountedRestarts ({most}) restarts because of {failure.why} without a step are used up"
+    if limit:
+        return replace(_end("fail", Reason.TOO_MANY_RESTARTS, _because(failure, limit)), restarts=before)
     # Uncounted restarts back off too where a run is evicted again and again before it finishes a step.
-    failures = history.counted + 1 if counted else history.fruitless
+    failures = before + 1 if counted else history.fruitless
     delay = Backoff(policy.backoff_seconds, policy.backoff_max_seconds).delay(failures)
-    return Decision("restart", counted, delay, failure.why, failure.message)
+    return Decision("restart", counted, delay, failure.why, failure.message, before + counted)
 
 
 def _end(action: Action, reason: str, message: str) -> Decision:

@@ -77,7 +77,10 @@ class Attempt(StatusModel):
     message: str | None = Field(default=None, max_length=1024, description="Why it ended, in a sentence.")
     role: str | None = Field(default=None, description="Role of the pod that ended it; unset if no pod did.")
     counted: bool | None = Field(default=None, description="Whether it counts against maxRestarts.")
-    shape: str | None = Field(default=None, description="Digest of its pod templates, to detect edits.")
+    shape: str | None = Field(default=None, description="Digest of what the spec says about pods, to detect edits.")
+    driver_spec: str | None = Field(
+        default=None, description="Digest of the part of the spec that its driver reads, to detect edits."
+    )
     pods: int | None = Field(default=None, description="Number of its pods.")
     steps: int | None = Field(default=None, description="`schedule.steps` of the job file that it runs.")
     scheduled_at: Time | None = Field(
@@ -107,6 +110,13 @@ class DAPOJobStatus(StatusModel):
     started_at: Time | None = Field(default=None, description="When the first attempt started.")
     next_attempt_at: Time | None = Field(default=None, description="When the next attempt starts, after a backoff.")
     restarts_counted: int | None = Field(default=None, description="Restarts counted against maxRestarts.")
+    restarts_uncounted: dict[str, int] | None = Field(
+        default=None, description="Uncounted restarts since the last step, by reason."
+    )
+    active_seconds: int | None = Field(
+        default=None, description="Seconds that ended attempts have had pods, for activeDeadlineSeconds."
+    )
+    restarts_total: int | None = Field(default=None, description="All restarts.")
     stopped_generation: int | None = Field(
         default=None, description="Generation of the spec at which the job was suspended by a guard, or failed."
     )

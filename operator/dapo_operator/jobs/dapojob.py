@@ -14,7 +14,7 @@ from dapo_core.jobspec import DAPOJob, DAPOJobSpec, parse_job
 from dapo_core.naming import API_VERSION, KIND, PLURAL, new_run_id
 from dapo_core.run.status import DAPOJobStatus
 from dapo_operator.jobs.builders.common import DIGEST, Site, digest_of
-from dapo_operator.jobs.builders.pods import templates
+from dapo_operator.jobs.builders.pods import claims, template_problems
 from dapo_operator.jobs.builders.support import support_objects
 from dapo_operator.kube.objects import Object, ObjectReference, Resource, unix_seconds
 
@@ -22,13 +22,19 @@ JOBS: Final = Resource(API_VERSION, PLURAL)
 FINALIZER: Final = "dapo.io/pods"
 # Fields that an error message names.
 _DETAILS: Final = 3
+# Begins with the version of what it is computed from.
+_SHAPE: Final = "1:"
+# Groups of the spec that the operator alone reads.
+_NOT_READ: Final = frozenset({"suspend", "managedBy", "runPolicy", "topology", "guards"})
 _SUFFIX_ALPHABET: Final = "23456789abcdefghjkmnpqrstuvwxyz"
 
 
 @dataclass(frozen=True)
 class Job:
-    """What is fixed for a plan. `parsed` is None when the spec is invalid, and `problems` are why. `shape` is the
-    digest of its pods; `held`: it has the operator's finalizer. Times are Unix seconds."""
+    """What is fixed for a plan. `parsed` is None when the spec is invalid, and `problems` are why. `shape` and
+    `driver_spec` are digests of what the user says about the pods, and of what the driver reads; another version of
+    the platform gives the same. `held`: it has the operator's finalizer. `ttl_seconds`
+    is how long it is kept after its end. Times are Unix seconds."""
 
     name: str
     namespace: str
@@ -40,8 +46,10 @@ class Job:
     parsed: DAPOJob | None
     problems: tuple[Problem, ...]
     shape: str
+    driver_spec: str = ""
     suspended: bool = False
     managed_by: str | None = None
+    ttl_seconds: int | None = None
     _digests: dict[int, dict[tuple[str, str], str]] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
@@ -81,10 +89,10 @@ def job_of(raw: Mapping[str, Any], site: Site) -> Job:
     meta = raw["metadata"]
     spec = raw.get("spec") or {}
     parsed, problems = _parsed(raw)
-    shape = ""
+    shape = driver_spec = ""
     if parsed is not None:
-        built, problems = templates(parsed, site)
-        shape = digest_of(built)
+        problems = template_problems(parsed, site)
+        shape, driver_spec = _shape(spec, parsed), digest_of({key: spec[key] for key in spec.keys() - _NOT_READ})
         parsed = None if problems else parsed
     return Job(
         name=meta["name"],
@@ -97,9 +105,39 @@ def job_of(raw: Mapping[str, Any], site: Site) -> Job:
         parsed=parsed,
         problems=tuple(problems),
         shape=shape,
+        driver_spec=driver_spec,
         suspended=spec.get("suspend") is True,
         managed_by=spec.get("managedBy"),
+        ttl_seconds=_ttl(spec),
     )
+
+
+def _ttl(spec: Mapping[str, Any]) -> int | None:
+    """`ttlSecondsAfterFinished`, of an invalid spec, too."""
+    policy = spec.get("runPolicy")
+    ttl = policy.get("ttlSecondsAfterFinished") if isinstance(policy, Mapping) else None
+    return ttl if isinstance(ttl, int) else None
+
+
+def is_edited(recorded: str | None, shape: str) -> bool:
+    """Whether the user has changed the pods since an attempt recorded this shape. One that another version computed in
+    another way says nothing."""
+    return recorded is not None and recorded.startswith(_SHAPE) and recorded != shape
+
+
+def _shape(spec: Mapping[str, Any], parsed: DAPOJob) -> str:
+    """The digest of what the user says about the pods. What the platform adds is left out: an upgrade must not end
+    attempts that are starting or waiting in a queue."""
+    layout, policy = parsed.spec.topology.layout, spec.get("runPolicy") or {}
+    topology = {key: value for key, value in (spec.get("topology") or {}).items() if layout.pods.get(key, 1)}
+    said = {
+        "topology": topology,
+        "claims": claims(parsed.spec),
+        "checkpoints": (spec.get("checkpoints") or {}).get("uri"),
+        "stores": spec.get("stores"),
+        "policy": {key: policy[key] for key in sorted(policy.keys() & {"gang", "gracePeriodSeconds"})},
+    }
+    return _SHAPE + digest_of(said)
 
 
 class UnreadableStatusError(Exception):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from dapo_core.db import AttemptRow, RunState
 from dapo_core.errors import RunBusyError
 from dapo_core.jobspec import DAPOJob, DAPOJobSpec
-from dapo_core.run.failure_policy import Action, Decision, History, decide, failure_of, fruitless
+from dapo_core.run.failure_policy import Action, Decision, History, advanced, decide, failure_of, fruitless
 from dapo_core.run.formatting import duration, plural, sentence
 from dapo_core.run.reasons import ExitCode, Reason
 from dapo_trainer.local.attempt import Cause, LocalAttempt
@@ -176,8 +176,8 @@ def decision_after(spec: DAPOJobSpec, attempts: Sequence[AttemptRow], counted: i
     """What follows the last of `attempts` by core's failure policy; `counted` restarts were counted before. Pure."""
     last = attempts[-1]
     failure = failure_of(spec, last.exit_code, last.reason or "", last.message or "")
-    earlier = [(attempt.step_from, attempt.step_to) for attempt in attempts[:-1]]
-    history = History(counted, fruitless(earlier), started_at)
+    steps = [(attempt.step_from, attempt.step_to) for attempt in attempts]
+    history = History(counted, fruitless(steps[:-1]), started_at, advanced(steps))
     return decide(spec.run_policy, failure, history, last.ended_at or time.time())
 
 

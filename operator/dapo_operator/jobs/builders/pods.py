@@ -26,9 +26,8 @@ MARGIN_SECONDS: Final = 30
 _USER: Final = 1000
 
 
-def templates(job: DAPOJob, site: Site) -> tuple[dict[str, Any], list[Problem]]:
-    """One pod of each role, by which an edited job differs from the running one, and the templates' problems."""
-    built: dict[str, Any] = {}
+def template_problems(job: DAPOJob, site: Site) -> list[Problem]:
+    """What is wrong with the pod templates of the roles."""
     problems: list[Problem] = []
     for role, count in job.spec.topology.layout.pods.items():
         template = _template(job.spec, role)
@@ -38,9 +37,7 @@ def templates(job: DAPOJob, site: Site) -> tuple[dict[str, Any], list[Problem]]:
             refusals = [Problem(field, f"{field} is missing, and the installation has no default image: set one.")]
         # A Colocated job has no rollout pods, but a mistake in their template would show up once the mode is changed.
         problems += refusals
-        if not refusals and count:
-            built[role] = {"count": count, "pod": pod(job, "", "", role, 0, 0, site)}
-    return built, problems
+    return problems
 
 
 def pod(job: DAPOJob, uid: str, run_id: str, role: Role, attempt: int, index: int, site: Site) -> Object:

@@ -1,6 +1,7 @@
 """The support objects of a job's pods: Service, ConfigMap, Secret, NetworkPolicy, PodDisruptionBudget, PodGroup."""
 
 import json
+from typing import Final
 
 from dapo_core.jobspec import DAPOJob
 from dapo_core.naming import LABEL_JOB
@@ -16,6 +17,9 @@ from dapo_operator.jobs.builders.common import (
 )
 from dapo_operator.jobs.builders.pods import gang_resources
 from dapo_operator.jobs.builders.scheduling import POD_GROUPS, pod_group
+
+# Kinds of support objects whose content is the same for any spec.
+SPEC_FREE: Final = ("Service", "NetworkPolicy")
 
 
 def support_objects(job: DAPOJob, uid: str, attempt: int) -> list[Object]:

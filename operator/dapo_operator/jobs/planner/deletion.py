@@ -41,7 +41,7 @@ def clean_up(draft: Draft) -> None:
     for pod in draft.seen.pods:
         if pod.owned and not pod.over:
             draft.delete(pod)
-    ttl = draft.policy.ttl_seconds_after_finished
+    ttl = draft.job.ttl_seconds
     ended = draft.condition("Succeeded" if draft.holds("Succeeded") else "Failed")
     if ttl is None or ended is None:
         return

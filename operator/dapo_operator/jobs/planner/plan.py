@@ -40,17 +40,16 @@ def plan(job: Job, status: DAPOJobStatus, seen: Observed, now: float, site: Site
 
 
 def finished(draft: Draft) -> bool:
-    """Whether the run is over and cannot resume."""
-    if draft.holds("Succeeded"):
-        return True
-    failed = draft.condition("Failed")
-    return failed is not None and failed.status == "True" and failed.reason not in RECOVERABLE
+    """Whether the run is over: it has succeeded, or failed unless a changed spec lets it continue."""
+    return draft.holds("Succeeded") or draft.holds("Failed")
 
 
 def _attempts(draft: Draft) -> None:
     """Move the newest attempt on, or start another."""
     attempt = draft.attempt
-    if finished(draft):
+    failed = draft.condition("Failed")
+    lost = failed is not None and failed.status == "True" and failed.reason not in RECOVERABLE
+    if draft.holds("Succeeded") or lost:
         return clean_up(draft)
     if attempt is None or attempt.ended_at is not None:
         start(draft)
@@ -59,7 +58,6 @@ def _attempts(draft: Draft) -> None:
     else:
         run(draft, attempt)
     if finished(draft):
-        # It has just ended.
         clean_up(draft)
     return None
 

@@ -4,13 +4,14 @@ import hashlib
 from typing import Final
 
 from dapo_core.naming import ROLES
-from dapo_core.run.failure_policy import Decision, Failure, History, decide, failure_of, fruitless
+from dapo_core.run.failure_policy import Decision, Failure, History, advanced, decide, failure_of, fruitless
 from dapo_core.run.reasons import ExitCode, Reason
 from dapo_core.run.status import Attempt
 from dapo_operator.jobs.planner.admission import hold
 from dapo_operator.jobs.planner.draft import Draft
 from dapo_operator.jobs.planner.start import start
-from dapo_operator.kube.objects import age, timestamp, unix_seconds
+from dapo_operator.jobs.planner.timeouts import active_seconds
+from dapo_operator.kube.objects import age, timestamp
 
 # The reason of condition Suspended, by the exit code that suspends a job.
 _SUSPENDING: Final[dict[int, str]] = {
@@ -22,7 +23,14 @@ _SUSPENDING: Final[dict[int, str]] = {
 def decision_on(draft: Draft, attempt: Attempt) -> Decision:
     """What follows this attempt, from what is known so far about its end."""
     earlier = [(before.from_step, before.to_step) for before in draft.status.attempts[:-1]]
-    history = History(draft.status.restarts_counted or 0, fruitless(earlier), unix_seconds(draft.status.started_at))
+    reached = _reached(draft, attempt)
+    history = History(
+        counted=draft.status.restarts_counted or 0,
+        fruitless=fruitless(earlier),
+        started_at=draft.now - active_seconds(draft),
+        advanced=advanced([*earlier, (attempt.from_step, reached)]),
+        uncounted={} if reached is not None else draft.status.restarts_uncounted or {},
+    )
     return decide(draft.policy, _failure(draft, attempt), history, draft.now)
 
 
@@ -38,6 +46,7 @@ def _failure(draft: Draft, attempt: Attempt) -> Failure:
 def conclude(draft: Draft, attempt: Attempt) -> None:
     """Record the attempt's end, and carry out the decision on it."""
     decision = decision_on(draft, attempt)
+    draft.change(active_seconds=int(active_seconds(draft)))
     draft.change_attempt(ended_at=timestamp(draft.now), to_step=_reached(draft, attempt), counted=decision.counted)
     match decision.action:
         case "complete" if _wants_more(draft, attempt):
@@ -53,7 +62,7 @@ def conclude(draft: Draft, attempt: Attempt) -> None:
         case "stop":
             start(draft)
         case _:
-            _restart(draft, attempt, decision)
+            _restart(draft, draft.status.attempts[-1], decision)
 
 
 def _reached(draft: Draft, attempt: Attempt) -> int | None:
@@ -94,20 +103,35 @@ def _fail(draft: Draft, attempt: Attempt, decision: Decision) -> None:
 
 
 def _restart(draft: Draft, attempt: Attempt, decision: Decision) -> None:
-    counted = (draft.status.restarts_counted or 0) + decision.counted
+    total = draft.status.restarts_total
+    earlier = attempt.number - 1 if total is None else total
     delay = decision.delay_seconds
     if attempt.reason == Reason.START_TIMEOUT:
         # Two gangs that got half of their pods each must not return at the same moment.
         delay = max(delay, draft.policy.backoff_seconds) * (1 + _jitter(draft.job.uid, attempt.number))
     next_at = timestamp(draft.now + delay) if delay > 0 else None
-    draft.change(restarts_counted=counted, next_attempt_at=next_at)
+    draft.change(
+        restarts_counted=decision.restarts,
+        restarts_uncounted=_uncounted(draft, attempt, decision),
+        restarts_total=earlier + 1,
+        next_attempt_at=next_at,
+    )
     why = f"Attempt {attempt.number} ended ({attempt.reason}): {attempt.message or 'no message was left.'}"
     draft.set_condition("Training", False, Reason.RESTARTING, why)
-    count = f"restart {counted} of {draft.policy.max_restarts}" if decision.counted else "not counted as a restart"
+    counted = f"restart {decision.restarts} of {draft.policy.max_restarts}"
+    count = counted if decision.counted else "not counted as a restart"
     lasted = int(age(attempt.started_at, draft.now))
     message = f"Attempt {attempt.number} ended after {lasted} s: {attempt.message} Next in {int(delay)} s, {count}."
     draft.event("Warning", attempt.reason or Reason.RESTARTING, message)
     start(draft)
+
+
+def _uncounted(draft: Draft, attempt: Attempt, decision: Decision) -> dict[str, int] | None:
+    """Uncounted restarts by reason, with this one; a finished step clears them."""
+    known = {} if attempt.to_step is not None else draft.status.restarts_uncounted or {}
+    if not decision.counted:
+        known = {**known, decision.reason: known.get(decision.reason, 0) + 1}
+    return known or None
 
 
 def _jitter(uid: str, number: int) -> float:

@@ -2,6 +2,8 @@
 
 from dapo_core.run.reasons import Reason
 from dapo_core.run.status import Attempt
+from dapo_operator.jobs.builders.support import SPEC_FREE
+from dapo_operator.jobs.dapojob import is_edited
 from dapo_operator.jobs.observed import Pod
 from dapo_operator.jobs.planner.admission import note_kueue, revoked
 from dapo_operator.jobs.planner.draft import Draft
@@ -19,6 +21,7 @@ def run(draft: Draft, attempt: Attempt) -> None:
     ending = _ending(draft, attempt)
     if ending is not None:
         return begin(draft, ending)
+    attempt = _adopt(draft, attempt)
     _note_spec(draft, attempt)
     _note_nodes(draft, attempt)
     note_kueue(draft)
@@ -58,7 +61,7 @@ def _changed(draft: Draft, attempt: Attempt) -> Ending | None:
     """Pods that do not run yet are replaced when the spec now asks for different ones."""
     if draft.job.parsed is None:
         return Ending(Reason.SPEC_CHANGED, "The spec was changed and is no longer valid.")
-    if attempt.shape == draft.job.shape:
+    if not is_edited(attempt.shape, draft.job.shape):
         return None
     return Ending(Reason.SPEC_CHANGED, "The spec was changed while the pods were starting; recreating the pods.")
 
@@ -68,15 +71,34 @@ def _note_spec(draft: Draft, attempt: Attempt) -> None:
         message = " ".join(problem.message for problem in draft.job.problems)
         message = f"{message} The running attempt continues unchanged."
         draft.set_condition("SpecAccepted", False, Reason.INVALID_SPEC, message)
-    elif attempt.shape != draft.job.shape:
+    elif is_edited(attempt.shape, draft.job.shape):
         message = f"Attempt {attempt.number} continues unchanged; changes of the pods apply from the next attempt."
         draft.set_condition("SpecAccepted", True, Reason.APPLIES_NEXT_ATTEMPT, message)
     elif attempt.steps is not None and attempt.steps != (steps := draft.job.spec.schedule.steps):
         wanted = f"schedule.steps ({steps or 'unset'})"
         message = f"Attempt {attempt.number} runs to step {attempt.steps}; {wanted} applies after it."
         draft.set_condition("SpecAccepted", True, Reason.APPLIES_NEXT_ATTEMPT, message)
+    elif attempt.driver_spec not in (None, draft.job.driver_spec):
+        message = f"Attempt {attempt.number} continues unchanged; changes of the spec apply from the next attempt."
+        draft.set_condition("SpecAccepted", True, Reason.APPLIES_NEXT_ATTEMPT, message)
     else:
         draft.set_condition("SpecAccepted", True, Reason.SPEC_ACCEPTED, "The spec is valid.")
+
+
+def _adopt(draft: Draft, attempt: Attempt) -> Attempt:
+    """The attempt with the digests of the spec that it runs: those of this version for one that another version has
+    recorded, and those of the newest job file as long as no driver has read an older one."""
+    read = any(pod.scheduled for pod in draft.pods)
+    fields: dict[str, str | int | None] = {}
+    if draft.job.parsed is not None:
+        if attempt.shape != draft.job.shape and not is_edited(attempt.shape, draft.job.shape):
+            fields["shape"] = draft.job.shape
+        if attempt.driver_spec is None or (attempt.driver_spec != draft.job.driver_spec and not read):
+            fields |= {"driver_spec": draft.job.driver_spec, "steps": draft.job.spec.schedule.steps}
+    if not fields:
+        return attempt
+    draft.change_attempt(**fields)
+    return attempt.model_copy(update=fields)
 
 
 def _note_nodes(draft: Draft, attempt: Attempt) -> None:
@@ -131,10 +153,13 @@ def _all_ready(draft: Draft, attempt: Attempt, count: int) -> None:
 
 
 def _watch_pods(draft: Draft, attempt: Attempt) -> None:
-    """All pods were ready once. Restore support objects that somebody deleted, unless the spec asks for others now."""
+    """All pods were ready once. Restore support objects that somebody deleted."""
     job, refused = draft.job.parsed, ""
-    if job is not None and attempt.shape == draft.job.shape:
+    if job is not None:
+        edited = is_edited(attempt.shape, draft.job.shape)
         lacking = list(missing_support(draft, job, attempt.number, changed=False))
+        # Of an edited spec only what does not depend on it, such as the NetworkPolicy in front of Ray.
+        lacking = [action for action in lacking if not edited or action.body["kind"] in SPEC_FREE]
         if lacking and retry_is_due(draft):
             draft.act(*lacking)
         if lacking and (refusal := refusal_of(draft)) is not None:

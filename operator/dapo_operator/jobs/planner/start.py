@@ -16,8 +16,9 @@ from dapo_operator.jobs.planner.draft import Draft
 from dapo_operator.jobs.planner.refusals import retry_is_due
 from dapo_operator.kube.objects import timestamp, unix_seconds
 
-# Failures that a changed spec repairs: nothing was trained with what was refused.
-RECOVERABLE: Final = (Reason.INVALID_SPEC, Reason.POD_REFUSED)
+# Failures that a changed spec repairs: nothing was trained with what was refused, and limits can be raised.
+LIMITS: Final = (Reason.TOO_MANY_RESTARTS, Reason.DEADLINE_EXCEEDED)
+RECOVERABLE: Final = (Reason.INVALID_SPEC, Reason.POD_REFUSED, *LIMITS)
 TRY_AGAIN_SECONDS: Final = 60.0
 
 
@@ -25,7 +26,7 @@ def start(draft: Draft) -> None:
     """No attempt is live. The first rule that applies wins: refuse the spec, stay failed, stay suspended, wait for
     quota, for old pods and for the backoff; otherwise start an attempt."""
     if draft.job.parsed is None:
-        return _refuse(draft)
+        return _refuse(draft) if not _at_limit(draft) else None
     if draft.holds("Failed") and not _recovered(draft):
         return None
     if (held := held_by(draft)) is not None:
@@ -50,11 +51,12 @@ def _refuse(draft: Draft) -> None:
 
 
 def _recovered(draft: Draft) -> bool:
-    """Whether what was refused may be tried again: the spec has changed, or the API server would take the pods now."""
+    """Whether a failed job may continue: its spec has changed where that repairs it, or the API server would take the
+    pods now."""
     failed = draft.condition("Failed")
     if failed is None or failed.reason not in RECOVERABLE:
         return False
-    if draft.spec_changed_since_stop or draft.seen.acceptable:
+    if (draft.spec_changed_since_stop and _has_room(draft, failed.reason)) or draft.seen.acceptable:
         draft.set_condition("Failed", False, Reason.RESUMED, "The problem was fixed.")
         return True
     if failed.reason == Reason.POD_REFUSED and draft.job.parsed is not None and not draft.job.suspended:
@@ -66,6 +68,25 @@ def _recovered(draft: Draft) -> bool:
             again = draft.now + TRY_AGAIN_SECONDS
         draft.wake(again)
     return False
+
+
+def _at_limit(draft: Draft) -> bool:
+    """Whether a limit has ended the run: an invalid spec does not make that undone."""
+    failed = draft.condition("Failed")
+    return failed is not None and failed.status == "True" and failed.reason in LIMITS
+
+
+def _has_room(draft: Draft, reason: str) -> bool:
+    """Whether the limit that ended the run, if one did, allows it to continue."""
+    policy, status = draft.policy, draft.status
+    if reason == Reason.DEADLINE_EXCEEDED:
+        limit = policy.active_deadline_seconds
+        return limit is None or (status.active_seconds or 0) < limit
+    if reason == Reason.TOO_MANY_RESTARTS:
+        uncounted = max((status.restarts_uncounted or {}).values(), default=0)
+        within = (status.restarts_counted or 0) < policy.max_restarts, uncounted < policy.max_uncounted_restarts
+        return all(within) and (draft.attempt is None or draft.attempt.number < MAX_ATTEMPT)
+    return True
 
 
 def _leftovers(draft: Draft) -> bool:
@@ -101,12 +122,13 @@ def _start(draft: Draft, job: DAPOJob) -> None:
         return
     checkpoint, layout = draft.seen.checkpoint, job.spec.topology.layout
     from_step = checkpoint.step if checkpoint else 0 if number == 1 or draft.seen.store in ("ok", "readonly") else None
-    started, shape = timestamp(draft.now), draft.job.shape
+    started = timestamp(draft.now)
     attempt = Attempt(
         number=number,
         started_at=started,
         from_step=from_step,
-        shape=shape,
+        shape=draft.job.shape,
+        driver_spec=draft.job.driver_spec,
         pods=layout.pod_count,
         steps=job.spec.schedule.steps,
     )

@@ -17,10 +17,19 @@ QUEUEING: Final = ("volcano", "coscheduling", "kueue")
 
 def timed_out(draft: Draft, attempt: Attempt) -> Ending | None:
     """The limit that the attempt exceeded; otherwise the draft wakes when the next one is reached."""
-    deadline = active_deadline(draft.policy, unix_seconds(draft.status.started_at))
+    deadline = active_deadline(draft.policy, draft.now - active_seconds(draft))
     if deadline is not None and _passed(draft, deadline):
         return Ending(deadline.reason, deadline.message)
     return _late_start(draft, attempt) if attempt.ready_at is None else _stalled(draft, attempt)
+
+
+def active_seconds(draft: Draft) -> float:
+    """How long the job's attempts have had pods, without suspension, backoff and the time in a queue."""
+    before, attempt = float(draft.status.active_seconds or 0), draft.attempt
+    if attempt is None or attempt.ended_at is not None:
+        return before
+    since = unix_seconds(attempt.scheduled_at if draft.policy.gang.scheduler in QUEUEING else attempt.started_at)
+    return before if since is None else before + max(0.0, draft.now - since)
 
 
 def _passed(draft: Draft, deadline: Deadline) -> bool:
