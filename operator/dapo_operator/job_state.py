@@ -1,9 +1,10 @@
 """What the operator keeps of one DAPOJob between two reconciliations, and when a changed status is written."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from dapo_core.run.status import DAPOJobStatus, Progress
+from dapo_core.run.status import Condition, DAPOJobStatus, Progress
 from dapo_operator.jobs.builders.common import Site
 from dapo_operator.jobs.dapojob import FINALIZER, Job, job_of, status_body, status_of
 from dapo_operator.kube.objects import Object, version_of
@@ -11,6 +12,11 @@ from dapo_operator.kube.objects import Object, version_of
 # How long changes of nothing but a number wait for others: the run's progress, and the number of rollout pods.
 PROGRESS_SECONDS: Final = 30.0
 COUNT_SECONDS: Final = 300.0
+# The same for the words of a condition alone: a scheduler counts the nodes anew every few seconds.
+WORDS_SECONDS: Final = 60.0
+
+# Fields that change by themselves, beside what the job does.
+_NUMBERS: Final = ("rollout_replicas", "pods", "progress", "checkpoint")
 
 
 class JobState:
@@ -129,7 +135,17 @@ def _wait_seconds(old: DAPOJobStatus, new: DAPOJobStatus) -> float:
         return 0.0
     if _same(old, new, "rollout_replicas"):
         return COUNT_SECONDS
-    return PROGRESS_SECONDS if _same(old, new, "rollout_replicas", "progress", "checkpoint") else 0.0
+    if _same(old, new, *_NUMBERS):
+        return PROGRESS_SECONDS
+    worded = new.model_copy(update={"conditions": _with_words_of(old.conditions, new.conditions)})
+    return WORDS_SECONDS if _same(old, worded, *_NUMBERS, "reason") else 0.0
+
+
+def _with_words_of(old: Sequence[Condition], new: Sequence[Condition]) -> list[Condition]:
+    """The new conditions with the old messages of those that say the same."""
+    words = {(known.type, known.status, known.reason): known.message for known in old}
+    said = ((condition, words.get((condition.type, condition.status, condition.reason))) for condition in new)
+    return [condition if word is None else condition.model_copy(update={"message": word}) for condition, word in said]
 
 
 def _same(old: DAPOJobStatus, new: DAPOJobStatus, *but: str) -> bool:

@@ -11,7 +11,7 @@ import kopf
 
 from dapo_core.naming import GROUP, PLURAL, VERSION
 from dapo_operator.controller import Controller
-from dapo_operator.kube.client import KubeClient
+from dapo_operator.kube.client import PAGE, KubeClient
 from dapo_operator.kube.connection import NoClusterError, connect
 from dapo_operator.kube.leadership import Leadership, LeadershipLostError
 from dapo_operator.kube.lease import Fence, KubeLease
@@ -112,6 +112,7 @@ async def _watch(controller: Controller, kube: KubeClient, settings: OperatorSet
     kopf_settings = kopf.OperatorSettings()
     kopf_settings.posting.enabled = False
     kopf_settings.scanning.disabled = True
+    kopf_settings.watching.chunk_size = PAGE
     tasks = await kopf.spawn_tasks(
         registry=registry(controller, kube),
         settings=kopf_settings,

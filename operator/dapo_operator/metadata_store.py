@@ -84,6 +84,8 @@ class MetadataStore:
         # When it became readable and writable after an outage; 0 when it never failed. Senders have to catch up before
         # silence means a stall.
         self.since = 0.0
+        # When it began to fail; 0 when it never did.
+        self.failed_at = 0.0
         self._failed = False
         self._asked = url is None
         self._opened = now()
@@ -251,6 +253,8 @@ class MetadataStore:
     def _set_state(self, state: StoreState) -> None:
         if not self._asked or state != self.state:
             self.since = self._now() if self._failed and state == "ok" else self.since
+            if state != "ok" and self.state == "ok":
+                self.failed_at = self._now()
             self._failed = self._failed or state != "ok"
             self.state, self._asked = state, True
             for run in list(self._runs.values()):

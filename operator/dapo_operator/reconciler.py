@@ -201,6 +201,7 @@ class Reconciler:
             acceptable=self._acceptable,
             store=store.state,
             store_since=store.since,
+            store_failed_at=store.failed_at,
             progress=view.progress,
             checkpoint=view.checkpoint,
             alerts=view.alerts,

@@ -37,12 +37,15 @@ def test_the_line_and_the_story_of_a_job(told: JobOn, metadata_url: str) -> None
     assert line == {
         "NAME": "told",
         "STATUS": "Training",
+        "REASON": "",
+        "PODS": "2/2",
         "STEP": "10",
         "REWARD": "0.25",
         "ENTROPY": "0.5",
         "LENGTH": "812",
         "ETA": "45m",
         "RESTARTS": "0",
+        "ATTEMPT": "1",
     }
 
     finish(told.kubernetes.api, told.pod("trainer"), 137, reason="OOMKilled")

@@ -44,6 +44,11 @@ ENDS: dict[str, tuple[Failure, tuple[str, bool, str]]] = {
     "pods that are rejected": (Failure(None, "PodRefused"), ("fail", False, "PodRefused")),
     "held by a guard": (Failure(None, "SuspendedByGuard"), ("suspend", False, "SuspendedByGuard")),
     "stopped by the user": (Failure(143, "SuspendedByUser"), ("stop", False, "SuspendedByUser")),
+    "b36: a worker is done without its driver": (
+        Failure(0, role="trainer"),
+        ("restart", True, "DistributedFault"),
+    ),
+    "the driver is done": (Failure(0, role="head"), ("complete", False, "Completed")),
 }
 
 

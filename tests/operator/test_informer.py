@@ -162,3 +162,26 @@ def test_a_stream_that_is_cut_differs_from_one_that_cannot_be_opened() -> None:
         raise AssertionError("the stream ended cleanly")
 
     assert asyncio.run(errors()) == [UnreachableError, StreamCutError]
+
+
+@pytest.mark.parametrize("end", [[], [GoneError("too old", 410)]], ids=["closed", "gone"])
+def test_b24_watches_that_end_at_once_are_opened_less_and_less_often(
+    end: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures: list[int] = []
+
+    def delay(count: int, chance: float) -> float:
+        failures.append(count)
+        return 0.0
+
+    monkeypatch.setattr(informer, "BACKOFF", SimpleNamespace(delay=delay))
+    heard(Script(*[end for _ in range(20)]))
+    assert failures[:20] == list(range(20)), "the first one is opened again at once"
+
+
+def test_b24_a_watch_that_served_for_a_while_is_opened_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    failures: list[int] = []
+    monkeypatch.setattr(informer, "BACKOFF", SimpleNamespace(delay=lambda count, _: failures.append(count) or 0.0))
+    monkeypatch.setattr(informer, "SHORTEST_SECONDS", 0.0)
+    heard(Script(*[[] for _ in range(20)]))
+    assert failures == []

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 
 import pytest
 from virtual_time import now, run_virtual
@@ -19,6 +20,7 @@ from dapo_operator.kube.leadership import (
     may_take,
     sighted,
 )
+from dapo_operator.kube.lease import KubeLease
 
 TERMS = Terms()
 
@@ -250,3 +252,34 @@ def test_waiting_outlasts_an_api_server_that_is_down() -> None:
         assert not leader.holds()
 
     run_virtual(main())
+
+
+class Leases:
+    """The requests for one Lease object."""
+
+    def __init__(self) -> None:
+        self.spec: dict[str, object] = {}
+        self.version = 0
+
+    async def create(self, _: object, body: dict[str, dict[str, object]]) -> dict[str, object]:
+        return await self.patch(None, "", "", {"spec": body["spec"]})
+
+    async def patch(self, _: object, __: str, ___: str, change: dict[str, dict[str, object]]) -> dict[str, object]:
+        self.spec |= change["spec"]
+        self.version += 1
+        return {"metadata": {"resourceVersion": str(self.version)}, "spec": self.spec}
+
+
+def test_b35_a_lease_tells_since_when_it_is_held() -> None:
+    leases, minutes = Leases(), iter(range(60))
+    clock = lambda: datetime(2026, 1, 1, 0, next(minutes), tzinfo=UTC)  # noqa: E731
+    first, second = (KubeLease(leases, "n", "l", clock) for _ in range(2))  # type: ignore[arg-type]
+
+    async def times(store: KubeLease, holder: str) -> tuple[object, object]:
+        await store.write(Lease(holder, 14.0, version=str(leases.version or "")))
+        return str(leases.spec["acquireTime"])[14:16], str(leases.spec["renewTime"])[14:16]
+
+    async def story() -> list[tuple[object, object]]:
+        return [await times(first, "a"), await times(first, "a"), await times(second, "b"), await times(second, "b")]
+
+    assert asyncio.run(story()) == [("00", "00"), ("00", "01"), ("02", "02"), ("02", "03")]

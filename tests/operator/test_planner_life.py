@@ -174,6 +174,22 @@ def test_a_token_that_somebody_removed_is_made_again() -> None:
     assert _asks_for_a_token(plan)
 
 
+def test_b37_a_token_that_somebody_removed_is_made_while_the_pods_wait_for_it() -> None:
+    bench = Bench().training().finish("first-head-1-0", 31).settle()
+    bench.settle(20)
+    missing = {"trouble_reason": "CreateContainerConfigError", "scheduled": True}
+    bench.change_all(trouble='CreateContainerConfigError: secret "dapo-stores" not found', **missing)
+    assert not _asks_for_a_token(bench.look()), "the operator does not make that one"
+    bench.change_all(trouble='CreateContainerConfigError: secret "first-ray" not found', **missing)
+    assert _asks_for_a_token(bench.look())
+
+
+def test_b35_what_has_not_happened_is_false_from_the_start() -> None:
+    bench = Bench().settle()
+    for kind in ("Suspended", "Succeeded", "Failed"):
+        assert bench.says(kind) == ("False", "Starting")
+
+
 def test_every_condition_follows_the_generation_of_the_spec() -> None:
     """`kubectl wait` ignores a condition whose observedGeneration is older than the object."""
     bench = Bench().training().progress(3).settle()

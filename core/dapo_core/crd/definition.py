@@ -13,15 +13,23 @@ from dapo_core.run.status import DAPOJobStatus
 # Client-side apply keeps the whole CRD in an annotation of at most 256 KiB.
 MAX_BYTES: Final = 200_000
 
+# Name, type, path, and 1 for those of `kubectl get -o wide`.
 _COLUMNS: Final = [
-    ("Status", "string", ".status.phase"),
-    ("Step", "integer", ".status.progress.step"),
-    ("Reward", "number", ".status.progress.reward"),
-    ("Entropy", "number", ".status.progress.entropy"),
-    ("Length", "number", ".status.progress.responseLength"),
-    ("ETA", "string", ".status.progress.eta"),
-    ("Restarts", "integer", ".status.restartsCounted"),
-    ("Age", "date", ".metadata.creationTimestamp"),
+    ("Status", "string", ".status.phase", 0),
+    ("Reason", "string", ".status.reason", 0),
+    ("Pods", "string", ".status.pods", 0),
+    ("Step", "integer", ".status.progress.step", 0),
+    ("Reward", "number", ".status.progress.reward", 0),
+    ("Entropy", "number", ".status.progress.entropy", 0),
+    ("Length", "number", ".status.progress.responseLength", 0),
+    ("ETA", "string", ".status.progress.eta", 0),
+    ("Restarts", "string", ".status.restarts", 0),
+    ("Attempt", "integer", ".status.attempt", 0),
+    ("Queue", "string", ".spec.runPolicy.gang.queue", 1),
+    ("GPUs", "integer", ".status.gpus", 1),
+    ("Checkpoint", "integer", ".status.checkpoint.step", 1),
+    ("Last Step", "date", ".status.progress.stepAt", 1),
+    ("Age", "date", ".metadata.creationTimestamp", 0),
 ]
 
 
@@ -74,7 +82,10 @@ def _version() -> dict[str, Any]:
                 "labelSelectorPath": ".status.rolloutSelector",
             },
         },
-        "additionalPrinterColumns": [{"name": name, "type": kind, "jsonPath": path} for name, kind, path in _COLUMNS],
+        "additionalPrinterColumns": [
+            {"name": name, "type": kind, "jsonPath": path, **({"priority": wide} if wide else {})}
+            for name, kind, path, wide in _COLUMNS
+        ],
     }
 
 

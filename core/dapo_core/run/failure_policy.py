@@ -140,6 +140,9 @@ def advanced(attempts: Sequence[tuple[int | None, int | None]]) -> int:
 
 def decide(policy: RunPolicy, failure: Failure, history: History, now: float) -> Decision:
     """What follows `failure`; `now` in Unix seconds."""
+    if failure.code == ExitCode.DONE and failure.role not in (None, "head"):
+        # Only the driver knows that the run is complete; a worker that is done without it has lost it.
+        failure = replace(failure, exit_code=ExitCode.DISTRIBUTED, reason=Reason.DISTRIBUTED_FAULT)
     why, code = failure.why, failure.code
     if code == ExitCode.DONE:
         return _end("complete", Reason.COMPLETED, failure.message or "The run is complete.")

@@ -104,6 +104,13 @@ class DAPOJobStatus(StatusModel):
 
     observed_generation: int | None = Field(default=None, description="Generation of the spec last acted on.")
     phase: str | None = Field(default=None, description="The most important condition now, for `kubectl get`.")
+    reason: str | None = Field(default=None, description="Why it is in that phase, in one word.")
+    pods: str | None = Field(default=None, description="Ready pods of the newest attempt and all of it, such as 3/10.")
+    attempt: int | None = Field(default=None, description="Number of the newest attempt.")
+    restarts: str | None = Field(
+        default=None, description="Restarts counted against maxRestarts, and all where there are more, as in 2 (66)."
+    )
+    gpus: int | None = Field(default=None, description="GPUs that an attempt requests.")
     conditions: list[Condition] = Field(default=[], max_length=16, description="Conditions, one of each type.")
     progress: Progress | None = Field(default=None, description="Last values of the run.")
     attempts: list[Attempt] = Field(default=[], max_length=MAX_ATTEMPTS_KEPT, description="The last ten attempts.")

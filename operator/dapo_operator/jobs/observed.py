@@ -109,7 +109,8 @@ class Observed:
 
     `gone` are deleted pods whose last state tells why they ended. `undeletable` is the last refusal to delete a pod.
     `support` maps (kind, name) to the digest of what was applied. `acceptable`: pods that were refused would be
-    accepted now. `store_since` (Unix seconds) is when the metadata store became readable and writable again.
+    accepted now. `store_since` (Unix seconds) is when the metadata store became readable and writable again,
+    `store_failed_at` when it was last seen to work before it failed.
     `recorded_attempt` is the newest attempt that the store knows, and `reached` the last step of it. `alerts` are None
     until the guards were judged.
     """
@@ -122,6 +123,7 @@ class Observed:
     acceptable: bool = False
     store: StoreState = "none"
     store_since: float = 0.0
+    store_failed_at: float = 0.0
     progress: Progress | None = None
     checkpoint: CheckpointRef | None = None
     recorded_attempt: int = 0

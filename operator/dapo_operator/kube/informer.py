@@ -4,6 +4,7 @@ when the watch has lost events."""
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -18,6 +19,8 @@ BACKOFF: Final = Backoff(1.0, 15.0)
 # An API server that was restored from an older copy does not always say that a version is gone: after this many
 # failures in a row everything is listed again.
 LIST_AFTER: Final = 3
+# Whoever ends a watch sooner than this serves none; asking again at once would use up the rate limit of all requests.
+SHORTEST_SECONDS: Final = 1.0
 Key = tuple[str, str]
 
 
@@ -61,11 +64,17 @@ class Informer:
             try:
                 if not self._version:
                     await self._list()
-                await self._watch()
-                self._failures = 0
-            except GoneError:
-                # What happened meanwhile is lost, deletions too: only a new list has it.
-                self._version = ""
+                began = time.monotonic()
+                try:
+                    await self._watch()
+                except GoneError:
+                    # What happened meanwhile is lost, deletions too: only a new list has it.
+                    self._version = ""
+                if time.monotonic() - began < SHORTEST_SECONDS:
+                    self._failures += 1
+                    await asyncio.sleep(BACKOFF.delay(self._failures - 1, random.random()))
+                else:
+                    self._failures = 0
             except ApiError as error:
                 # A stream that was cut had worked until then, and says nothing against the version.
                 self._failures = 1 if isinstance(error, StreamCutError) else self._failures + 1

@@ -20,6 +20,7 @@ class KubeLease:
     def __init__(self, kube: KubeClient, namespace: str, name: str, now: Callable[[], datetime] | None = None) -> None:
         self._kube, self._namespace, self._name = kube, namespace, name
         self._now = now or (lambda: datetime.now(UTC))
+        self._written = ""  # the holder
 
     async def read(self) -> Lease | None:
         """The lease; None when it does not exist yet."""
@@ -33,14 +34,16 @@ class KubeLease:
     async def write(self, lease: Lease) -> Lease | None:
         """Write and return the lease; None when it changed since `lease.version`."""
         try:
-            return lease_of(await self._send(lease))
+            written = lease_of(await self._send(lease))
+            self._written = written.holder
+            return written
         except (ConflictError, ExistsError, NotFoundError):
             return None
         except ApiError as error:
             raise LeaseError(error.message) from error
 
     async def _send(self, lease: Lease) -> Object:
-        spec = body_of(lease, self._now())
+        spec = body_of(lease, self._now(), acquired=lease.holder not in ("", self._written))
         if not lease.version:
             meta = {"name": self._name, "namespace": self._namespace}
             kind = {"apiVersion": LEASES.api_version, "kind": "Lease"}
@@ -61,13 +64,15 @@ def lease_of(raw: Object) -> Lease:
     )
 
 
-def body_of(lease: Lease, now: datetime) -> Object:
-    """The `spec` of a Lease object; its times are only for people."""
+def body_of(lease: Lease, now: datetime, acquired: bool) -> Object:
+    """The `spec` of a Lease object, or what changes of it; its times are only for people."""
+    at = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     return {
         "holderIdentity": lease.holder,
         "leaseDurationSeconds": int(lease.lasts),
         "leaseTransitions": lease.transitions,
-        "renewTime": now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        "renewTime": at,
+        **({"acquireTime": at} if acquired else {}),
     }
 
 

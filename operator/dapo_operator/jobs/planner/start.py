@@ -8,7 +8,7 @@ from dapo_core.naming import LABEL_JOB, MAX_ATTEMPT, Role, child_name
 from dapo_core.run.reasons import Reason
 from dapo_core.run.status import Attempt
 from dapo_operator.jobs.actions import ApplySupport, CreatePod, CreateToken, TryPod
-from dapo_operator.jobs.builders.common import Object
+from dapo_operator.jobs.builders.common import Object, token_name
 from dapo_operator.jobs.builders.pods import pod
 from dapo_operator.jobs.builders.support import support_objects, token_secret
 from dapo_operator.jobs.planner.admission import held_by, hold, waits_for_quota
@@ -137,6 +137,10 @@ def _start(draft: Draft, job: DAPOJob) -> None:
     draft.set_condition("SpecAccepted", True, Reason.SPEC_ACCEPTED, "The spec is valid.")
     draft.set_condition("PodsReady", False, Reason.STARTING, f"Attempt {number} is starting.")
     draft.set_condition("Training", False, Reason.STARTING, f"Attempt {number} is starting.")
+    # Whoever waits for one of them to be False need not wait for it to have been True.
+    for kind in ("Suspended", "Succeeded", "Failed"):
+        if draft.condition(kind) is None:
+            draft.set_condition(kind, False, Reason.STARTING, f"Attempt {number} is starting.")
     counts = ", ".join(f"{count} {role}" for role, count in layout.pods.items() if count)
     origin = f"the checkpoint of step {from_step}" if from_step else "the model"
     draft.event("Normal", "AttemptStarted", f"Attempt {number} starts from {origin} with pods: {counts}.")
@@ -162,7 +166,11 @@ def create_missing(draft: Draft, job: DAPOJob) -> None:
 
 def _has_token(draft: Draft, attempt: Attempt) -> bool:
     """Whether the Secret with the Ray token must exist. Secrets are not watched, but pods are created after it: it
-    exists when this attempt has pods, or when the one before was ready. Otherwise it is created again if need be."""
+    exists when this attempt has pods, or when the one before was ready. Otherwise, and when a kubelet does not find it,
+    it is created again if need be."""
+    name = token_name(draft.job.name)
+    if any(pod.trouble and name in pod.trouble and not pod.started for pod in draft.pods):
+        return False
     before = next((old for old in reversed(draft.status.attempts) if old.number < attempt.number), None)
     return bool(draft.pods) or (before is not None and before.ready_at is not None)
 

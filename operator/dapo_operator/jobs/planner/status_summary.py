@@ -8,6 +8,8 @@ from dapo_core.run.status import Condition, ConditionType
 from dapo_operator.jobs.planner.draft import Draft
 from dapo_operator.kube.objects import timestamp
 
+# How long the metadata store has to be unusable before the jobs say so.
+OUTAGE_SECONDS: Final = 60.0
 _FINISHED: Final[tuple[ConditionType, ...]] = ("Failed", "Succeeded")
 
 
@@ -18,6 +20,9 @@ def note_progress(draft: Draft) -> None:
         case "none":
             message = "The operator has no metadata store: progress, stalls and guards are not watched."
             draft.set_condition("ProgressKnown", False, Reason.NO_METADATA_STORE, message)
+        case "down" | "readonly" if _is_moment(draft):
+            # An outage of the store is not the jobs' fault: a short one costs no status write of each.
+            pass
         case "down":
             message = "The metadata store cannot be read. Training continues; stalls and guards are not watched."
             draft.set_condition("ProgressKnown", False, Reason.METADATA_UNREACHABLE, message)
@@ -38,6 +43,15 @@ def note_progress(draft: Draft) -> None:
         draft.change(checkpoint=seen.checkpoint)
 
 
+def _is_moment(draft: Draft) -> bool:
+    """Whether the store has failed too shortly ago to say so."""
+    known, told_at = draft.condition("ProgressKnown"), draft.seen.store_failed_at + OUTAGE_SECONDS
+    if known is None or known.status != "True" or draft.now >= told_at:
+        return False
+    draft.wake(told_at)
+    return True
+
+
 def take_progress(draft: Draft) -> None:
     """Copy the last values, and note when the operator saw a new step."""
     seen, known = draft.seen, draft.status.progress
@@ -51,10 +65,16 @@ def summarize(draft: Draft) -> None:
     """Phase, counts and links, once all conditions are set."""
     rollouts = [pod for pod in draft.pods if pod.role == "rollout" and not pod.finished]
     url = f"{draft.site.dashboard_url}/run?run={draft.job.run_id}" if draft.site.dashboard_url else None
+    phase = _phase(draft)
     draft.change(
         observed_generation=draft.job.generation,
         conditions=[_observed(draft, condition) for condition in draft.status.conditions],
-        phase=_phase(draft),
+        phase=phase,
+        reason=_reason(draft, phase),
+        pods=_pods(draft),
+        attempt=draft.attempt.number if draft.attempt is not None else None,
+        restarts=_restarts(draft),
+        gpus=draft.job.spec.topology.layout.gpus if draft.job.parsed is not None else draft.status.gpus,
         run_id=draft.job.run_id,
         rollout_replicas=len(rollouts),
         rollout_selector=f"{LABEL_JOB}={draft.job.name},{LABEL_ROLE}=rollout",
@@ -92,3 +112,49 @@ def _phase(draft: Draft) -> str:
     pods_ready = draft.condition("PodsReady")
     waiting = pods_ready is not None and pods_ready.reason in (Reason.UNSCHEDULABLE, Reason.WAITING_FOR_QUOTA)
     return "Pending" if waiting else "Starting"
+
+
+def _reason(draft: Draft, phase: str) -> str | None:
+    """The reason of what decides the phase; None where there is nothing to say about it."""
+    attempt = draft.attempt
+    match phase:
+        case "Failed" | "Succeeded" | "Suspended" | "Degraded":
+            deciding = draft.condition(phase)
+            return deciding.reason if deciding is not None else None
+        case "Stopping" | "Suspending" if attempt is not None:
+            ready = draft.condition("PodsReady")
+            remain = ready is not None and ready.reason == Reason.PODS_REMAIN
+            return Reason.PODS_REMAIN if remain else attempt.reason
+        case "Restarting" if attempt is not None:
+            ready = draft.condition("PodsReady")
+            blocked = ready is not None and ready.reason in (Reason.PODS_REMAIN, Reason.NAME_TAKEN)
+            return ready.reason if ready is not None and blocked else attempt.reason
+        case "Training" | "Starting" | "Pending":
+            return _pods_reason(draft)
+    return None
+
+
+def _pods_reason(draft: Draft) -> str | None:
+    """Why pods are not ready: a container's own reason, such as ImagePullBackOff, where there is one."""
+    ready = draft.condition("PodsReady")
+    if ready is None or ready.status == "True" or ready.reason == Reason.STARTING:
+        return None
+    waiting = sorted(pod.name for pod in draft.pods if pod.trouble_reason and not pod.ready)
+    if ready.reason != Reason.CONTAINER_WAITING or not waiting:
+        return ready.reason
+    return next(pod.trouble_reason for pod in draft.pods if pod.name == waiting[0])
+
+
+def _pods(draft: Draft) -> str | None:
+    attempt = draft.attempt
+    if attempt is None or attempt.ended_at is not None or attempt.pods is None:
+        return None
+    return f"{sum(pod.ready for pod in draft.pods)}/{attempt.pods}"
+
+
+def _restarts(draft: Draft) -> str:
+    status, counted = draft.status, draft.status.restarts_counted or 0
+    total = status.restarts_total
+    if total is None:
+        total = draft.attempt.number - 1 if draft.attempt is not None else 0
+    return str(counted) if total == counted else f"{counted} ({total})"
