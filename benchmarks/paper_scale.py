@@ -5,13 +5,16 @@
 Prompts have a difficulty; responses have log-normal lengths up to the limit, the longer the harder the prompt is, at
 three strengths; a base model solves little and a trained one much. It prints, for each of them, groups generated per
 group trained and the ideal, the worst step in batches, the mean length of the first and the last mini-batch, their
-truncated shares, the weight of a token in the first against one in the last, and the share of stale responses.
+truncated shares, the weight of a token in the first against one in the last, and the share of stale responses; then
+the CPU seconds and peak memory of the driver's part of it, and those of the head for one step (head_memory.py).
 """
 
 import heapq
 import math
 import random
-from collections.abc import Iterable, Mapping, Sequence
+import resource
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from types import SimpleNamespace
@@ -160,7 +163,7 @@ def _mini_batches(lengths: Sequence[int]) -> list[list[int]]:
     ]
 
 
-TASKS: Final[Iterable[tuple[str, Task]]] = [
+TASKS: Final[Sequence[tuple[str, Task]]] = [
     (f"{model}, correlation {correlation}", Task(skill, correlation))
     for model, skill in (("base", -3.0), ("trained", 2.0))
     for correlation in (0.0, 0.5, 0.9)
@@ -171,6 +174,7 @@ def main(
     prompts: Annotated[int, typer.Option(help="Prompts of a step.")] = 512,
     steps: Annotated[int, typer.Option(help="Steps of each task.")] = 20,
 ) -> None:
+    before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
     print("| task | surplus | generated per trained | ideal | worst step, batches | length: first | last "
           "| truncated: first | last | token weight, first : last | stale |")  # fmt: skip
     print("|---" * 11 + "|")
@@ -183,6 +187,14 @@ def main(
                 f"| {r.token_weight:.2f} | {r.stale:.0%} |",
                 flush=True,
             )
+    peak, seconds = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, time.process_time() - start
+    trained = 2 * len(TASKS) * steps
+    print(
+        f"\ndriver: {seconds / trained:.2f} CPU seconds a step with its synthetic responses, peak {peak / 1024:.0f} MiB"
+    )
+    import head_memory
+
+    head_memory.main(rows=prompts * RESPONSES)
 
 
 if __name__ == "__main__":

@@ -168,7 +168,7 @@ def test_topology_counts(topology: dict[str, Any], ranks: int, engines: int, gpu
 
 def test_head_asks_for_less_than_the_others() -> None:
     topology = job(topology={"head": {"resources": {"cpu": 2}}}).spec.topology
-    assert (topology.head.resources.cpu, topology.head.resources.memory) == ("2", "16Gi")
+    assert (topology.head.resources.cpu, topology.head.resources.memory) == ("2", "48Gi")
     assert topology.trainer.resources.memory == "64Gi"
 
 

@@ -31,8 +31,11 @@ class Queue:
     def kv_batch_get(self, keys: list[str], partition_id: str, select_fields: list[str]) -> Any:
         return self.rows.select(*select_fields, strict=False)
 
-    def kv_batch_put(self, keys: list[str], partition_id: str, fields: Any) -> None:
+    def kv_batch_put(self, keys: list[str], partition_id: str, fields: Any) -> Any:
         self.put = {name: fields[name].values() for name in fields.keys()}
+        from transfer_queue import KVBatchMeta
+
+        return KVBatchMeta(keys, [{} for _ in keys], partition_id, list(fields.keys()))
 
 
 def nested(*rows: list[float]) -> torch.Tensor:
@@ -69,9 +72,10 @@ def test_advantages(
         monkeypatch.setattr(module, "tq", queue)
     trainer = object.__new__(trainers.Colocated)
     trainer.config = OmegaConf.create(CONFIG)
-    batch = trainers.KVBatchMeta(partition_id="train", keys=["p0_0_0", "p0_1_0"], tags=[{}, {}])
+    tags = [{"response_len": len(row), "loss_tokens": int(sum(row))} for row in mask]
+    batch = trainers.KVBatchMeta(partition_id="train", keys=["p0_0_0", "p0_1_0"], tags=tags)
     metrics: dict[str, Any] = {}
-    trainer._batch_fully_masked = not trainers._describe_policy(batch, metrics)
+    trainers._describe_policy(batch, metrics)
     assert ("dapo/mean_probability" in metrics) == weighed
     trainer._compute_advantage(batch, metrics)
     assert torch.isfinite(queue.put["advantages"]).all()

@@ -9,7 +9,8 @@ from builders import job
 
 from dapo_core.jobspec import DAPOJobSpec, load_job
 from dapo_trainer.plan.architecture import KNOWN, Architecture, known, of_config, of_folder
-from dapo_trainer.plan.estimate import Estimate, estimate, quantity
+from dapo_trainer.plan.estimate import Estimate, estimate
+from dapo_trainer.plan.head_memory import head_memory
 from dapo_trainer.plan.memory import (
     GIB,
     GPUS,
@@ -18,6 +19,7 @@ from dapo_trainer.plan.memory import (
     trained_parameters,
     training_memory,
 )
+from dapo_trainer.plan.quantity import quantity
 from dapo_trainer.verl_config import Paths, Placement, compose
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -222,7 +224,7 @@ BIG = {"resources": {"memory": "1000Gi"}}
             },
             "Qwen2.5-7B",
             "h100-80gb",
-            ["activations and logits of 252,048 tokens: lower verlOverrides"],
+            ["activations and logits of 252,048 tokens: lower verlOverrides", "The head pod needs up to"],
             id="too long a response for one GPU",
         ),
         pytest.param(
@@ -256,6 +258,18 @@ BIG = {"resources": {"memory": "1000Gi"}}
             ["A trainer pod needs about 80.0 GiB of main memory (16Gi of it /dev/shm), and requests 64Gi"],
             id="main memory",
         ),
+        pytest.param(
+            {
+                "topology": {
+                    "trainer": {"replicas": 16, "gpusPerPod": 8, **BIG},
+                    "head": {"resources": {"memory": "16Gi"}},
+                }
+            },
+            "Qwen2.5-7B",
+            "h100-80gb",
+            ["The head pod needs up to 36.1 GiB of memory (19.8 GiB for the data queue and 4.5 GiB for advantages"],
+            id="g4 the head",
+        ),
     ],
 )
 def test_what_cannot_fit_is_a_warning(groups: dict[str, Any], model: str, gpu: str, sentences: list[str]) -> None:
@@ -285,3 +299,13 @@ def test_examples_by_size_have_the_gpus_they_say(name: str) -> None:
 )
 def test_quantities(text: str, count: float) -> None:
     assert quantity(text) == count
+
+
+def test_g4_the_default_head_holds_the_default_batch() -> None:
+    spec = job(topology={"trainer": {"replicas": 16, "gpusPerPod": 8}}).spec
+    assert head_memory(spec).total < quantity(spec.topology.head.resources.memory) < 1.5 * head_memory(spec).total
+
+
+def test_the_head_of_a_small_job_needs_little() -> None:
+    small = example("arithmetic-cluster")
+    assert head_memory(small).total < quantity(small.topology.head.resources.memory)

@@ -21,10 +21,14 @@ class Resources(SpecModel):
 
 
 class HeadResources(Resources):
-    """What the head pod requests. It holds the batch in memory, so long responses need more."""
+    """What the head pod requests. It holds the batch in memory: `dapo plan` says how much of it a job needs."""
 
     cpu: Quantity = Field(default="4", description='CPU request: 4 or "500m".')
-    memory: Quantity = Field(default="16Gi", description='Memory request and limit: "16Gi".')
+    memory: Quantity = Field(
+        default="48Gi",
+        description='Memory request and limit: "16Gi". 48Gi holds the batch of the paper: 8,192 responses of up to '
+        "20,480 tokens.",
+    )
     shm: Quantity = Field(
         default="4Gi", description="Size of /dev/shm, which counts towards memory, for Ray's object store."
     )

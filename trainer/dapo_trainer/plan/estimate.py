@@ -6,6 +6,7 @@ from typing import Any
 
 from dapo_core.jobspec import DAPOJobSpec
 from dapo_trainer.plan.architecture import Architecture
+from dapo_trainer.plan.head_memory import head_memory
 from dapo_trainer.plan.memory import (
     GIB,
     GenerationMemory,
@@ -16,8 +17,8 @@ from dapo_trainer.plan.memory import (
     offloaded_memory,
     training_memory,
 )
+from dapo_trainer.plan.quantity import quantity
 
-_UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 # Of a trainer pod's main memory, what Ray, Python and the pinned copies of a batch take, in bytes for each GPU.
 _PROCESS = 8 * GIB
 
@@ -43,14 +44,9 @@ def estimate(spec: DAPOJobSpec, config: Any, model: Architecture, gpu: Gpu) -> E
         *_training(training, settings, gpu),
         *_generation(spec, model, settings, generation, gpu),
         *_main_memory(spec, training, settings),
+        *_head(spec),
     )
     return Estimate(model, gpu, settings, training, generation, warnings)
-
-
-def quantity(text: str) -> float:
-    """A Kubernetes quantity in bytes."""
-    unit = next((unit for unit in _UNITS if text.endswith(unit)), "")
-    return float(text.removesuffix(unit)) * _UNITS.get(unit, 1)
 
 
 def gib(count: float) -> str:
@@ -116,4 +112,14 @@ def _main_memory(spec: DAPOJobSpec, training: TrainingMemory, settings: MemorySe
         yield (
             f"A trainer pod needs about {gib(needed)} of main memory ({pod.resources.shm} of it /dev/shm), and "
             f"requests {pod.resources.memory}: raise spec.topology.trainer.resources.memory."
+        )
+
+
+def _head(spec: DAPOJobSpec) -> Iterator[str]:
+    needed, resources = head_memory(spec), spec.topology.head.resources
+    if needed.total > quantity(resources.memory):
+        yield (
+            f"The head pod needs up to {gib(needed.total)} of memory ({gib(needed.queue)} for the data queue and "
+            f"{gib(needed.computing)} for advantages and metrics, with every response at its limit), and requests "
+            f"{resources.memory}: raise spec.topology.head.resources.memory."
         )

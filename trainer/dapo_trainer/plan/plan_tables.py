@@ -10,6 +10,7 @@ from rich.text import Text
 from dapo_core.jobspec import DAPOJob, field_sources
 from dapo_core.jobspec.leaves import leaves
 from dapo_trainer.plan.estimate import Estimate, gib
+from dapo_trainer.plan.head_memory import head_memory
 from dapo_trainer.plan.workload import pod_groups, step_work
 
 
@@ -30,6 +31,12 @@ def step_table(job: DAPOJob) -> Table:
     table.add_row("GPUs", f"{gpus:,}" if gpus else "none: runs on CPUs")
     table.add_row("prompts x responses", f"{work.prompts:,} x {per_prompt} = {work.responses:,}")
     table.add_row("tokens, at most", f"{work.prompt_tokens:,} of prompts, {work.response_tokens:,} of responses")
+    head = head_memory(job.spec)
+    table.add_row(
+        "memory of the head, at most",
+        f"{gib(head.total)}: {gib(head.queue)} data queue, {gib(head.computing)} advantages and metrics, "
+        f"{gib(head.processes)} processes, {gib(head.shared)} /dev/shm",
+    )
     table.add_row("updates", f"{work.updates} of {work.responses_per_update:,} responses")
     if work.max_prompts_generated is not None:
         table.add_row("dynamic sampling", f"up to {work.max_prompts_generated:,} prompts generated for one batch")

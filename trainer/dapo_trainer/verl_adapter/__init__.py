@@ -15,7 +15,7 @@
 | group_router | `rollout.router_config_path` |
 | agent_loop | `rollout.agent.agent_loop_manager_class` |
 | group_buffer | `trainer.v1.sampler.custom_sampler` |
-| trainers | `register_trainer`, `trainer.checkpoint_callback_class` |
+| trainers, batch_parts | `register_trainer`, `trainer.checkpoint_callback_class` |
 | validation | `LLMServerManager`, for engines without a trainer |
 | merge | `FSDPModelMerger` |
 

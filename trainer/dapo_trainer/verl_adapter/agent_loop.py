@@ -225,6 +225,7 @@ def _member(row: Row, index: int, prompt: list[int], judged: JudgedResponse, mas
         "prompt_len": len(prompts),
         "response_len": len(responses),
         "seq_len": total,
+        "loss_tokens": int(mask.sum()),
         "correct": judged.scored.verdict.correct,
         "truncated": judged.truncated,
         "global_steps": row["global_steps"],

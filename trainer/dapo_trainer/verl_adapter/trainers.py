@@ -28,6 +28,7 @@ from dapo_trainer.groups.dynamic_sampling import Kind, Tally
 from dapo_trainer.groups.evaluated import validation_metrics
 from dapo_trainer.groups.sample_log import choose
 from dapo_trainer.verl_adapter.agent_loop import VALIDATION
+from dapo_trainer.verl_adapter.batch_parts import InParts, by_part, loss_tokens, parts
 from dapo_trainer.verl_adapter.group_buffer import TRAIN, GroupBuffer, NothingLeft
 from dapo_trainer.verl_adapter.group_router import ServerName
 from dapo_trainer.verl_adapter.group_server import GroupClient
@@ -60,7 +61,6 @@ class _Hooks:
     timing_raw: dict[str, float]
     config: Any
     resource_pool_manager: ResourcePoolManager
-    _batch_fully_masked: bool
 
     def _phase(self, phase: str, detail: str = "") -> None:
         current().report.phase(phase, self.global_steps, self.total_training_steps, detail)
@@ -99,12 +99,18 @@ class _Hooks:
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         self._phase("score")
         batch = super()._compute_old_log_prob(batch, metrics)  # type: ignore[misc]
-        self._batch_fully_masked = not _describe_policy(batch, metrics)
+        _describe_policy(batch, metrics)
         return batch
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        with _uncorrected(self.config.algorithm) if self._batch_fully_masked else nullcontext():
-            return super()._compute_advantage(batch, metrics)  # type: ignore[misc]
+        compute = super()._compute_advantage  # type: ignore[misc]
+
+        def of_part(part: KVBatchMeta, of_part_metrics: dict[str, Any]) -> KVBatchMeta:
+            with nullcontext() if loss_tokens(part) else _uncorrected(self.config.algorithm):
+                result: KVBatchMeta = compute(part, of_part_metrics)
+                return result
+
+        return by_part(of_part, batch, metrics)
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         self._phase("update")
@@ -161,7 +167,7 @@ class _Hooks:
 
 
 @register_trainer("dapo_colocated")
-class Colocated(_Hooks, PPOTrainerSync):
+class Colocated(_Hooks, PPOTrainerSync, InParts):
     """Trainer and rollout take turns on the same accelerators."""
 
     def get_llm_client(self) -> LLMServerClient:
@@ -179,7 +185,7 @@ class Colocated(_Hooks, PPOTrainerSync):
 
 
 @register_trainer("dapo_separated")
-class Separated(_Hooks, PPOTrainerSeparateAsync):
+class Separated(_Hooks, PPOTrainerSeparateAsync, InParts):
     """Trainer and rollout in separate pools; generation is one batch ahead of training."""
 
     def _build_replay_buffer(self) -> GroupBuffer:
@@ -221,22 +227,25 @@ class RecordedCheckpoints(CheckpointCallback):
         current().saved(global_step, Path(checkpoint_dir))
 
 
-def _describe_policy(batch: KVBatchMeta, values: dict[str, Any]) -> bool:
+def _describe_policy(batch: KVBatchMeta, values: dict[str, Any]) -> None:
     """Add the mean probability of the sampled tokens under the policy before its update (the paper's figure 7b).
 
-    Returns False when the overlong filter masked the whole batch: verl's NaNs, which would look like a broken policy
-    and end the run, are removed then.
+    Where the overlong filter masked the whole batch, remove verl's NaNs, which would look like a broken policy and end
+    the run.
     """
-    data = tq.kv_batch_get(
-        keys=batch.keys, partition_id=batch.partition_id, select_fields=["old_log_probs", "response_mask"]
-    )
-    kept = data["response_mask"].values().bool()
-    if kept.any():
-        values[metrics.MEAN_PROBABILITY] = torch.exp(data["old_log_probs"].values()[kept]).mean().item()
-        return True
-    for name in [name for name, value in values.items() if value != value]:
-        del values[name]
-    return False
+    tokens = loss_tokens(batch)
+    if not tokens:
+        for name in [name for name, value in values.items() if value != value]:
+            del values[name]
+        return
+    total = 0.0
+    for part in parts(batch):
+        data = tq.kv_batch_get(
+            keys=part.keys, partition_id=part.partition_id, select_fields=["old_log_probs", "response_mask"]
+        )
+        kept = data["response_mask"].values().bool()
+        total += torch.exp(data["old_log_probs"].values()[kept]).sum().item()
+    values[metrics.MEAN_PROBABILITY] = total / tokens
 
 
 def _correct_stale(batch: KVBatchMeta, newest_version: int) -> float:

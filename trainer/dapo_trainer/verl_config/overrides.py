@@ -230,6 +230,11 @@ def _ray(spec: DAPOJobSpec, placement: Placement) -> Overrides:
     }
 
 
+def storage_units(spec: DAPOJobSpec) -> int:
+    """Processes that hold the rows of the data queue, all of them on the head."""
+    return max(1, spec.topology.trainer.replicas // 2)
+
+
 def _schedule(spec: DAPOJobSpec, paths: Paths) -> Overrides:
     schedule = spec.schedule
     keys: Overrides = {
@@ -247,7 +252,7 @@ def _schedule(spec: DAPOJobSpec, paths: Paths) -> Overrides:
         "trainer.max_actor_ckpt_to_keep": None,
         "trainer.v1.sampler.custom_sampler.path": f"pkg://{ADAPTER}.group_buffer",
         "trainer.v1.sampler.custom_sampler.name": "GroupBuffer",
-        "transfer_queue.backend.SimpleStorage.num_data_storage_units": max(1, spec.topology.trainer.replicas // 2),
+        "transfer_queue.backend.SimpleStorage.num_data_storage_units": storage_units(spec),
     }
     return keys | ({"trainer.resume_from_path": paths.resume_from} if paths.resume_from else {})
 
