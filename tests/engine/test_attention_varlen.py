@@ -1,7 +1,7 @@
 """Attention over packed rows against plain attention, in one process and over the ranks of a group.
 
-The kernels of CUDA are not here: `attend_one_by_one` stands for them. What is tested is the rest, in which a mistake
-gives wrong numbers and no error: where sequences begin, which heads meet which, and what the gradients are.
+The kernels of CUDA are not here: those of CPUs (length_buckets) stand for them. What is tested is the rest, in which a
+mistake gives wrong numbers and no error: where sequences begin, which heads meet which, and what the gradients are.
 """
 
 import multiprocessing
@@ -11,7 +11,7 @@ from typing import Any
 import engines
 import pytest
 import torch
-from sequence_parallel import WIDTH, Case, one_by_one, positions, rank_main
+from sequence_parallel import WIDTH, Case, one_by_one, policy, positions, rank_main, tokens
 
 
 @pytest.fixture(scope="module")
@@ -80,11 +80,26 @@ def test_rows_with_padding(adapter: ModuleType, mask: list[list[int]]) -> None:
         assert not out[row, ~here].any()
 
 
-def test_rows_without_positions_or_mask_are_whole_sequences(adapter: ModuleType) -> None:
+def test_rows_without_positions_or_mask_are_whole_sequences_where_order_does_not_matter(adapter: ModuleType) -> None:
     query, key, value = (drawn(2, 5, rows=3, seed=s) for s in range(3))
-    out, _ = adapter.varlen_attention(module(), query, key, value, None)
-    for row in range(3):
-        torch.testing.assert_close(out[row].double(), plain(query[row], key[row], value[row]).transpose(0, 1))
+    out, _ = adapter.varlen_attention(module(), query, key, value, None, is_causal=False)
+    expected = torch.nn.functional.scaled_dot_product_attention(query, key, value).transpose(1, 2)
+    torch.testing.assert_close(out, expected)
+
+
+@pytest.mark.parametrize("checkpointing", [pytest.param(False, id="kept"), pytest.param(True, id="recomputed")])
+def test_sequences_are_counted_once_for_all_layers(
+    adapter: ModuleType, monkeypatch: pytest.MonkeyPatch, checkpointing: bool
+) -> None:
+    engines.load("dapo_trainer.verl_adapter.rank_extensions")
+    counted: list[int] = []
+    arrange = adapter.Buckets.of
+    monkeypatch.setattr(adapter.Buckets, "of", lambda bounds: counted.append(len(bounds) - 1) or arrange(bounds))
+    model = policy("dapo_varlen", case := Case(1)).train()
+    if checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    model(tokens(case), position_ids=positions(case.lengths), use_cache=False).logits.sum().backward()
+    assert counted == [len(case.lengths)]
 
 
 @pytest.mark.parametrize(
@@ -93,6 +108,9 @@ def test_rows_without_positions_or_mask_are_whole_sequences(adapter: ModuleType)
         pytest.param({"dropout": 0.1}, "dropout", id="dropout"),
         pytest.param({"query": drawn(2, 1)}, "cache", id="one token after a cache"),
         pytest.param({"attention_mask": torch.ones(1, 1, 4, 4)}, "use_remove_padding", id="a mask of scores"),
+        pytest.param({}, "position_ids.*sdpa", id="a model whose layers are not told the positions"),
+        pytest.param({"softcap": 50.0}, "softcap", id="a limit of the scores"),
+        pytest.param({"s_aux": torch.zeros(2)}, "s_aux", id="a learned sink"),
     ],
 )
 def test_what_it_does_not_compute_is_refused(adapter: ModuleType, changes: dict[str, Any], words: str) -> None:

@@ -382,7 +382,8 @@ KERNELS = {
     [
         pytest.param(CUDA, "bfloat16", ("dapo_varlen", True, True, "torch", False), id="cuda"),
         pytest.param(CUDA, "float32", ("sdpa", True, True, "torch", False), id="cuda, no kernel in float32"),
-        pytest.param(CPU, "bfloat16", ("sdpa", False, False, "torch", False), id="cpu"),
+        pytest.param(CPU, "bfloat16", ("dapo_varlen", True, False, "torch", False), id="cpu"),
+        pytest.param(CPU, "float32", ("dapo_varlen", True, False, "torch", False), id="cpu, float32"),
     ],
 )
 def test_g1_attention_and_log_probs_need_no_package_and_no_compiler(

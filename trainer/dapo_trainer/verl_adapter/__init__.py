@@ -6,7 +6,7 @@
 | rank_extensions | `model.external_lib`: loads the next six |
 | policy_loss | `register_policy_loss` |
 | sharded_engine, resharding, adapters | `EngineRegistry` |
-| attention_varlen | transformers' `AttentionInterface`, and verl's Ulysses group |
+| attention_varlen, length_buckets | transformers' `AttentionInterface`, and verl's Ulysses group |
 | token_log_probs | `FusedLinearForPPO`, the computation behind `use_fused_kernels` |
 | logit_log_probs | none: replaces `logprobs_from_logits_v2`, where no kernel is fused |
 | tcp_transport | `CheckpointEngineRegistry`, through `checkpoint_engine.custom_backend_module` |

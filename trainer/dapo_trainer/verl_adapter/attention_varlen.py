@@ -2,17 +2,16 @@
 
 verl packs the responses of a micro-batch into one row without padding, and slices that row over the ranks of a
 sequence-parallel group. Its own support for that (Ulysses) is patched into `flash-attn`, which has no wheel for this
-torch. `torch.nn.attention.varlen` brings the same kernels with torch.
+torch. `torch.nn.attention.varlen` brings the same kernels with torch; on CPUs the sequences are padded in buckets.
 """
 
 import weakref
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any
+from functools import cached_property
+from typing import Any, Final
 
 import torch
 from torch.nn.attention.varlen import varlen_attn
-from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import flash_attention_mask
 from verl.utils.ulysses import (
@@ -22,7 +21,11 @@ from verl.utils.ulysses import (
     get_ulysses_sequence_parallel_world_size,
 )
 
-from dapo_trainer.verl_config.kernels import VARLEN
+from dapo_trainer.verl_adapter.length_buckets import Buckets
+from dapo_trainer.verl_config.kernels import ATTENTION_KEY, VARLEN
+
+# What transformers passes for the models that have it: a limit of the scores, and a learned sink.
+_CHANGE_SCORES: Final = ("softcap", "s_aux")
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,11 @@ class Segments:
 
     bounds: torch.Tensor
     longest: int
+
+    @cached_property
+    def buckets(self) -> Buckets:
+        """How they are arranged for the kernels of CPUs."""
+        return Buckets.of(self.bounds)
 
     @classmethod
     def starting_at(cls, starts: torch.Tensor) -> "Segments":
@@ -51,7 +59,7 @@ def varlen_attention(
     sliding_window: int | None = None,
     is_causal: bool | None = None,
     position_ids: torch.Tensor | None = None,
-    **_: Any,
+    **more: Any,
 ) -> tuple[torch.Tensor, None]:
     """As transformers calls it: query [rows, heads, tokens, width], key and value with as many heads or a divisor.
 
@@ -59,16 +67,19 @@ def varlen_attention(
     are the rows without the padding of `attention_mask` [rows, tokens]. Under sequence parallelism `tokens` are this
     rank's share. Returns [rows, tokens, heads, width] and no weights. Raises ValueError for what it does not compute.
     """
-    _refuse(query, key, attention_mask, dropout)
+    causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
+    _refuse(query, key, attention_mask, dropout, more)
     query, key, value = (_computed(part).transpose(1, 2) for part in (query, key, value))
     ranks = get_ulysses_sequence_parallel_world_size()
+    if position_ids is None and attention_mask is None and (causal or ranks > 1):
+        raise ValueError(
+            f"{VARLEN} attention needs position_ids to tell packed sequences apart, and this model does not pass them "
+            f"to its layers: set {ATTENTION_KEY} to sdpa."
+        )
     if ranks > 1:
-        if position_ids is None:
-            raise ValueError("Sequence parallelism needs position_ids: without them, sequences cannot be told apart.")
         key, value = (_one_head_a_rank(part, ranks) for part in (key, value))
         query, key, value = (gather_seq_scatter_heads(part, seq_dim=1, head_dim=2) for part in (query, key, value))
     rows, tokens = query.shape[:2]
-    causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
     window = ((sliding_window or 0) - 1, 0) if causal else (-1, -1)
     query, key, value = (part.flatten(0, 1) for part in (query, key, value))
     if attention_mask is None:
@@ -85,7 +96,12 @@ def varlen_attention(
     return out, None
 
 
-def _refuse(query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None, dropout: float) -> None:
+def _refuse(
+    query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None, dropout: float, more: dict[str, Any]
+) -> None:
+    for name in _CHANGE_SCORES:
+        if more.get(name) is not None:
+            raise ValueError(f"{VARLEN} attention does not compute this model's {name}: set {ATTENTION_KEY} to eager.")
     if dropout:
         raise ValueError(f"{VARLEN} attention has no dropout, and the model's attention_dropout is {dropout}: set 0.")
     if query.shape[2] != key.shape[2]:
@@ -126,38 +142,7 @@ def _attend(
         )
         assert isinstance(out, torch.Tensor)
         return out
-    return attend_one_by_one(query, key, value, segments, scaling, window)
-
-
-def attend_one_by_one(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    segments: Segments,
-    scaling: float | None,
-    window: tuple[int, int],
-) -> torch.Tensor:
-    """What the CUDA kernel computes, sequence by sequence, for tensors on processors."""
-    parts = []
-    for begin, end in pairwise(segments.bounds.tolist()):
-        queries, keys, values = (each[begin:end].transpose(0, 1).unsqueeze(0) for each in (query, key, value))
-        out = scaled_dot_product_attention(
-            queries,
-            keys,
-            values,
-            attn_mask=None if window[0] < 0 else _within(window[0], end - begin),
-            is_causal=window == (-1, 0),
-            scale=scaling,
-            enable_gqa=True,
-        )
-        parts.append(out.squeeze(0).transpose(0, 1))
-    return torch.cat(parts)
-
-
-def _within(reach: int, tokens: int) -> torch.Tensor:
-    """Bool [tokens, tokens]: which tokens (columns) each token sees of itself and the `reach` before it."""
-    distance = torch.arange(tokens)[:, None] - torch.arange(tokens)[None, :]
-    return (distance >= 0) & (distance <= reach)
+    return segments.buckets.attend(query, key, value, scaling, window)
 
 
 def _of_mask(mask: torch.Tensor) -> Segments:

@@ -16,7 +16,7 @@ SEQUENCE_PARALLEL: Final = (VARLEN, "flash_attention_2", "flash_attention_3", "f
 # Log-probs are computed for so many tokens at a time: their logits are held, not those of a whole response.
 LOG_PROB_CHUNK: Final = 1024
 
-_KEY: Final = "actor_rollout_ref.model.override_config.attn_implementation"
+ATTENTION_KEY: Final = "actor_rollout_ref.model.override_config.attn_implementation"
 _RANKS: Final = (
     "actor_rollout_ref.actor.ulysses_sequence_parallel_size",
     "actor_rollout_ref.actor.fsdp_config.ulysses_sequence_parallel_size",
@@ -26,12 +26,12 @@ _RANKS: Final = (
 
 def attention(device: Device, dtype: str) -> dict[str, Any]:
     """The verl key that names it. CUDA's kernels for packed rows compute in 16 bits only."""
-    return {_KEY: VARLEN if device == "cuda" and dtype != "float32" else "sdpa"}
+    return {ATTENTION_KEY: "sdpa" if device == "cuda" and dtype == "float32" else VARLEN}
 
 
 def check_sequence_parallel(config: DictConfig) -> None:
     """`config`: composed. Raises SpecError when a response is spread over ranks whose attention does not span them."""
-    name = OmegaConf.select(config, _KEY)
+    name = OmegaConf.select(config, ATTENTION_KEY)
     if name in SEQUENCE_PARALLEL:
         return
     for key in _RANKS:
@@ -39,6 +39,6 @@ def check_sequence_parallel(config: DictConfig) -> None:
             field = f"spec.verlOverrides.{key}"
             sentence = (
                 f"{field} is {OmegaConf.select(config, key)}, but with attention {name} a GPU attends only to its own "
-                f"part of a response: set it to 1, or train in bfloat16 on GPUs and leave {_KEY} as it is."
+                f"part of a response: set it to 1, or train in bfloat16 on GPUs and leave {ATTENTION_KEY} as it is."
             )
             raise SpecError([Problem(field, sentence)])

@@ -50,7 +50,7 @@ def _model(spec: DAPOJobSpec, placement: Placement, paths: Paths) -> Overrides:
         "actor_rollout_ref.model.enable_gradient_checkpointing": model.gradient_checkpointing,
         # Registers our policy loss, engine, attention and log-probs in every process that builds the model.
         "actor_rollout_ref.model.external_lib": f"{ADAPTER}.rank_extensions",
-        "actor_rollout_ref.model.use_remove_padding": placement.device == "cuda",
+        "actor_rollout_ref.model.use_remove_padding": True,
         # verl's name for log-probs by chunks of tokens; the computation is ours (token_log_probs).
         "actor_rollout_ref.model.use_fused_kernels": placement.device == "cuda",
         "actor_rollout_ref.model.fused_kernel_options.impl_backend": "torch",
