@@ -105,7 +105,13 @@ class Result:
 def simulate(task: Task, prompts: int, steps: int, surplus: str = "Discard", seed: int = 1) -> Result:
     """Train `steps` steps of `prompts` prompts, in Colocated mode."""
     engines = Engines(task, random.Random(seed), SLOTS)
-    sampling = {"enabled": True, "max_generation_batches": 10, "on_exhausted": "Fail", "surplus": surplus}
+    sampling = {
+        "enabled": True,
+        "filter_by": "accuracy",
+        "max_generation_batches": 10,
+        "on_exhausted": "Fail",
+        "surplus": surplus,
+    }
     stop = SimpleNamespace(is_set=lambda: False)
     settings: Mapping[str, Any] = {"dynamic_sampling": sampling, "seed": seed}
     before = session._current, group_buffer.tq

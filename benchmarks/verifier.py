@@ -16,7 +16,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from dapo_core.jobspec import Reward
 from dapo_trainer.rewards.scorer import Scorer
+from dapo_trainer.rewards.verdict import ResponseGroup
+from dapo_trainer.verl_config.overrides import reward_settings
 
 GROUP = 16
 WANTED = 2000.0  # answers per second, on two cores
@@ -50,12 +53,13 @@ def main() -> None:
 
 async def rate(work: list[Group], reward: dict[str, Any]) -> float:
     """Answers per second, with as many groups in flight as a step has."""
-    scorer = Scorer({"reward": BASE | reward, "overlong": {"filter": True, "penalty": None}})
+    settings = reward_settings(Reward.model_validate({"timeoutSeconds": 60.0} | reward))
+    scorer = Scorer({"reward": settings, "overlong": {"filter": True, "penalty": None}})
     try:
-        await asyncio.gather(*(scorer.score("", ["Answer: \\emptyset"], [1], "x<y") for _ in range(4)))
+        await asyncio.gather(*(scorer.score(ResponseGroup("", ["Answer: \\emptyset"], "x<y"), [1]) for _ in range(4)))
         began = time.perf_counter()
         scored = await asyncio.gather(
-            *(scorer.score("", answers, [200] * len(answers), truth) for answers, truth in work)
+            *(scorer.score(ResponseGroup("", answers, truth), [200] * len(answers)) for answers, truth in work)
         )
         took = time.perf_counter() - began
     finally:
@@ -100,7 +104,6 @@ def interval(random: Random) -> tuple[str, str]:
     return f"[\\frac{{{a}}}{{2}}, \\infty)", f"\\left[\\frac{{{2 * a}}}{{4}}, \\infty\\right)"
 
 
-BASE = {"type": "math", "answer_rule": "value", "module": None, "timeout_seconds": 60.0, "on_timeout": "Exclude"}
 # What is made, how it is judged, and the share of the answers that is enough for a rate.
 CASES: dict[str, tuple[Callable[[Random], tuple[str, str]], dict[str, Any], float]] = {
     "math, integers: by value": (integer, {}, 1),

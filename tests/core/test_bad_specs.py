@@ -36,8 +36,8 @@ def case(name: str, sentence: str, **spec: Any) -> Any:
         case("snake case", "batch.top_p is not a field of spec.batch: did you mean topP?", batch={"top_p": 1}),
         case(
             "unknown and nothing near",
-            "reward.xyz is not a field of spec.reward: the fields here are type, answerRule, module, timeoutSeconds, "
-            "onTimeout.",
+            "reward.xyz is not a field of spec.reward: the fields here are type, answerRule, module, file, perGroup, "
+            "name, weight, additional, workers, timeoutSeconds, onTimeout.",
             reward={"xyz": 1},
         ),
         case(
@@ -156,7 +156,8 @@ def case(name: str, sentence: str, **spec: Any) -> Any:
         ),
         case(
             "custom reward without module",
-            "reward.module is missing but spec.reward.type is custom: set it to package.module:function.",
+            "reward.module is missing but spec.reward.type is custom: set it to package.module:function, or file to "
+            "/folder/file.py:function.",
             reward={"type": "custom"},
         ),
         case(
@@ -169,6 +170,45 @@ def case(name: str, sentence: str, **spec: Any) -> Any:
             "reward.answerRule is published but spec.reward.type is exact, which compares no answers: set "
             "spec.reward.type to math or remove it.",
             reward={"type": "exact", "answerRule": "published"},
+        ),
+        case(
+            "module and file",
+            'reward.file is "/a/b.py:c" but module is "a:b": keep one of the two.',
+            reward={"type": "custom", "module": "a:b", "file": "/a/b.py:c"},
+        ),
+        case(
+            "file form",
+            'reward.file is "rewards/score.py": write it as /folder/file.py:function; relative paths work only with '
+            "`dapo run` and `dapo plan`.",
+            reward={"type": "custom", "file": "rewards/score.py"},
+        ),
+        case(
+            "group of a rule",
+            "reward.perGroup is true but spec.reward.type is math, which scores one response at a time: set "
+            "spec.reward.type to custom or remove it.",
+            reward={"perGroup": True},
+        ),
+        case(
+            "additional reward without a function",
+            "reward.additional[0].module is missing but spec.reward.additional[0].type is custom: set it to "
+            "package.module:function, or file to /folder/file.py:function.",
+            reward={"additional": [{"name": "format", "type": "custom"}]},
+        ),
+        case(
+            "additional reward of the main one's name",
+            'reward.additional[0].name is "math", which is also the name of another reward: give each its own name.',
+            reward={"additional": [{"name": "math", "type": "exact"}]},
+        ),
+        case(
+            "additional rewards of one name",
+            'reward.additional[1].name is "a", which is also the name of another reward: give each its own name.',
+            reward={"additional": [{"name": "a", "type": "exact"}, {"name": "a"}]},
+        ),
+        case("no worker", "reward.workers is 0 but must be at least 1.", reward={"workers": 0}),
+        case(
+            "filter",
+            'algorithm.dynamicSampling.filterBy is "length" but must be one of accuracy, spread.',
+            algorithm={"dynamicSampling": {"filterBy": "length"}},
         ),
         case("module form", 'reward.module is "a.b": write it as package.module:function.', reward={"module": "a.b"}),
         case(

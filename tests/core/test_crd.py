@@ -87,6 +87,7 @@ def test_only_what_must_be_given_is_required() -> None:
         "spec.data.train[].source",
         "spec.data.validation[].name",
         "spec.data.validation[].source",
+        "spec.reward.additional[].name",
         "spec.guards[].rule",
         "spec.runPolicy.failureRules[].action",
     }

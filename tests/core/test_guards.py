@@ -96,11 +96,17 @@ def test_the_metric_that_is_not_finite_is_named() -> None:
     assert (found.metric, found.step, found.action) == ("actor/grad_norm", 2, "Fail")
 
 
+def test_groups_kept_by_spread_are_no_starvation_though_none_is_mixed() -> None:
+    history = {KEPT: curve([0.0] * 5), "dapo/groups/spread": curve([0.9] * 5)}
+    assert evaluate([guard("SamplingStarvation", 0.1, 5)], history) == []
+    assert evaluate([guard("SamplingStarvation", 0.1, 5)], {KEPT: curve([0.0] * 5)}) != []
+
+
 def test_rules_are_judged_each_for_itself() -> None:
     rules = [guard("EntropyCollapse", 0.1, 1), guard("LengthExplosion", 0.5, 1), guard("SamplingStarvation", 0.1, 1)]
     history = {ENTROPY: curve([0.0]), TRUNCATED: curve([0.1]), KEPT: curve([0.0])}
     assert [alert.rule for alert in evaluate(rules, history)] == ["EntropyCollapse", "SamplingStarvation"]
-    assert metrics_of(rules) == {ENTROPY, TRUNCATED, KEPT}
+    assert metrics_of(rules) == {ENTROPY, TRUNCATED, KEPT, "dapo/groups/spread"}
     assert evaluate([], history) == []
 
 

@@ -50,6 +50,17 @@ def test_a_metric_is_drawn_by_the_panel_that_the_catalogue_names() -> None:
     }
 
 
+def test_each_of_several_rewards_has_a_curve_in_the_panel_of_rewards() -> None:
+    name = metrics.reward_named("format/strict")
+    assert metrics.is_documented(name) and metrics.title_of(name) == "Reward: format/strict"
+    [plot] = [plot for plot in panels.ALL if plot.wants(name)]
+    chart = plot.build({metrics.REWARD_GENERATED: [(1, 0.5, None)], name: [(1, 0.1, None)]})
+    assert chart.title == Panel.REWARD and [line.name for line in chart.lines if line.curve] == [
+        "before filtering",
+        "format/strict",
+    ]
+
+
 @pytest.mark.parametrize(
     ("values", "reward"),
     [

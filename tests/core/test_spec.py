@@ -197,6 +197,16 @@ def test_a_job_as_the_api_server_gives_it() -> None:
     assert parse_job(data).metadata.namespace == "team"
 
 
+def test_a_reward_file_is_relative_to_the_job_file(tmp_path: Path) -> None:
+    additional = [{"name": "a", "type": "custom", "file": "/abs/score.py:f"}, {"name": "b"}]
+    reward = {"type": "custom", "file": "rewards/score.py:judge", "additional": additional}
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(merged(MINIMAL, {"spec": {"reward": reward}})))
+    loaded = load_job(tmp_path / "job.yaml").spec.reward
+    assert loaded.file == f"{tmp_path}/rewards/score.py:judge"
+    assert [one.file for one in loaded.additional] == ["/abs/score.py:f", None]
+    assert loaded.names == ("custom", "a", "b")
+
+
 def test_load_makes_plain_paths_absolute(tmp_path: Path) -> None:
     folder = tmp_path / "jobs"
     folder.mkdir()

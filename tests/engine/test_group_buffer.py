@@ -152,6 +152,18 @@ class TestCap:
         assert len(groups_of(at.step(2))) == 2
 
 
+def test_groups_are_kept_by_the_spread_of_their_scores(stage: Build) -> None:
+    at = stage(answers=[0, 2, G, 2], filter_by="spread")
+    assert sorted(groups_of(at.step(2))) == ["p1", "p3"]
+    assert at.buffer.filters_by_spread and at.buffer.tally.rejected == 2
+
+
+def test_a_starved_step_says_what_its_groups_lack(stage: Build) -> None:
+    at = stage(answers=[2], then=0, cap=2, filter_by="spread")
+    at.step(2)
+    assert "1 of 2 groups have responses of different scores" in at.news.events[0][1]
+
+
 def test_without_dynamic_sampling_every_scored_group_is_trained_on(stage: Build) -> None:
     at = stage(answers=[0, G, 2, 1], enabled=False)
     assert sorted(groups_of(at.step(4))) == ["p0", "p1", "p2", "p3"]

@@ -68,7 +68,7 @@ def test_every_prompt_is_accounted_for(
                 break
             tally = at.buffer.tally
             assert trained == tally.trained and (trained == batch or (tally.starved and on_exhausted == "TrainPartial"))
-            rejected = tally.rejected(at.buffer._policy())
+            rejected = tally.rejected
             assert carried + tally.generated == trained + rejected + tally.dropped + at.buffer.carried
             assert not separated or tally.dropped == 0
             underway = at.session.groups.uids_in_flight(TRAIN)

@@ -77,7 +77,8 @@ class Rollout:
         tags = tuple({"seq_len": 5, "of": uid} for _ in range(G))
         self.queue.items |= dict(zip(keys, tags, strict=True))
         rewards = tuple(1.0 if i < correct else -1.0 for i in range(G))
-        return GroupOutcome(uid, correct, rewards, (5,) * G, keys=keys, tags=tags)
+        spread = max(rewards) - min(rewards)
+        return GroupOutcome(uid, correct, rewards, (5,) * G, spread=spread, keys=keys, tags=tags)
 
 
 @dataclass
@@ -107,10 +108,12 @@ def build_stage(
     cap: int = 10,
     on_exhausted: str = "TrainPartial",
     surplus: str = "Carry",
+    filter_by: str = "accuracy",
 ) -> Stage:
     queue, news = Queue(), News()
     sampling = {
         "enabled": enabled,
+        "filter_by": filter_by,
         "max_generation_batches": cap,
         "on_exhausted": on_exhausted,
         "surplus": surplus,

@@ -7,17 +7,14 @@ from collections import defaultdict
 import pytest
 from answers import ANSWERS, JudgedAnswer
 
+from dapo_core.jobspec import Reward
 from dapo_trainer.rewards.rule_rewards import as_integer, math
 from dapo_trainer.rewards.scorer import Scorer
+from dapo_trainer.rewards.verdict import ResponseGroup
+from dapo_trainer.verl_config.overrides import reward_settings
 
 SETTINGS = {
-    "reward": {
-        "type": "math",
-        "answer_rule": "value",
-        "module": None,
-        "timeout_seconds": 60.0,
-        "on_timeout": "Exclude",
-    },
+    "reward": reward_settings(Reward(timeoutSeconds=60.0)),
     "overlong": {"filter": True, "penalty": None},
 }
 # Right to a person, but not in the form that was asked for, or with two signs.
@@ -35,7 +32,7 @@ def judged() -> dict[JudgedAnswer, bool]:
         try:
             groups = await asyncio.gather(
                 *(
-                    scorer.score("?", [r.response for r in rows], [1] * len(rows), label)
+                    scorer.score(ResponseGroup("?", [r.response for r in rows], label), [1] * len(rows))
                     for label, rows in by_label.items()
                 )
             )

@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from dapo_core.jobspec import Reward
 from dapo_trainer.rewards.rule_rewards import as_fraction, balanced, explosive, plain, settled
 from dapo_trainer.rewards.scorer import Scored, Scorer
+from dapo_trainer.rewards.verdict import ResponseGroup
+from dapo_trainer.verl_config.overrides import reward_settings
 
 HALF, ROOT = "\\frac{1}{2}", "\\frac{\\sqrt{3}}{2}"
 # (stated answer, label, right): judged together, as the groups of a step are.
@@ -103,14 +106,8 @@ TABLE = {
 
 
 def settings(**reward: Any) -> dict[str, Any]:
-    reward = {
-        "type": "math",
-        "answer_rule": "value",
-        "module": None,
-        "timeout_seconds": 60.0,
-        "on_timeout": "Exclude",
-    } | reward
-    return {"reward": reward, "overlong": {"filter": True, "penalty": None}}
+    made = reward_settings(Reward.model_validate({"timeoutSeconds": 60.0} | reward))
+    return {"reward": made, "overlong": {"filter": True, "penalty": None}}
 
 
 def score(groups: list[tuple[list[str], str]], **reward: Any) -> list[list[Scored]]:
@@ -119,7 +116,7 @@ def score(groups: list[tuple[list[str], str]], **reward: Any) -> list[list[Score
     async def run() -> list[list[Scored]]:
         scorer = Scorer(settings(**reward))
         try:
-            asked = (scorer.score("?", answers, [1] * len(answers), truth) for answers, truth in groups)
+            asked = (scorer.score(ResponseGroup("?", answers, truth), [1] * len(answers)) for answers, truth in groups)
             return list(await asyncio.gather(*asked))
         finally:
             await scorer.close()
@@ -169,7 +166,7 @@ def test_answers_vote_by_what_was_read() -> None:
 def test_a_check_that_takes_too_long_costs_its_response_alone() -> None:
     """Working this out takes longer than anyone waits; the library's own alarms would not have ended it."""
     slow = "(x+y+1)^{9999}"
-    [scored] = score([([f"Answer: {slow}", "Answer: x^2+2x+1", f"Answer: {slow}"], "x^2 + 2x + 1")], timeout_seconds=2)
+    [scored] = score([([f"Answer: {slow}", "Answer: x^2+2x+1", f"Answer: {slow}"], "x^2 + 2x + 1")], timeoutSeconds=2.0)
     assert [one.counted for one in scored] == [False, True, False] and scored[1].verdict.correct
     assert scored[0].verdict.failure == "no verdict within 2 s"
 

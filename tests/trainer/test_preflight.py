@@ -49,12 +49,13 @@ def refused(action: Callable[[], object], kind: type[DapoError] = DataError) -> 
 
 @pytest.mark.parametrize("name", ["prompts.parquet", "prompts.jsonl", "prompts.json"])
 def test_rows_come_in_one_schema(tmp_path: Path, name: str) -> None:
-    file = saved(tmp_path / name, [row(), row("2+2?", "4", data_source="elsewhere", extra_info={"split": "x"})])
+    other = row("2+2?", "4", data_source="elsewhere", extra_info={"split": "x"})
+    file = saved(tmp_path / name, [row(extra_info={"split": "y"}), other])
     assert check(file, "math")[1] == {
         "data_source": "train",
         "prompt": [{"role": "user", "content": "2+2?"}],
         "reward_model": {"style": "rule", "ground_truth": "4"},
-        "extra_info": {"index": 1},
+        "extra_info": {"index": 1, "json": '{"split": "x"}'},
     }
 
 
@@ -338,6 +339,23 @@ class TestJob:
         larger = local_job(tmp_path, batch={"prompts": 2})
         assert refused(lambda: check_job(larger), SpecError) == (
             "spec.batch.prompts is 2, but spec.data.train has only 1 prompts: add data, or set it to at most 1."
+        )
+
+    def test_s1_functions_are_loaded_before_anything_starts(self, good: DAPOJob, tmp_path: Path) -> None:
+        (tmp_path / "score.py").write_text("def fine(response, truth, *, prompt):\n    return 1.0\n")
+        additional = [
+            {"name": "a", "type": "custom", "file": f"{tmp_path}/score.py:fine"},
+            {"name": "b", "type": "custom", "file": f"{tmp_path}/score.py:none"},
+            {"name": "c", "type": "custom", "file": f"{tmp_path}/nowhere.py:fine"},
+        ]
+        reward = {"type": "custom", "file": f"{tmp_path}/score.py:fine", "additional": additional}
+        with pytest.raises(SpecError) as error:
+            check_job(local_job(tmp_path, reward=reward))
+        missing, absent = error.value.problems
+        assert missing.field == "spec.reward.additional[1].file" and "has no attribute 'none'" in missing.message
+        assert absent.message == (
+            f"spec.reward.additional[2].file is {tmp_path}/nowhere.py:fine, which cannot be imported "
+            f"(FileNotFoundError: {tmp_path}/nowhere.py is not a file): fix the file or its path."
         )
 
     def test_a_torn_model_is_found(self, good: DAPOJob, tmp_path: Path) -> None:

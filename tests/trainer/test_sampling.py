@@ -2,7 +2,7 @@
 
 import random
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given, settings
@@ -37,6 +37,25 @@ def test_kind_of_a_group(correct: int | None, kind: Kind, kept: bool, kept_witho
     assert Policy(keep_uniform=True, max_generated=None, ahead=True).keeps(group) is kept_without_filter
 
 
+@pytest.mark.parametrize(
+    ("correct", "spread", "kept"),
+    [
+        pytest.param(0, 0.0, False, id="all wrong and all the same"),
+        pytest.param(0, 0.3, True, id="all wrong, and some better than others"),
+        pytest.param(G, 0.3, True, id="all right, and some better than others"),
+        pytest.param(2, 2.0, True, id="mixed"),
+        pytest.param(2, 0.0, False, id="mixed, of one score"),
+        pytest.param(0, 1e-15, False, id="a difference of rounding"),
+        pytest.param(None, 0.0, False, id="lost"),
+    ],
+)
+def test_a_group_is_kept_by_the_spread_of_its_scores(correct: int | None, spread: float, kept: bool) -> None:
+    group = replace(outcome("a", correct), spread=spread)
+    assert Policy(keep_uniform=False, max_generated=None, ahead=True, by_spread=True).keeps(group) is kept
+    everything = Policy(keep_uniform=True, max_generated=None, ahead=True, by_spread=True)
+    assert everything.keeps(group) is (correct is not None)
+
+
 def test_a_group_is_judged_by_the_responses_that_count() -> None:
     assert GroupOutcome("a", 2, (1.0, 0.5), (3, 4), failures=2).kind is Kind.ALL_RIGHT
 
@@ -44,7 +63,8 @@ def test_a_group_is_judged_by_the_responses_that_count() -> None:
 def test_tally_counts_responses_and_groups() -> None:
     tally = Tally(step=3, batch=8)
     for correct in (0, 2, G, None, 1):
-        tally.add(outcome("a", correct))
+        tally.add(outcome("a", correct), correct in (1, 2))
+    assert tally.rejected == 3
     assert tally.groups == {Kind.ALL_WRONG: 1, Kind.MIXED: 2, Kind.ALL_RIGHT: 1, Kind.LOST: 1}
     assert (tally.generated, tally.responses, tally.correct, tally.failures) == (5, 4 * G, 2 + G + 1, G)
     assert tally.tokens == 4 * G * 7
@@ -209,7 +229,7 @@ class Simulation:
             for _ in range(min(len(self.in_flight), next(waits, 1))):
                 group = self.in_flight.popleft()
                 kept = self.policy.keeps(group)
-                tally.add(group)
+                tally.add(group, kept)
                 acceptance.add(kept)
                 owed += not kept
                 (self.ready if kept else self.rejected).append(group)

@@ -5,7 +5,10 @@ from typing import Any
 
 import pytest
 
+from dapo_core.jobspec import Reward
 from dapo_trainer.rewards.scorer import Scored, Scorer, SoftPenalty
+from dapo_trainer.rewards.verdict import ResponseGroup
+from dapo_trainer.verl_config.overrides import reward_settings
 
 EXPECTED, CACHE = 16_384, 4_096
 
@@ -30,24 +33,21 @@ def test_penalty_is_the_papers_equation(tokens: int, penalty: float) -> None:
 
 
 def settings(penalty: dict[str, Any] | None = None, **reward: Any) -> dict[str, Any]:
-    return {
-        "reward": {
-            "type": "math",
-            "answer_rule": "value",
-            "module": None,
-            "timeout_seconds": 10.0,
-            "on_timeout": "Exclude",
-            **reward,
-        },
-        "overlong": {"filter": True, "penalty": penalty},
-    }
+    made = reward_settings(Reward.model_validate(reward))
+    return {"reward": made, "overlong": {"filter": True, "penalty": penalty}}
 
 
-def score(with_settings: dict[str, Any], responses: list[str], lengths: list[int], truth: str = "4") -> list[Scored]:
+def score(
+    with_settings: dict[str, Any],
+    responses: list[str],
+    lengths: list[int],
+    truth: str = "4",
+    extra_info: dict[str, Any] | None = None,
+) -> list[Scored]:
     async def run() -> list[Scored]:
         scorer = Scorer(with_settings)
         try:
-            return await scorer.score("2+2?", responses, lengths, truth)
+            return await scorer.score(ResponseGroup("2+2?", responses, truth, extra_info or {}), lengths)
         finally:
             await scorer.close()
 
@@ -78,11 +78,50 @@ def test_the_jobs_rule_is_used(rule: str, right: bool) -> None:
 )
 def test_a_check_that_failed_of_its_own(monkeypatch: pytest.MonkeyPatch, on_timeout: str, counted: bool) -> None:
     monkeypatch.setenv("PYTHONPATH", FAKES)
-    custom = settings(type="custom", module="reward_functions:raises_for_odd", on_timeout=on_timeout)
+    custom = settings(type="custom", module="reward_functions:raises_for_odd", onTimeout=on_timeout)
     failed, fine = score(custom, ["1", "2"], [1, 1])
     assert failed.verdict.failure == "ValueError: odd"
     assert (failed.counted, failed.reward, failed.verdict.correct) == (counted, -1.0, False)
     assert fine.counted and fine.verdict.failure is None
+
+
+SEVERAL = [
+    {"name": "length", "weight": 0.5, "type": "custom", "module": "reward_functions:length"},
+    {"name": "words", "weight": -1.0, "type": "exact"},
+]
+
+
+def test_several_rewards_are_summed_by_weight_and_the_main_one_says_what_is_correct(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", FAKES)
+    right, wrong = score(settings(weight=2.0, additional=SEVERAL), ["Answer: 4", "Answer: 55555"], [1, 1])
+    assert right.reward == right.verdict.score == pytest.approx(2 * 1 + 0.5 * 0.9 - 1 * 1)
+    assert wrong.reward == pytest.approx(2 * -1 + 0.5 * 1.3 - 1 * -1)
+    assert (right.verdict.correct, wrong.verdict.correct) == (True, False)
+    assert right.terms == {"math": 1.0, "length": 0.9, "words": 1.0}
+    assert right.verdict.details == {"math": 1.0, "length": 0.9, "words": 1.0, "length/long": True}
+    assert right.verdict.predicted == "4"
+
+
+def test_one_of_several_rewards_that_fails_leaves_the_sum_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", FAKES)
+    broken = [{"name": "odd", "type": "custom", "module": "reward_functions:raises_for_odd"}]
+    failed, fine = score(settings(type="exact", additional=broken), ["1", "2"], [1, 1], truth="2")
+    assert failed.verdict.failure == "odd: ValueError: odd" and not failed.counted and not failed.terms
+    assert fine.reward == 2.0 and fine.terms == {"exact": 1.0, "odd": 1.0}
+
+
+def test_a_single_reward_may_have_a_weight() -> None:
+    [scored] = score(settings(weight=0.5, name="answer"), ["Answer: 4"], [1])
+    assert (scored.reward, scored.verdict.correct, scored.terms) == (0.5, True, {})
+
+
+def test_a_row_s_extra_info_reaches_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", FAKES)
+    custom = settings(type="custom", module="reward_functions:by_level")
+    [scored] = score(custom, ["x"], [1], extra_info={"level": 7})
+    assert scored.reward == 7.0
 
 
 def test_one_length_a_response() -> None:

@@ -107,6 +107,7 @@ TABLE = [
             "algorithm.filter_groups.enable": False,
             "dapo.dynamic_sampling": {
                 "enabled": False,
+                "filter_by": "accuracy",
                 "max_generation_batches": 10,
                 "on_exhausted": "TrainPartial",
                 "surplus": "Discard",
@@ -155,6 +156,7 @@ TABLE = [
             "algorithm.filter_groups.enable": False,
             "dapo.dynamic_sampling": {
                 "enabled": False,
+                "filter_by": "accuracy",
                 "max_generation_batches": 10,
                 "on_exhausted": "TrainPartial",
                 "surplus": "Discard",

@@ -6,36 +6,43 @@ from pathlib import Path
 
 from dapo_core.errors import Problem, SpecError
 from dapo_core.jobspec import DAPOJob, DAPOJobSpec
+from dapo_core.jobspec.reward import ScoringRule
 from dapo_trainer.data.model_files import check_model, largest_tensor_bytes, token_counter
 from dapo_trainer.data.prompt_files import PromptFile, Row, check_lengths, parquet_rows, write
 from dapo_trainer.data.prompt_files import check as check_rows
 from dapo_trainer.data.sources import data_file, model_folder
-from dapo_trainer.rewards.verifier import READY, START_SECONDS, sandbox_command
+from dapo_trainer.rewards.verifier import READY, START_SECONDS, FunctionReference
 from dapo_trainer.verl_config.placement import Paths
 
 
 def check_reward(spec: DAPOJobSpec) -> None:
-    """Import the user's function where it will run: it may hang, exit, or see another path than this process.
+    """Import the user's functions where they will run: they may hang, exit, or see another path than this process.
 
     Raises SpecError.
     """
-    if spec.reward.type != "custom" or spec.reward.module is None:
-        return
-    command = sandbox_command(spec.reward.module)
+    additional = enumerate(spec.reward.additional)
+    rules = [("spec.reward", spec.reward), *((f"spec.reward.additional[{i}]", rule) for i, rule in additional)]
+    problems = [problem for field, rule in rules if (problem := _unloadable(field, rule)) is not None]
+    if problems:
+        raise SpecError(problems)
+
+
+def _unloadable(field: str, rule: ScoringRule) -> Problem | None:
+    name, value = ("file", rule.file) if rule.file is not None else ("module", rule.module)
+    if rule.type != "custom" or value is None:
+        return None
+    command = FunctionReference(value, rule.per_group).command
     try:
         tried = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=START_SECONDS)
     except subprocess.TimeoutExpired:
-        _refuse_reward(spec.reward.module, f"its import takes more than {START_SECONDS:g} s")
-        return
-    if tried.stdout != READY:
+        reason = f"its import takes more than {START_SECONDS:g} s"
+    else:
+        if tried.stdout == READY:
+            return None
         said = tried.stderr.decode(errors="replace").strip().splitlines()
-        _refuse_reward(spec.reward.module, said[-1].strip() if said else f"its import ends with {tried.returncode}")
-
-
-def _refuse_reward(module: str, reason: str) -> None:
-    remedy = "fix the module, or add its folder to PYTHONPATH."
-    sentence = f"spec.reward.module is {module}, which cannot be imported ({reason}): {remedy}"
-    raise SpecError([Problem("spec.reward.module", sentence)])
+        reason = said[-1].strip() if said else f"its import ends with {tried.returncode}"
+    remedy = "fix the module, or add its folder to PYTHONPATH." if name == "module" else "fix the file or its path."
+    return Problem(f"{field}.{name}", f"{field}.{name} is {value}, which cannot be imported ({reason}): {remedy}")
 
 
 def _files(spec: DAPOJobSpec) -> list[PromptFile]:

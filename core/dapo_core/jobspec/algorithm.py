@@ -13,6 +13,11 @@ class DynamicSampling(SpecModel):
     enabled: bool = filled(
         "Drop groups that are all correct or all incorrect, whose advantage is zero, and refill the batch. Section 3.2."
     )
+    filter_by: Literal["accuracy", "spread"] = filled(
+        "What makes a group worth training on: `accuracy`, both correct and incorrect responses, as in the paper; "
+        "`spread`, responses of different scores before the length penalty, for rewards that are not only right or "
+        "wrong."
+    )
     max_generation_batches: int = filled(
         "Maximum batches of prompts that one step generates; 0 means no limit. The paper's early steps keep about "
         "half of the groups, so ten is far beyond a healthy run and still ends a step that can never be filled.",

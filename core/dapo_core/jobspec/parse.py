@@ -73,7 +73,8 @@ def _valid_groups(filled: dict[str, Any]) -> dict[str, Any]:
 
 
 def absolute_paths(data: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """The job with its plain paths as file:/// URIs, relative ones taken from `folder`. Wrong types are left alone."""
+    """The job with its plain paths as file:/// URIs, relative ones taken from `folder`, and reward files as absolute
+    paths. Wrong types are left alone."""
     result = deepcopy(data)
     spec = result.get("spec")
     if not isinstance(spec, dict):
@@ -83,6 +84,10 @@ def absolute_paths(data: dict[str, Any], folder: Path) -> dict[str, Any]:
     for holder, key in [*((holder, "source") for holder in holders), (spec.get("checkpoints"), "uri")]:
         if isinstance(holder, dict) and isinstance(holder.get(key), str) and _is_path(holder[key]):
             holder[key] = (folder / Path(holder[key]).expanduser()).resolve().as_uri()
+    reward = spec.get("reward") if isinstance(spec.get("reward"), dict) else {}
+    for holder in [reward, *_list(reward, "additional")]:
+        if isinstance(holder, dict) and isinstance(holder.get("file"), str) and _is_path(holder["file"]):
+            holder["file"] = str((folder / Path(holder["file"]).expanduser()).resolve())
     return result
 
 

@@ -26,6 +26,10 @@ SHORT_NAME: Final = Pattern(
     r"^[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?$", "use letters, digits, dots, dashes and underscores"
 )
 REWARD_MODULE: Final = Pattern(r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$", "write it as package.module:function")
+REWARD_FILE: Final = Pattern(
+    r"^/(.*/)?[^/]+\.py:[A-Za-z_]\w*$",
+    "write it as /folder/file.py:function; relative paths work only with `dapo run` and `dapo plan`",
+)
 BEST_METRIC: Final = Pattern(
     r"^val-core/[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?/[A-Za-z0-9_]+/(mean|best|maj)@[1-9][0-9]*$",
     "write it as val-core/{validation name}/acc/mean@{k}",
@@ -42,5 +46,17 @@ NAMESPACE: Final = Pattern(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "use lower-case l
 JOB_NAME: Final = Pattern(NAME_PATTERN, "use lower-case letters, digits and dashes, starting with a letter")
 
 REMEDIES: Final[dict[str, str]] = dict(
-    [URI, WRITABLE_URI, SHORT_NAME, REWARD_MODULE, BEST_METRIC, RESUME_FROM, SECRET_NAME, REASON, NAMESPACE, JOB_NAME]
+    [
+        URI,
+        WRITABLE_URI,
+        SHORT_NAME,
+        REWARD_MODULE,
+        REWARD_FILE,
+        BEST_METRIC,
+        RESUME_FROM,
+        SECRET_NAME,
+        REASON,
+        NAMESPACE,
+        JOB_NAME,
+    ]
 )

@@ -23,6 +23,7 @@ _DAPO: Final[Tree] = {
         "klCoefficient": 0.0,
         "dynamicSampling": {
             "enabled": True,
+            "filterBy": "accuracy",
             "maxGenerationBatches": 10,
             "onExhausted": "TrainPartial",
             "surplus": "Discard",

@@ -24,7 +24,7 @@ Values = Mapping[str, tuple[float | None, str | None]]
 ENTROPY: Final = (metrics.ENTROPY,)
 TRUNCATED: Final = (metrics.TRUNCATED,)
 REWARD: Final = metrics.Headline.REWARD.value
-KEPT_GROUPS: Final = (metrics.GROUPS_MIXED,)
+KEPT_GROUPS: Final = (metrics.GROUPS_SPREAD, metrics.GROUPS_MIXED)
 FINITE: Final = (
     metrics.POLICY_LOSS,
     metrics.GRADIENT_NORM,
@@ -239,13 +239,15 @@ HEALTH_RULES: Final[Mapping[GuardRule, HealthRule]] = {
     ),
     "SamplingStarvation": HealthRule(
         title="Sampling starvation",
-        meaning="Too few of the generated groups are mixed, and only mixed groups have an advantage to learn from.",
+        meaning="Too few of the generated groups are mixed (with `filterBy: spread`, of different scores), and only "
+        "these have an advantage to learn from.",
         remedy="Choose prompts that the policy solves sometimes: easier ones if all are wrong, else harder ones.",
         topic=Panel.GROUPS,
         metrics=KEPT_GROUPS,
         measure=Plain,
         holds_below=True,
-        sentence="{value:.0%} of generated groups are mixed ({metric}), below {threshold:.0%} since step {since}.",
+        sentence="{value:.0%} of generated groups have an advantage ({metric}), below {threshold:.0%} "
+        "since step {since}.",
     ),
     "RolloutMismatch": HealthRule(
         title="Rollout mismatch",

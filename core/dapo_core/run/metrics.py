@@ -89,6 +89,7 @@ MEAN_PROBABILITY: Final = "dapo/mean_probability"
 GROUPS_ALL_WRONG: Final = "dapo/groups/all_wrong"
 GROUPS_MIXED: Final = "dapo/groups/mixed"
 GROUPS_ALL_RIGHT: Final = "dapo/groups/all_right"
+GROUPS_SPREAD: Final = "dapo/groups/spread"
 GROUPS_LOST: Final = "dapo/groups/lost"
 GROUPS_GENERATED: Final = "dapo/groups/generated"
 GROUPS_CARRIED: Final = "dapo/groups/carried"
@@ -154,6 +155,7 @@ _ALL: Final = (
     Metric(POLICY_LOSS, "policy loss", "", Panel.LOSS),
     Metric(LEARNING_RATE, "learning rate", "", Panel.LOSS),
     Metric(GROUPS_TRAINED, "prompts trained on", "prompts"),
+    Metric(GROUPS_SPREAD, "groups of different scores, filterBy spread", "share", None, "higher"),
     Metric(STALE, "responses of an earlier step, Colocated", "share", None, "lower"),
     Metric(LENGTH_GENERATED, "mean response length before filtering", "tokens"),
     Metric(TRUNCATED_GENERATED, "responses truncated, before filtering", "share"),
@@ -166,6 +168,7 @@ METRICS: Final[Mapping[str, Metric]] = {metric.name: metric for metric in _ALL}
 """The catalogue by name."""
 
 FAMILIES: Final = (
+    Family("dapo/rewards/{name}", "score of each of several rewards before its weight, of all responses generated"),
     Family("val-core/{set}/acc/{statistic}", "validation: mean@k, best@k/mean and maj@k/mean over the set", "share"),
     Family("val-aux/{set}/{figure}", "validation: standard error of mean@k, response length, share truncated"),
     Family("timing_s/{phase}", "seconds of each phase of a step; `timing_s/step` is all but the validation", "seconds"),
@@ -280,6 +283,20 @@ def validation_means(names: Iterable[str]) -> dict[str, Validation]:
     return {name: Validation(set_name, "mean", k) for set_name, (k, name) in sorted(largest.items())}
 
 
+_REWARD: Final = re.compile(r"dapo/rewards/(?P<name>.+)")
+
+
+def reward_named(name: str) -> str:
+    """The metric with the mean score of the reward `name`, of a job with several."""
+    return f"dapo/rewards/{name}"
+
+
+def reward_of(name: str) -> str | None:
+    """The reward whose mean score the metric `name` is; None for any other metric."""
+    found = _REWARD.fullmatch(name)
+    return None if found is None else found["name"]
+
+
 def unit_of(name: str) -> Unit:
     """The unit of any metric; empty for one that has none or is not known."""
     known = METRICS.get(name)
@@ -298,6 +315,8 @@ def title_of(name: str) -> str:
     known, validation = METRICS.get(name), validation_of(name)
     if validation is not None:
         return f"Validation: {validation.set_name} {validation.title}"
+    if (reward := reward_of(name)) is not None:
+        return f"{Panel.REWARD}: {reward}"
     if known is None:
         return name
     return known.title.capitalize() if known.panel is None else f"{known.panel}: {known.title}"
@@ -306,7 +325,11 @@ def title_of(name: str) -> str:
 def panel_of(name: str) -> Panel | None:
     """The panel that shows the metric; None for one that no panel shows."""
     known = METRICS.get(name)
-    return known.panel if known is not None else Panel.ACCURACY if validation_of(name) is not None else None
+    if known is not None:
+        return known.panel
+    if reward_of(name) is not None:
+        return Panel.REWARD
+    return Panel.ACCURACY if validation_of(name) is not None else None
 
 
 def lower_is_better(name: str) -> bool:

@@ -114,6 +114,21 @@ def _is_accuracy(name: str) -> bool:
     return is_error or metrics.panel_of(name) is Panel.ACCURACY
 
 
+def _reward(curves: Curves) -> CurveChart:
+    """The reward that is trained on, then each of several rewards before its weight."""
+    several = sorted(name for name in curves if metrics.reward_of(name) is not None)
+    lines = [
+        _line(metrics.REWARD_GENERATED, curves, _PLAIN),
+        _line(metrics.REWARD_TRAINED, curves, _DASHED),
+        *(PlotLine(metrics.reward_of(name) or name, curves[name], dash="dotted") for name in several),
+    ]
+    return CurveChart(Panel.REWARD.anchor, Panel.REWARD, "", lines, help_anchor=Panel.REWARD.anchor)
+
+
+def _is_reward(name: str) -> bool:
+    return metrics.panel_of(name) is Panel.REWARD
+
+
 def _speed(curves: Curves) -> CurveChart:
     present = [phase for phase in PHASES if curves.get(phase.metric)]
     whole = aligned([curves[phase.metric] for phase in present])
@@ -128,7 +143,7 @@ def _is_speed(name: str) -> bool:
 
 ALL: Final = (
     _of(Panel.LENGTH, {metrics.LENGTH_MAX: _DASHED}),
-    _of(Panel.REWARD, {metrics.REWARD_TRAINED: _DASHED}),
+    Plot(Panel.REWARD.anchor, _is_reward, _reward),
     _of(Panel.ENTROPY, {metrics.MEAN_PROBABILITY: _RIGHT}),
     Plot(Panel.ACCURACY.anchor, _is_accuracy, _accuracy),
     _of(

@@ -1,5 +1,6 @@
 """Reward functions as people write them, and as they go wrong."""
 
+import asyncio
 import math
 import os
 import subprocess
@@ -99,6 +100,51 @@ def chatty(response: str, truth: str, prompt: str = "") -> float:
     sys.stdout.flush()
     os.write(1, b'{"score": 98}\n')
     return float(bool(sys.stdin.read()))  # the requests are not to be read by anyone else
+
+
+def by_level(response: str, truth: str, *, prompt: str, extra_info: dict[str, Any]) -> float:
+    return float(extra_info.get("level", -1))
+
+
+def with_keywords(response: str, truth: str, **more: Any) -> dict[str, Any]:
+    return {"score": 1.0, "given": ",".join(sorted(more))}
+
+
+async def waits(response: str, truth: str, *, prompt: str) -> float:
+    await asyncio.sleep(0.01)
+    return right_when_equal(response, truth)
+
+
+async def waits_forever(response: str, truth: str, *, prompt: str) -> float:
+    await asyncio.sleep(3600)
+    return 1.0
+
+
+async def raises_later(response: str, truth: str, *, prompt: str) -> float:
+    await asyncio.sleep(0)
+    raise ValueError("later")
+
+
+def ranks(responses: list[str], truth: str, *, prompt: str, extra_info: dict[str, Any]) -> list[float]:
+    """The share of the others that are shorter: no function of one response."""
+    return [sum(len(other) < len(one) for other in responses) / len(responses) for one in responses]
+
+
+async def ranks_later(responses: list[str], truth: str, *, prompt: str) -> list[float]:
+    await asyncio.sleep(0)
+    return list(map(float, range(len(responses))))
+
+
+def one_short(responses: list[str], truth: str, *, prompt: str) -> list[float]:
+    return [1.0] * (len(responses) - 1)
+
+
+def one_bad(responses: list[str], truth: str, *, prompt: str) -> list[Any]:
+    return [1.0, math.nan, {"score": 0.5, "correct": True}, "no number"]
+
+
+def length(response: str, truth: str, *, prompt: str) -> dict[str, Any]:
+    return {"score": len(response) / 10, "long": len(response) > 5}
 
 
 number = 5

@@ -1,5 +1,6 @@
 """A job's prompt files: read, checked row by row, and written in the schema that verl reads."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,7 +56,8 @@ def read(file: PromptFile) -> list[Row]:
         )
     if table.num_rows == 0:
         raise DataError(f"{file.field}: {file.path} has no rows.")
-    rows: list[Row] = table.select(["prompt", "reward_model"]).to_pylist()
+    read = [name for name in ("prompt", "reward_model", "extra_info") if name in table.column_names]
+    rows: list[Row] = table.select(read).to_pylist()
     return rows
 
 
@@ -103,7 +105,8 @@ def check(file: PromptFile, reward_type: str) -> list[Row]:
             "data_source": file.set_name,
             "prompt": _messages(row["prompt"]),
             "reward_model": {"style": "rule", "ground_truth": str(row["reward_model"]["ground_truth"])},
-            "extra_info": {"index": index},
+            # As text: files whose rows have other fields could not be put together.
+            "extra_info": {"index": index, "json": json.dumps(row.get("extra_info") or {}, default=str)},
         }
         for index, row in enumerate(rows)
     ]

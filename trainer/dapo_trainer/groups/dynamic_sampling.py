@@ -2,12 +2,15 @@
 
 import math
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
 Row = TypeVar("Row")
+# Sums of weighted scores differ in their last digits though the scores are equal.
+LEAST_SPREAD: Final = 1e-6
 
 
 class Kind(StrEnum):
@@ -21,7 +24,9 @@ class Kind(StrEnum):
 class GroupOutcome:
     """One prompt's responses, generated and scored. Rewards include the length penalty; lengths in tokens.
 
-    `keys`, `tags`: where the responses are in the trainer's queue, one for each response that counts.
+    `spread`: the largest score less the smallest, without length penalty. `terms`: sums of the scores of each reward,
+    by name, where the job has several. `keys`, `tags`: where the responses are in the trainer's queue, one for each
+    response that counts.
     `order`: the prompt's place in the order of submission; 0 for a group that was restored with a checkpoint.
     """
 
@@ -31,6 +36,8 @@ class GroupOutcome:
     lengths: tuple[int, ...]
     truncated: int = 0
     failures: int = 0
+    spread: float = 0.0
+    terms: Mapping[str, float] = field(default_factory=dict)
     keys: tuple[str, ...] = ()
     tags: tuple[dict[str, Any], ...] = ()
     order: int = 0
@@ -62,11 +69,16 @@ class Tally:
     truncated: int = 0
     reward: float = 0.0
     failures: int = 0
+    terms: Counter[str] = field(default_factory=Counter)
+    rejected: int = 0
     trained: int = 0
     dropped: int = 0
     starved: bool = False
 
-    def add(self, outcome: GroupOutcome) -> None:
+    def add(self, outcome: GroupOutcome, kept: bool) -> None:
+        """Count a group; `rejected` are those that are not worth training on, or lost."""
+        self.rejected += not kept
+        self.terms.update(outcome.terms)
         self.groups[outcome.kind] += 1
         self.responses += len(outcome.rewards)
         self.tokens += sum(outcome.lengths)
@@ -79,14 +91,11 @@ class Tally:
     def generated(self) -> int:
         return sum(self.groups.values())
 
-    def rejected(self, policy: "Policy") -> int:
-        """Groups that were not worth training on, or lost."""
-        return sum(count for kind, count in self.groups.items() if not policy.keeps_kind(kind))
-
 
 @dataclass(frozen=True)
 class Policy:
-    """`keep_uniform`: groups of one verdict are trained on too (dynamic sampling off).
+    """`keep_uniform`: groups of one verdict are trained on too (dynamic sampling off). `by_spread`: a group is worth
+    training on when its scores differ, whatever is correct.
 
     `max_generated`: prompts a step may generate before it is called starved, None for no cap.
     `ahead`: generate in waves, each of as many prompts as the acceptance rate suggests (the engine then runs one full
@@ -97,12 +106,12 @@ class Policy:
     keep_uniform: bool
     max_generated: int | None
     ahead: bool
+    by_spread: bool = False
 
     def keeps(self, outcome: GroupOutcome) -> bool:
-        return self.keeps_kind(outcome.kind)
-
-    def keeps_kind(self, kind: Kind) -> bool:
-        return kind is Kind.MIXED or (self.keep_uniform and kind is not Kind.LOST)
+        if self.keep_uniform or outcome.kind is Kind.LOST:
+            return outcome.kind is not Kind.LOST
+        return outcome.spread > LEAST_SPREAD if self.by_spread else outcome.kind is Kind.MIXED
 
     def wanted(self, needed: int, ready: int, in_flight: int, rejected: int, acceptance: float, generated: int) -> int:
         """How many prompts to submit now; `rejected`: groups not replaced yet, `acceptance` in (0, 1]."""

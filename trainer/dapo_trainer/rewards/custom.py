@@ -1,7 +1,7 @@
-"""The interface of custom reward functions: `reward: {type: custom, module: "package.module:function"}`."""
+"""The interface of custom reward functions: `reward: {type: custom, module: "package.module:function"}` or `file`."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NotRequired, Protocol, TypedDict
 
 Detail = float | bool | str
@@ -21,10 +21,27 @@ class Judgement(TypedDict):
     predicted: NotRequired[str]
 
 
-class RewardFunction(Protocol):
-    """Called with one response at a time, in a separate process with limits of time and memory."""
+Score = float | Judgement | Mapping[str, Any]
 
-    def __call__(self, response: str, truth: str, *, prompt: str) -> float | Judgement | Mapping[str, Any]: ...
+
+class RewardFunction(Protocol):
+    """Called with one response at a time, in a separate process with limits of time and memory. May be `async`.
+
+    `extra_info` is the data row's column of that name, empty without one; a function that has no such parameter is
+    called without it.
+    """
+
+    def __call__(
+        self, response: str, truth: str, *, prompt: str, extra_info: Mapping[str, Any]
+    ) -> Score | Awaitable[Score]: ...
+
+
+class GroupRewardFunction(Protocol):
+    """The same with all responses to a prompt at once, for `perGroup: true`: a score for each, in their order."""
+
+    def __call__(
+        self, responses: list[str], truth: str, *, prompt: str, extra_info: Mapping[str, Any]
+    ) -> Sequence[Score] | Awaitable[Sequence[Score]]: ...
 
 
 def check_signature(function: Callable[..., Any], name: str) -> None:
@@ -33,12 +50,22 @@ def check_signature(function: Callable[..., Any], name: str) -> None:
         signature = inspect.signature(function)
     except ValueError:  # some built-in functions have no signature
         return
+    extra: dict[str, Any] = {"extra_info": {}} if takes_extra_info(function) else {}
     try:
-        signature.bind("", "", prompt="")
+        signature.bind("", "", prompt="", **extra)
     except TypeError as error:
         raise TypeError(
             f"{name}{signature} cannot be called as {name}(response, truth, prompt=...): {error}"
         ) from error
+
+
+def takes_extra_info(function: Callable[..., Any]) -> bool:
+    """Whether `function` has a parameter for the row's `extra_info`."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except ValueError:
+        return False
+    return "extra_info" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
 def details_of(fields: Mapping[str, Any]) -> dict[str, Detail]:

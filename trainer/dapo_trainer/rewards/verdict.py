@@ -1,9 +1,20 @@
-"""The result of checking one response."""
+"""What is scored together, and the result for one response."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from dapo_trainer.rewards.custom import Detail
+
+
+@dataclass(frozen=True)
+class ResponseGroup:
+    """The responses to one prompt, its label, and the data row's `extra_info`."""
+
+    prompt: str
+    responses: Sequence[str]
+    truth: str
+    extra_info: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,11 @@ import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from dapo_trainer.rewards.verdict import Verdict, failed
+from dapo_trainer.process.processors import usable_processors
+from dapo_trainer.rewards.verdict import ResponseGroup, Verdict, failed
 
 START_SECONDS = 60.0
 MEMORY_MIB = 2048
@@ -18,8 +20,18 @@ LINE_LIMIT = 16 << 20
 READY = b"ready\n"
 
 
-def sandbox_command(module: str, memory_mib: int = MEMORY_MIB) -> Sequence[str]:
-    return sys.executable, "-m", "dapo_trainer.rewards.sandbox", module, str(memory_mib)
+@dataclass(frozen=True)
+class FunctionReference:
+    """A function as a job names it, `module:name` or `/folder/file.py:name`, and whether it takes a whole group."""
+
+    text: str
+    per_group: bool = False
+
+    @property
+    def command(self) -> Sequence[str]:
+        """Starts a process that imports it, says so, and scores."""
+        unit = "group" if self.per_group else "response"
+        return sys.executable, "-m", "dapo_trainer.rewards.sandbox", self.text, str(MEMORY_MIB), unit
 
 
 class SandboxDiedError(Exception):
@@ -27,24 +39,36 @@ class SandboxDiedError(Exception):
 
 
 class Verifier:
-    """Scores with `processes` sandboxes; each check may take `timeout_seconds` of wall time, not counting start-up."""
+    """Scores with `processes` sandboxes, by default one a core; each call may take `timeout_seconds` of wall time, not
+    counting start-up."""
 
     def __init__(
-        self, module: str, timeout_seconds: float, processes: int = 2, start_seconds: float = START_SECONDS
+        self,
+        function: FunctionReference,
+        timeout_seconds: float,
+        processes: int | None = None,
+        start_seconds: float = START_SECONDS,
     ) -> None:
-        self._module, self._timeout, self._start_seconds = module, timeout_seconds, start_seconds
-        self._processes = processes
-        self._idle: asyncio.Queue[Process | None] | None = None
+        self._function, self._timeout, self._start_seconds = function, timeout_seconds, start_seconds
+        self._processes = processes or usable_processors()
+        self._idle: asyncio.LifoQueue[Process | None] | None = None
         self._alive: set[Process] = set()
         self._closed = False
 
-    async def check(self, prompt: str, response: str, truth: str) -> Verdict:
-        """The verdict on one response; waits for a free process. Never raises for what the user's function does."""
+    async def check(self, group: ResponseGroup) -> Sequence[Verdict]:
+        """The verdict on each response, in one call or in one for each; waits for free processes. Never raises for what
+        the user's function does."""
+        if self._function.per_group:
+            return await self._call(group)
+        calls = (self._call(replace(group, responses=[response])) for response in group.responses)
+        return [verdict for [verdict] in await asyncio.gather(*calls)]
+
+    async def _call(self, group: ResponseGroup) -> Sequence[Verdict]:
         idle = self._pool()
         process, kept = await idle.get(), None
         try:
-            kept, verdict = await self._verdict(process, {"prompt": prompt, "response": response, "truth": truth})
-            return verdict
+            kept, verdicts = await self._verdicts(process, group)
+            return verdicts
         finally:
             idle.put_nowait(kept)
 
@@ -54,32 +78,36 @@ class Verifier:
         for process in list(self._alive):
             await self._end(process)
 
-    async def _verdict(self, process: Process | None, request: dict[str, str]) -> tuple[Process | None, Verdict]:
-        """The verdict, and the process if it can be used again."""
+    async def _verdicts(
+        self, process: Process | None, group: ResponseGroup
+    ) -> tuple[Process | None, Sequence[Verdict]]:
+        """The verdicts, and the process if it can be used again."""
         used = process is not None
         try:
             process = process or await self._start()
-            reply = await self._ask(process, request)
+            reply = await self._ask(process, vars(group))
+            verdicts = [failed(one["failure"]) if "failure" in one else Verdict(**one) for one in reply["verdicts"]]
         except TimeoutError:
             await self._end(process)
-            return None, failed(f"no verdict within {self._timeout:g} s")
+            return None, [failed(f"no verdict within {self._timeout:g} s")] * len(group.responses)
         except SandboxDiedError as error:
             await self._end(process)
             if used:  # it may have died of an earlier response: this one gets a new process
-                return await self._verdict(None, request)
-            return None, failed(str(error))
+                return await self._verdicts(None, group)
+            return None, [failed(str(error))] * len(group.responses)
         except BaseException:
             await self._end(process)  # a pending reply must not be read as the next response's
             raise
-        if reply.pop("spent", False):
+        if reply.get("spent", False):
             await self._end(process)
             process = None
-        return process, failed(reply["failure"]) if "failure" in reply else Verdict(**reply)
+        return process, verdicts
 
-    def _pool(self) -> asyncio.Queue[Process | None]:
-        # Created on first use: the queue belongs to the event loop that uses it.
+    def _pool(self) -> asyncio.LifoQueue[Process | None]:
+        # Created on first use: the queue belongs to the event loop that uses it. Last in, first out: a process that is
+        # running is used before another one is started.
         if self._idle is None:
-            self._idle = asyncio.Queue()
+            self._idle = asyncio.LifoQueue()
             for _ in range(self._processes):
                 self._idle.put_nowait(None)
         return self._idle
@@ -90,7 +118,7 @@ class Verifier:
             raise SandboxDiedError("the run is ending")
         # In a new session: what the user's code starts is killed with it.
         process = await asyncio.create_subprocess_exec(
-            *sandbox_command(self._module), stdin=PIPE, stdout=PIPE, limit=LINE_LIMIT, start_new_session=True
+            *self._function.command, stdin=PIPE, stdout=PIPE, limit=LINE_LIMIT, start_new_session=True
         )
         self._alive.add(process)
         assert process.stdout is not None
@@ -99,16 +127,16 @@ class Verifier:
                 line = await process.stdout.readline()
         except TimeoutError:
             await self._end(process)
-            raise SandboxDiedError(f"{self._module} was not imported within {self._start_seconds:g} s") from None
+            raise SandboxDiedError(f"{self._function.text} was not imported within {self._start_seconds:g} s") from None
         except BaseException:
             await self._end(process)
             raise
         if line != READY or self._closed:
             await self._end(process)
-            raise SandboxDiedError(f"{self._module} cannot be imported (its error is in the trainer's log)")
+            raise SandboxDiedError(f"{self._function.text} cannot be imported (its error is in the trainer's log)")
         return process
 
-    async def _ask(self, process: Process, request: dict[str, str]) -> dict[str, Any]:
+    async def _ask(self, process: Process, request: dict[str, Any]) -> dict[str, Any]:
         """One reply. Raises TimeoutError and SandboxDiedError."""
         assert process.stdin is not None and process.stdout is not None
         try:

@@ -7,6 +7,7 @@ responses); vLLM generates, and finished groups are put into TransferQueue toget
 import asyncio
 import json
 import threading
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,7 @@ from dapo_core.run.samples import Sample
 from dapo_trainer.groups.dynamic_sampling import GroupOutcome
 from dapo_trainer.groups.evaluated import Evaluated
 from dapo_trainer.rewards.scorer import Scored, Scorer
+from dapo_trainer.rewards.verdict import ResponseGroup
 from dapo_trainer.verl_adapter import published_rule
 from dapo_trainer.verl_adapter.group_buffer import TRAIN, stored
 from dapo_trainer.verl_adapter.group_server import GroupClient, Response
@@ -104,7 +106,8 @@ class GroupAgentLoopManager:
     async def _judge(self, row: Row, responses: list[Response]) -> list[JudgedResponse]:
         texts = [self._tokenizer.decode(r.token_ids, skip_special_tokens=True) for r in responses]
         lengths = [len(r.token_ids) for r in responses]
-        scored = await self._scorer.score(_prompt(row), texts, lengths, _truth(row))
+        group = ResponseGroup(_prompt(row), texts, _truth(row), json.loads(row["extra_info"]["json"]))
+        scored = await self._scorer.score(group, lengths)
         return [
             JudgedResponse(response, text, score, self._truncated(response))
             for response, text, score in zip(responses, texts, scored, strict=True)
@@ -187,6 +190,10 @@ def _evaluated(row: Row, judged: list[JudgedResponse]) -> Evaluated:
 
 def _outcome(uid: str, judged: list[JudgedResponse], members: list[Row]) -> GroupOutcome:
     counted = [response for response in judged if response.scored.counted]
+    scores = [response.scored.verdict.score for response in counted]
+    terms: Counter[str] = Counter()
+    for response in counted:
+        terms.update(response.scored.terms)
     return GroupOutcome(
         uid=uid,
         correct=sum(response.scored.verdict.correct for response in counted),
@@ -194,6 +201,8 @@ def _outcome(uid: str, judged: list[JudgedResponse], members: list[Row]) -> Grou
         lengths=tuple(response.tokens for response in counted),
         truncated=sum(response.truncated for response in judged),
         failures=sum(response.scored.verdict.failure is not None for response in judged),
+        spread=max(scores, default=0.0) - min(scores, default=0.0),
+        terms=terms,
         keys=tuple(member["key"] for member in members),
         tags=tuple(member["tag"] for member in members),
     )

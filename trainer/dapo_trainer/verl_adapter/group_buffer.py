@@ -37,6 +37,7 @@ class GroupBuffer:
         sampling = current().settings["dynamic_sampling"]
         self._refill = refill_fn
         self._enabled = bool(sampling["enabled"])
+        self.filters_by_spread = self._enabled and sampling["filter_by"] == "spread"
         # Also without dynamic sampling: lost groups are replaced, and a reward that always fails loses all of them.
         self._cap = int(sampling["max_generation_batches"])
         self._on_exhausted = sampling["on_exhausted"]
@@ -131,7 +132,9 @@ class GroupBuffer:
     def _policy(self) -> Policy:
         # Separate pools split a step into several samples; the cap is for the whole step.
         cap = math.ceil(self._cap * self.tally.batch) if self._cap else None
-        return Policy(keep_uniform=not self._enabled, max_generated=cap, ahead=self._ahead)
+        return Policy(
+            keep_uniform=not self._enabled, max_generated=cap, ahead=self._ahead, by_spread=self.filters_by_spread
+        )
 
     def _in_flight(self) -> int:
         return current().groups.in_flight(TRAIN)
@@ -140,8 +143,8 @@ class GroupBuffer:
         """Keep the groups to train on and remove the others. Returns how many were rejected."""
         rejected: list[GroupOutcome] = []
         for outcome in outcomes:
-            self.tally.add(outcome)
             kept = policy.keeps(outcome)
+            self.tally.add(outcome, kept)
             self._acceptance.add(kept)
             (self._ready if kept else rejected).append(outcome)
         self._clear(rejected)
@@ -204,7 +207,8 @@ class GroupBuffer:
     def _starvation(self, needed: int) -> str:
         """Counted over the step, of which separate pools train one mini-batch at a time."""
         groups, trained = self.tally.groups, self.tally.trained
-        what = "have both correct and wrong responses" if self._enabled else "could be scored"
+        worth = "responses of different scores" if self.filters_by_spread else "both correct and wrong responses"
+        what = f"have {worth}" if self._enabled else "could be scored"
         kinds = f"{groups[Kind.ALL_WRONG]} all wrong, {groups[Kind.ALL_RIGHT]} all right, {groups[Kind.LOST]} lost"
         return (
             f"After {self.tally.generated} prompts ({self._cap:g} batches) only {len(self._ready) + trained} of "
@@ -221,4 +225,4 @@ def _restored(uid: str, outcome: dict[str, Any], items: dict[str, dict[str, Any]
 def stored(outcome: GroupOutcome) -> dict[str, Any]:
     """The part of an outcome that is stored in the prompt's tag, and so in a checkpoint of the queue."""
     fields = asdict(outcome)
-    return {name: fields[name] for name in ("correct", "rewards", "lengths", "truncated", "failures")}
+    return {name: fields[name] for name in ("correct", "rewards", "lengths", "truncated", "failures", "spread")}

@@ -144,7 +144,9 @@ class _Hooks:
         self, batch: KVBatchMeta, metrics: dict[str, Any], timing_raw: dict[str, float], global_steps: int, epoch: int
     ) -> None:
         super()._compute_metrics(batch, metrics, timing_raw, global_steps=global_steps, epoch=epoch)  # type: ignore[misc]
-        metrics |= _sampling_metrics(self.replay_buffer.tally, self.replay_buffer.carried)
+        metrics |= _sampling_metrics(
+            self.replay_buffer.tally, self.replay_buffer.carried, self.replay_buffer.filters_by_spread
+        )
         metrics |= _trained_metrics(batch)
         current().recorded(global_steps, self._record(metrics))
         if current().stop.is_set():
@@ -278,7 +280,7 @@ def _uncorrected(algorithm: DictConfig) -> Iterator[None]:
         algorithm.rollout_correction = correction
 
 
-def _sampling_metrics(tally: Tally, carried: int) -> dict[str, float]:
+def _sampling_metrics(tally: Tally, carried: int, by_spread: bool) -> dict[str, float]:
     """A step with carried groups only generated none: its shares are missing then, not zero."""
     counts = {
         metrics.GROUPS_GENERATED: tally.generated,
@@ -291,11 +293,14 @@ def _sampling_metrics(tally: Tally, carried: int) -> dict[str, float]:
     }
     if tally.generated:
         counts |= {f"dapo/groups/{kind}": tally.groups[kind] / tally.generated for kind in Kind}
+        if by_spread:
+            counts[metrics.GROUPS_SPREAD] = 1 - tally.rejected / tally.generated
     if tally.responses:
         counts[metrics.ACCURACY_GENERATED] = tally.correct / tally.responses
         counts[metrics.LENGTH_GENERATED] = tally.tokens / tally.responses
         counts[metrics.TRUNCATED_GENERATED] = tally.truncated / (tally.responses + tally.failures)
         counts[metrics.REWARD_GENERATED] = tally.reward / tally.responses
+        counts |= {metrics.reward_named(name): total / tally.responses for name, total in tally.terms.items()}
     return counts
 
 

@@ -7,7 +7,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from dapo_core.jobspec import DAPOJobSpec
+from dapo_core.jobspec import DAPOJobSpec, Reward
 from dapo_core.jobspec.inputs import ALL_LINEAR
 from dapo_trainer.verl_config.kernels import attention
 from dapo_trainer.verl_config.placement import Paths, Placement
@@ -263,13 +263,7 @@ def _ours(spec: DAPOJobSpec) -> Overrides:
     sampling = spec.algorithm.dynamic_sampling
     return {
         "dapo.seed": spec.data.seed,
-        "dapo.reward": {
-            "type": spec.reward.type,
-            "answer_rule": spec.reward.answer_rule,
-            "module": spec.reward.module,
-            "timeout_seconds": spec.reward.timeout_seconds,
-            "on_timeout": spec.reward.on_timeout,
-        },
+        "dapo.reward": reward_settings(spec.reward),
         "dapo.overlong": {
             "filter": spec.algorithm.overlong.filter,
             "penalty": penalty.model_dump(exclude={"enabled"}) if penalty is not None and penalty.enabled else None,
@@ -280,6 +274,15 @@ def _ours(spec: DAPOJobSpec) -> Overrides:
             for v in spec.data.validation
         },
         "dapo.log_samples_every": spec.schedule.log_samples_every,
+    }
+
+
+def reward_settings(reward: Reward) -> dict[str, Any]:
+    """What `rewards.scorer` reads."""
+    return {
+        **reward.model_dump(exclude={"additional"}),
+        "name": reward.names[0],
+        "additional": [additional.model_dump() for additional in reward.additional],
     }
 
 
