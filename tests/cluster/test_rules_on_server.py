@@ -33,7 +33,10 @@ BROKEN: dict[str, dict[str, Any]] = {
     "spec.data.validation: temperature 0": {
         "data": {"validation": [VALIDATION[0] | {"temperature": 0, "samplesPerPrompt": 32}]}
     },
-    "spec.reward.module": {"reward": {"type": "custom"}},
+    "spec.reward: type custom needs": {"reward": {"type": "custom"}},
+    "spec.reward.perGroup": {"reward": {"additional": [{"name": "a", "perGroup": True}]}},
+    "spec.reward.additional": {"reward": {"additional": [{"name": "math"}]}},
+    "spec.data.train": {"data": {"train": [{"source": "s3://b/a", "weight": 2.0}, {"source": "s3://b/b"}]}},
     "spec.reward.answerRule": {"reward": {"type": "exact", "answerRule": "published"}},
     "spec.algorithm.clipLow is more": {"algorithm": {"clipLow": 0.5}},
     "spec.batch.miniBatchResponses must be a multiple of spec.batch": {"batch": {"miniBatchResponses": 24}},

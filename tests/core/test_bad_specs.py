@@ -210,6 +210,17 @@ def case(name: str, sentence: str, **spec: Any) -> Any:
             'algorithm.dynamicSampling.filterBy is "length" but must be one of accuracy, spread.',
             algorithm={"dynamicSampling": {"filterBy": "length"}},
         ),
+        case(
+            "a weight for some files",
+            "data.train[1].weight is missing but other files of spec.data.train have a weight: set it for all files or "
+            "for none.",
+            data={"train": [{"source": "s3://b/a", "weight": 2.0}, {"source": "s3://b/b"}]},
+        ),
+        case(
+            "no weight",
+            "data.train[0].weight is 0 but must be at least 0.001.",
+            data={"train": [{"source": "s3://b/a", "weight": 0}]},
+        ),
         case("module form", 'reward.module is "a.b": write it as package.module:function.', reward={"module": "a.b"}),
         case(
             "steps and epochs",

@@ -11,6 +11,7 @@ from dapo_trainer.data.model_files import check_model, largest_tensor_bytes, tok
 from dapo_trainer.data.prompt_files import PromptFile, Row, check_lengths, parquet_rows, write
 from dapo_trainer.data.prompt_files import check as check_rows
 from dapo_trainer.data.sources import data_file, model_folder
+from dapo_trainer.data.weights import LONGEST_EPOCH, draws
 from dapo_trainer.rewards.verifier import READY, START_SECONDS, FunctionReference
 from dapo_trainer.verl_config.placement import Paths
 
@@ -71,6 +72,22 @@ def _check_count(spec: DAPOJobSpec, rows: int) -> None:
         raise SpecError([Problem("spec.batch.prompts", sentence)])
 
 
+def _check_weights(spec: DAPOJobSpec, rows: Sequence[int]) -> None:
+    """Raises SpecError when weights make an epoch that is too long to be kept in memory."""
+    if not spec.data.weighted:
+        return
+    weights = [item.weight or 1.0 for item in spec.data.train]
+    prompts = sum(draws(rows, weights))
+    if prompts > LONGEST_EPOCH:
+        index = max(range(len(rows)), key=lambda i: rows[i] / weights[i])
+        field = f"spec.data.train[{index}].weight"
+        sentence = (
+            f"{field} is {weights[index]:g} for {rows[index]:,} prompts: until each of them was drawn once, an epoch "
+            f"has {prompts:,} prompts, more than {LONGEST_EPOCH:,}: raise it, or use fewer prompts of this file."
+        )
+        raise SpecError([Problem(field, sentence)])
+
+
 def fetch_model(spec: DAPOJobSpec) -> Path:
     """The job's model in a folder of this machine, with all its files. Raises ModelError."""
     folder = model_folder(spec.model.source, spec.model.revision)
@@ -82,8 +99,9 @@ def check(job: DAPOJob) -> None:
     """Check everything that needs no model in memory. Raises SpecError, ModelError or DataError."""
     check_reward(job.spec)
     fetch_model(job.spec)
-    rows = check_files(job.spec, _files(job.spec))
-    _check_count(job.spec, sum(len(each) for each in rows[: len(job.spec.data.train)]))
+    rows = [len(each) for each in check_files(job.spec, _files(job.spec))][: len(job.spec.data.train)]
+    _check_count(job.spec, sum(rows))
+    _check_weights(job.spec, rows)
 
 
 def write_files(spec: DAPOJobSpec, model: Path, files: Sequence[PromptFile], work: Path) -> tuple[str, ...]:
@@ -105,7 +123,9 @@ def fetch(job: DAPOJob, work: Path, resume_from: Path | None) -> Paths:
     model = fetch_model(spec)
     written = write_files(spec, model, _files(spec), work)
     train = len(spec.data.train)
-    _check_count(spec, sum(parquet_rows(Path(file)) for file in written[:train]))
+    rows = [parquet_rows(Path(file)) for file in written[:train]]
+    _check_count(spec, sum(rows))
+    _check_weights(spec, rows)
     return Paths(
         model=str(model),
         train=written[:train],

@@ -64,6 +64,13 @@ class TrainData(SpecModel):
         description="A Parquet or JSONL file in verl's chat schema (columns prompt, reward_model, data_source): "
         "hf://, s3://, file:/// or pvc://; `dapo run` also takes a path relative to the job file."
     )
+    weight: float | None = Field(
+        default=None,
+        ge=0.001,
+        le=1000,
+        description="Share of the prompts that are drawn from this file, relative to the weights of the others; set it "
+        "for all files or for none. If not set, every prompt of every file is drawn equally often.",
+    )
 
 
 class ValidationData(SpecModel):
@@ -117,3 +124,8 @@ class Data(SpecModel):
         description="Seed of data order, sampling and initialization. The same seed gives the same data order; "
         "results on GPUs still vary.",
     )
+
+    @property
+    def weighted(self) -> bool:
+        """Whether training files have weights: all of them then, by a rule."""
+        return any(item.weight is not None for item in self.train)

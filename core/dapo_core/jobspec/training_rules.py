@@ -77,6 +77,25 @@ def unique_validation_names(data: Data) -> Iterator[Problem]:
 @RULES.rule(
     "data",
     cel=CelRule(
+        "spec.data",
+        rule="self.train.all(a, has(a.weight)) || self.train.all(a, !has(a.weight))",
+        message="spec.data.train: some files have a weight and some have none: set it for all files or for none.",
+        field_path=".train",
+    ),
+)
+def weights_for_all(data: Data) -> Iterator[Problem]:
+    if any(item.weight is not None for item in data.train):
+        for index, item in enumerate(data.train):
+            if item.weight is None:
+                yield problem(
+                    f"data.train[{index}].weight",
+                    "is missing but other files of spec.data.train have a weight: set it for all files or for none.",
+                )
+
+
+@RULES.rule(
+    "data",
+    cel=CelRule(
         "spec.data.validation[]",
         rule="!has(self.temperature) || self.temperature > 0.0 "
         "|| (has(self.samplesPerPrompt) && self.samplesPerPrompt == 1)",

@@ -106,7 +106,7 @@ class GroupAgentLoopManager:
     async def _judge(self, row: Row, responses: list[Response]) -> list[JudgedResponse]:
         texts = [self._tokenizer.decode(r.token_ids, skip_special_tokens=True) for r in responses]
         lengths = [len(r.token_ids) for r in responses]
-        group = ResponseGroup(_prompt(row), texts, _truth(row), json.loads(row["extra_info"]["json"]))
+        group = ResponseGroup(_prompt(row), texts, _truth(row), _extra_info(row))
         scored = await self._scorer.score(group, lengths)
         return [
             JudgedResponse(response, text, score, self._truncated(response))
@@ -176,6 +176,12 @@ def _prompt(row: Row) -> str:
 
 def _truth(row: Row) -> str:
     return str(row["reward_model"]["ground_truth"])
+
+
+def _extra_info(row: Row) -> dict[str, Any]:
+    """Empty for a prompt of a checkpoint that was saved before rows had it."""
+    found: dict[str, Any] = json.loads(row["extra_info"].get("json", "{}"))
+    return found
 
 
 def _evaluated(row: Row, judged: list[JudgedResponse]) -> Evaluated:

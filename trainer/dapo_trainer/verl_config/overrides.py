@@ -26,7 +26,11 @@ FSDP_DTYPE = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
 
 def _data(spec: DAPOJobSpec, paths: Paths) -> Overrides:
-    return {
+    weighted: Overrides = {
+        "data.custom_cls.path": f"pkg://{ADAPTER}.weighted_prompts",
+        "data.custom_cls.name": "WeightedPrompts",
+    }
+    return (weighted if spec.data.weighted else {}) | {
         "data.train_files": list(paths.train),
         # verl opens a validation set even when it never validates: one row of the training data.
         "data.val_files": list(paths.validation or paths.train),
@@ -263,6 +267,7 @@ def _ours(spec: DAPOJobSpec) -> Overrides:
     sampling = spec.algorithm.dynamic_sampling
     return {
         "dapo.seed": spec.data.seed,
+        "dapo.train_weights": [data.weight for data in spec.data.train],
         "dapo.reward": reward_settings(spec.reward),
         "dapo.overlong": {
             "filter": spec.algorithm.overlong.filter,
