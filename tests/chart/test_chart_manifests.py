@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from chart_rendering import CHART, INSTALLATIONS, NAMESPACE, Object, helm, named, pod_templates, rendered
+from chart_rendering import CHART, INSTALLATIONS, NAMESPACE, Object, helm, named, pod_templates, rendered, with_values
 
 from dapo_operator.telemetry import instrumentation
 
@@ -156,12 +156,12 @@ def test_images_come_from_one_registry() -> None:
 def test_volumes_and_passwords_stay_unless_told_otherwise() -> None:
     kept = {each["metadata"]["name"]: each for each in rendered("teams") if each["kind"] in ("StatefulSet", "Secret")}
     assert kept["dapo-postgres"]["spec"]["persistentVolumeClaimRetentionPolicy"]["whenDeleted"] == "Retain"
-    assert kept["dapo-credentials"]["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    assert kept["dapo-credentials"]["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
     gone = {
         each["metadata"]["name"]: each for each in rendered("everything") if each["kind"] in ("StatefulSet", "Secret")
     }
     assert gone["dapo-minio"]["spec"]["persistentVolumeClaimRetentionPolicy"]["whenDeleted"] == "Delete"
-    assert not gone["dapo-credentials"]["metadata"]["annotations"]
+    assert "helm.sh/resource-policy" not in gone["dapo-credentials"]["metadata"]["annotations"]
 
 
 def test_the_login_reaches_streamlit() -> None:
@@ -181,3 +181,34 @@ def test_alerts_name_metrics_that_the_operator_has() -> None:
     for metric in set(re.findall(r"dapo_operator_(\w+?)(?:_bucket|_total)?\{", expressions)):
         assert f'"{metric}"' in source or f"_{metric}" in source, metric
     assert "{{" not in expressions
+
+
+SEED = "a seed of at least thirty-two characters"
+
+
+def _passwords(seed: str) -> Object:
+    found = with_values({"jobNamespaces": [{"name": "team-a"}], "stores": {"passwordSeed": seed}})
+    data: Object = named(found, "Secret", "dapo-credentials")["data"]
+    return data
+
+
+def test_b19_renderings_with_a_seed_have_the_same_passwords() -> None:
+    first, second = _passwords(SEED), _passwords(SEED)
+    assert first == second and len(set(first.values())) == len(first), "each has its own"
+    assert first != _passwords(SEED + "!")
+
+
+def test_b19_argo_brings_the_stores_first_then_the_tables_then_the_rest() -> None:
+    def wave(raw: Object) -> int:
+        return int(raw["metadata"].get("annotations", {}).get("argocd.argoproj.io/sync-wave", "0"))
+
+    found = rendered("teams")
+    waves = {(raw["kind"], raw["metadata"]["name"]): wave(raw) for raw in found}
+    before = [("Secret", "dapo-credentials"), ("Namespace", "team-a"), ("StatefulSet", "dapo-postgres")]
+    assert {waves[key] for key in before} == {-2}
+    after = [("Job", "dapo-migrate"), ("Deployment", "dapo-operator"), ("Job", "dapo-accounts")]
+    assert [waves[key] for key in after] == [-1, 0, 1]
+    for raw in found:
+        annotations = raw["metadata"].get("annotations", {})
+        if annotations.get("helm.sh/hook", "test") != "test":
+            assert annotations["argocd.argoproj.io/hook"] == "Sync", raw["metadata"]["name"]

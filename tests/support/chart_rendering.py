@@ -99,7 +99,12 @@ def rendered(name: str) -> list[Object]:
 
 @cache
 def _rendered(name: str) -> list[Object]:
-    answer = _template(INSTALLATIONS[name])
+    return with_values(INSTALLATIONS[name])
+
+
+def with_values(values: Object) -> list[Object]:
+    """All objects of an installation with these values."""
+    answer = _template(values)
     assert answer.returncode == 0, answer.stderr
     return [each for each in yaml.safe_load_all(answer.stdout) if each]
 

@@ -1,5 +1,5 @@
-# Starts Postgres; on the first start it creates the database `dapo` and the login that owns it. Any image with
-# Postgres' programs on the path works.
+# Starts Postgres; on the first start it creates the database `dapo` and the login that owns it, on later ones it sets
+# their passwords to those of the Secret. Any image with Postgres' programs on the path works.
 set -euo pipefail
 if [ ! -s "$PGDATA/PG_VERSION" ]; then
     rm -rf "$PGDATA" "$PGDATA.new"
@@ -11,5 +11,10 @@ CREATE DATABASE dapo OWNER dapo_owner
 SQL
     # Renamed only once it is complete: an interrupted start runs again.
     mv "$PGDATA.new" "$PGDATA"
+else
+    postgres --single -D "$PGDATA" postgres >/dev/null <<SQL
+ALTER ROLE postgres PASSWORD '$POSTGRES_PASSWORD'
+ALTER ROLE dapo_owner PASSWORD '$OWNER_PASSWORD'
+SQL
 fi
 exec postgres -D "$PGDATA" -c config_file=/etc/dapo/postgresql.conf

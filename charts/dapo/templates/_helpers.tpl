@@ -68,6 +68,17 @@ helm.sh/resource-policy: keep
 {{- end }}
 {{- end }}
 
+{{- /*
+Argo CD has neither Helm's hooks nor its order: `pre-upgrade` would come before the first Postgres. Its own annotations
+replace them: what the stores need is in wave -2, then come the tables, then everything else.
+*/ -}}
+{{- define "dapo.syncHook" -}}
+argocd.argoproj.io/hook: Sync
+argocd.argoproj.io/hook-delete-policy: BeforeHookCreation
+argocd.argoproj.io/sync-wave: {{ . | quote }}
+{{- end }}
+{{- define "dapo.early" -}}argocd.argoproj.io/sync-wave: "-2"{{- end }}
+
 {{- define "dapo.credentials" -}}{{ include "dapo.name" . }}-credentials{{- end }}
 {{- define "dapo.databaseSecret" -}}{{ .Values.postgres.embedded | ternary (include "dapo.credentials" .) .Values.postgres.existingSecret }}{{- end }}
 {{- define "dapo.postgresHost" -}}{{ include "dapo.name" . }}-postgres.{{ .Release.Namespace }}.svc:5432{{- end }}
