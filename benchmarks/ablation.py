@@ -6,8 +6,10 @@ Each row and seed is one `dapo run` of examples/arithmetic.yaml with other setti
 same model and data. A run is stopped at the first validation after its budget is spent. Finished runs are written to
 `{folder}/results` and not repeated; an interrupted run starts over.
 
-Prints the table and the cost of dynamic sampling: tokens generated per token trained on, and seconds per step, over
-training.
+The first row of the first seed is run three times, to see what changes when nothing is changed.
+
+Prints the table with paired differences and their intervals, the repeats, the sentences that an interval supports, and
+the cost of dynamic sampling: tokens generated per token trained on, and seconds per step, over training.
 """
 
 import argparse
@@ -16,11 +18,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from ablation_results import GOAL, ROWS, Result, price, read, table, write
+from ablation_comparison import repeats, sentences, table
+from ablation_results import ROWS, Result, price, read, write
 
 from dapo_core.db import CurvePoint, MetadataReader, open_reader
 from dapo_core.errors import StoreError
@@ -48,6 +51,11 @@ def model_of(seed: int) -> Path:
     return folder
 
 
+def name_of(number: int, seed: int, replicate: int) -> str:
+    """Of a run and its files; the first of its replicates has no number."""
+    return f"row-{number}-seed-{seed}" + (f"-replicate-{replicate}" if replicate else "")
+
+
 def command(number: int, seed: int, home: Path) -> list[str]:
     folder = model_of(seed)
     validation = f"{{name: arithmetic, source: {folder / 'validation.parquet'}, samplesPerPrompt: 8, topP: 1.0}}"
@@ -63,7 +71,7 @@ def command(number: int, seed: int, home: Path) -> list[str]:
     ]
     dapo = str(Path(sys.executable).parent / "dapo")
     options = [part for field in chosen for part in ("--set", field)]
-    return [dapo, "run", str(JOB), "--name", f"row-{number}-seed-{seed}", "--quiet", "--home", str(home), *options]
+    return [dapo, "run", str(JOB), "--name", name_of(number, seed, 0), "--quiet", "--home", str(home), *options]
 
 
 def curve(reader: MetadataReader, run: str, metric: str) -> list[CurvePoint]:
@@ -80,10 +88,11 @@ def spent(reader: MetadataReader, run: str) -> tuple[int, int]:
     )
 
 
-def work(number: int, seed: int, budget: int, folder: Path) -> Result:
+def work(number: int, seed: int, replicate: int, budget: int, folder: Path) -> Result:
     """Train one row until a validation finds the budget spent. Raises RuntimeError when the run ends before that."""
-    home = folder / "runs" / f"row-{number}-seed-{seed}-{int(time.time())}"
-    with (folder / f"row-{number}-seed-{seed}.log").open("w") as log:
+    name = name_of(number, seed, replicate)
+    home = folder / "runs" / f"{name}-{int(time.time())}"
+    with (folder / f"{name}.log").open("w") as log:
         process = subprocess.Popen(command(number, seed, home), stdout=log, stderr=subprocess.STDOUT)
         try:
             while process.poll() is None and not _done(home, budget):
@@ -93,8 +102,8 @@ def work(number: int, seed: int, budget: int, folder: Path) -> Result:
                 process.send_signal(signal.SIGINT)  # a clean stop
             code = process.wait()
     if not _done(home, budget):
-        raise RuntimeError(f"row {number}, seed {seed} ended with {code} before its budget was spent: see {log.name}")
-    return measured(home, number, seed, budget)
+        raise RuntimeError(f"{name} ended with {code} before its budget was spent: see {log.name}")
+    return measured(home, number, seed, replicate, budget)
 
 
 def _reader(home: Path) -> MetadataReader:
@@ -112,7 +121,7 @@ def _done(home: Path, budget: int) -> bool:
         return False  # the run has not begun
 
 
-def measured(home: Path, number: int, seed: int, budget: int) -> Result:
+def measured(home: Path, number: int, seed: int, replicate: int, budget: int) -> Result:
     reader, run = _reader(home), _run(home)
     generated = {point.step: int(point.number) for point in curve(reader, run, metrics.TOKENS_GENERATED)}
     until = 0
@@ -140,28 +149,35 @@ def measured(home: Path, number: int, seed: int, budget: int) -> Result:
         entropy=values(metrics.ENTROPY),
         length=values(metrics.LENGTH_MEAN),
         truncated=values(metrics.TRUNCATED),
+        replicate=replicate,
+        nll=values(metrics.NLL_GENERATED),
     )
 
 
+def planned(rows: Sequence[int], seeds: Sequence[int], replicates: int) -> Iterator[tuple[int, int, int]]:
+    """(row, seed, replicate): seed by seed, so that a table of all rows is complete early. Then the first row of the
+    first seed again, until it has `replicates` runs."""
+    yield from ((number, seed, 0) for seed in seeds for number in rows)
+    yield from ((rows[0], seeds[0], replicate) for replicate in range(1, replicates))
+
+
 def results(
-    rows: Sequence[int], seeds: Sequence[int], budget: int, folder: Path, finished: bool = False
+    plan: Iterable[tuple[int, int, int]], budget: int, folder: Path, finished: bool = False
 ) -> Iterator[Result]:
-    """Seed by seed, so that a table of all rows is complete early. Results on disk are read instead of run; with
-    `finished`, nothing is run."""
+    """Results on disk are read instead of run; with `finished`, nothing is run."""
     (folder / "results").mkdir(parents=True, exist_ok=True)
-    for seed in seeds:
-        for number in rows:
-            file = folder / "results" / f"row-{number}-seed-{seed}-tokens-{budget}.json"
-            if finished and not file.exists():
-                continue
-            if not file.exists():
-                began = time.monotonic()
-                found = work(number, seed, budget, folder)
-                scratch = file.with_suffix(".part")
-                scratch.write_text(json.dumps(asdict(found)))
-                scratch.replace(file)
-                print(f"{file.stem}: {found.final:.1%} after {time.monotonic() - began:.0f} s", file=sys.stderr)
-            yield read(file)
+    for number, seed, replicate in plan:
+        file = folder / "results" / f"{name_of(number, seed, replicate)}-tokens-{budget}.json"
+        if finished and not file.exists():
+            continue
+        if not file.exists():
+            began = time.monotonic()
+            found = work(number, seed, replicate, budget, folder)
+            scratch = file.with_suffix(".part")
+            scratch.write_text(json.dumps(asdict(found)))
+            scratch.replace(file)
+            print(f"{file.stem}: {found.final:.1%} after {time.monotonic() - began:.0f} s", file=sys.stderr)
+        yield read(file)
 
 
 def numbers(text: str) -> list[int]:
@@ -177,6 +193,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rows", type=numbers, default=numbers("1-6"), help="such as 1,5-6 (default: all)")
     parser.add_argument("--seeds", type=numbers, default=numbers("0-2"), help="default: 0-2")
+    parser.add_argument("--replicates", type=int, default=3, help="runs of the first row and seed (default: 3)")
     parser.add_argument("--token-budget", type=int, default=360_000, help="response tokens that each run generates")
     parser.add_argument("--folder", type=Path, default=ROOT / ".dapo" / "ablation", help="runs and finished results")
     parser.add_argument("--page", type=Path, help="a page whose results are replaced, such as docs/ablation.md")
@@ -185,15 +202,17 @@ def main() -> None:
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # stops the current run, as Ctrl-C does
     budget, folder = arguments.token_budget, arguments.folder.resolve()
-    finished = list(results(arguments.rows, arguments.seeds, budget, folder, arguments.finished))
-    text = "\n".join([*table(finished, arguments.rows), "", *price(finished)])
+    plan = planned(arguments.rows, arguments.seeds, arguments.replicates)
+    finished = list(results(plan, budget, folder, arguments.finished))
+    parts = (table(finished, arguments.rows), repeats(finished), sentences(finished, arguments.rows), price(finished))
+    text = "\n\n".join("\n".join(lines) for part in parts if (lines := list(part)))
     print(text)
     if arguments.page is not None:
         write(arguments.page, text)
     if arguments.picture is not None:
         from ablation_figure import draw  # matplotlib takes a second to import
 
-        draw(finished, [row.name for row in ROWS], GOAL, arguments.picture)
+        draw(finished, [row.name for row in ROWS], arguments.picture)
 
 
 if __name__ == "__main__":

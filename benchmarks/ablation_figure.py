@@ -14,7 +14,7 @@ TENTHS = 10
 Points = Sequence[tuple[float, float]]
 
 
-def draw(found: Sequence[Result], names: Sequence[str], goal: float, picture: Path) -> None:
+def draw(found: Sequence[Result], names: Sequence[str], picture: Path) -> None:
     """`names`: of the rows, from the first; the two lower panels show rows 5 and 6: the cost of dynamic sampling."""
     import matplotlib
 
@@ -23,21 +23,22 @@ def draw(found: Sequence[Result], names: Sequence[str], goal: float, picture: Pa
 
     figure, axes = plt.subplots(2, 2, figsize=(11, 7.5), constrained_layout=True)
     (accuracy, entropy), (tokens, seconds) = axes
+    found = [result for result in found if result.replicate == 0]
+    generated = all(result.nll for result in found)  # older results have the entropy of what was trained on alone
     _lines(accuracy, found, lambda r: [(t, v) for _, t, v in r.accuracy])
-    _lines(entropy, found, lambda r: list(zip(_spent(r), r.entropy, strict=True)))
+    _lines(entropy, found, lambda r: list(zip(_spent(r), r.nll if generated else r.entropy, strict=True)))
     priced = [result for result in found if result.row in (5, 6)]
     _lines(tokens, priced, _ratio)
     _lines(seconds, priced, lambda r: _by_tenths(r, r.seconds, median))
     for axis, title in (
         (accuracy, "Validation mean@8"),
-        (entropy, "Entropy, nats per token"),
+        (entropy, "Mean -log p of all generated tokens, nats" if generated else "Entropy of what is trained on, nats"),
         (tokens, "Tokens generated per token trained on, by tenths of the budget"),
         (seconds, "Seconds per step (median), by tenths of the budget"),
     ):
         axis.set_title(title, fontsize=10)
         axis.set_xlabel("thousand tokens generated", fontsize=9)
         axis.grid(alpha=0.3)
-    accuracy.axhline(goal, color="grey", linewidth=0.8, linestyle=":")
     entropy.set_yscale("log")
     tokens.set_ylim(bottom=0)
     seconds.set_ylim(bottom=0)

@@ -3,11 +3,9 @@
 import json
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-GOAL = 0.8
 
 
 @dataclass(frozen=True)
@@ -31,7 +29,10 @@ ROWS = (
 
 @dataclass(frozen=True)
 class Result:
-    """One run. Curves are [step, tokens generated until then, value]; times are seconds of each step."""
+    """One run. Curves are [step, tokens generated until then, value]; times are seconds of each step.
+
+    `replicate` numbers the repeats of one row and seed from 0; `nll` is empty in results of versions without it.
+    """
 
     row: int
     seed: int
@@ -45,6 +46,8 @@ class Result:
     entropy: list[float]
     length: list[float]
     truncated: list[float]
+    replicate: int = 0
+    nll: list[float] = field(default_factory=list)
 
     @property
     def tokens(self) -> int:
@@ -65,59 +68,15 @@ class Result:
         """Accuracy at a step that was validated."""
         return next(value for at, _, value in self.accuracy if at == step)
 
-    @property
-    def reached(self) -> tuple[int, int] | None:
-        """Step and tokens of the first validation that reaches GOAL; None if none does."""
-        return next(((step, tokens) for step, tokens, value in self.accuracy if value >= GOAL), None)
-
 
 def read(file: Path) -> Result:
     content: dict[str, Any] = json.loads(file.read_text())
     return Result(**{**content, "accuracy": [(int(s), int(t), float(v)) for s, t, v in content["accuracy"]]})
 
 
-def table(results: Sequence[Result], rows: Sequence[int]) -> Iterator[str]:
-    common = shared_step(results)
-    yield (
-        "| row | paper | seeds | accuracy | spread | to the row before, each seed | over the last third | "
-        f"at step {common} | steps | to 80 %: steps | tokens |"
-    )
-    yield "|---|---|---|---|---|---|---|---|---|---|---|"
-    for number in rows:
-        runs = [result for result in results if result.row == number]
-        if not runs:
-            continue
-        final, row = [result.final for result in runs], ROWS[number - 1]
-        spread = f"{statistics.stdev(final):.1%}" if len(final) > 1 else "-"
-        steps, tokens = _until_goal(runs)
-        yield (
-            f"| {number} {row.name} | {row.paper} | {len(runs)} | {statistics.mean(final):.1%} | {spread} | "
-            f"{_against_the_row_before(results, number)} | {statistics.mean(result.late for result in runs):.1%} | "
-            f"{statistics.mean(result.at(common) for result in runs):.1%} | "
-            f"{statistics.mean(result.steps for result in runs):.0f} | {steps} | {tokens} |"
-        )
-
-
 def shared_step(results: Sequence[Result]) -> int:
     """The last step at which every run was validated."""
     return max(set.intersection(*({step for step, _, _ in result.accuracy} for result in results)))
-
-
-def _until_goal(runs: Sequence[Result]) -> tuple[str, str]:
-    """Mean steps and mean tokens in thousands until GOAL, over the seeds that reached it."""
-    reached = [result.reached for result in runs if result.reached is not None]
-    if not reached:
-        return "not reached", "-"
-    missing = f" ({len(runs) - len(reached)} of {len(runs)} did not)" if len(reached) < len(runs) else ""
-    tokens = statistics.mean(tokens for _, tokens in reached) / 1000
-    return f"{statistics.mean(step for step, _ in reached):.0f}{missing}", f"{tokens:.0f} thousand"
-
-
-def _against_the_row_before(results: Sequence[Result], number: int) -> str:
-    """In points of accuracy for each seed: rows of one seed start from the same model and data."""
-    before = {result.seed: result.final for result in results if result.row == number - 1}
-    runs = sorted((r for r in results if r.row == number and r.seed in before), key=lambda result: result.seed)
-    return ", ".join(f"{100 * (result.final - before[result.seed]):+.1f}" for result in runs) or "-"
 
 
 def price(results: Sequence[Result]) -> Iterator[str]:

@@ -159,6 +159,12 @@ def test_the_reward_lies_on_the_last_token(loop: ModuleType) -> None:
     assert member["fields"]["rm_scores"].tolist() == [0.0] * (TOKENS - 1) + [1.0]
 
 
+def test_the_log_probabilities_of_all_that_counts_are_added_up_trained_on_or_not(loop: ModuleType) -> None:
+    for marks, counted in (("++++", 4), ("+x-M", 3), ("xx", 0)):
+        outcome, _ = rows(loop, marks)
+        assert (outcome.nll, sum(outcome.lengths)) == (counted * TOKENS * 0.5, counted * TOKENS)
+
+
 def test_what_a_reward_said_besides_is_kept_with_the_sample(loop: ModuleType) -> None:
     plain = answer(loop, "+")
     said = replace(plain, scored=replace(plain.scored, verdict=Verdict(1.0, True, details={"steps": 3, "note": "ok"})))

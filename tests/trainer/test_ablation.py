@@ -69,7 +69,15 @@ def test_the_benchmarks_rows_are_those(benchmark: Any, row: int, expected: Any) 
     assert techniques(parse_job(job).spec.model_dump(by_alias=True, mode="json")["algorithm"]) == expected
 
 
-def result(benchmark: Any, row: int, seed: int, accuracy: list[float], generated: list[int]) -> Any:
+def result(
+    benchmark: Any,
+    row: int,
+    seed: int,
+    accuracy: list[float],
+    generated: list[int],
+    replicate: int = 0,
+    nll: float = 0.1,
+) -> Any:
     """A run of as many steps as `generated` has, validated before, in the middle and at the end."""
     steps, middle = len(generated), len(generated) // 2
     spent = [0, sum(generated[:middle]), sum(generated)]
@@ -86,6 +94,8 @@ def result(benchmark: Any, row: int, seed: int, accuracy: list[float], generated
         entropy=[0.1] * steps,
         length=[20.0] * steps,
         truncated=[0.0] * steps,
+        replicate=replicate,
+        nll=[nll] * steps,
     )
 
 
@@ -99,9 +109,8 @@ def test_the_tables(benchmark: Any, tmp_path: Path) -> None:
     rows = list(benchmark.table(found, [5, 6]))[2:]
     # Row 6 overshot to 1,200 tokens: at 1,000 it stood between its last two validations.
     assert rows == [
-        "| 5 + token-level loss | 42 | 2 | 85.0% | 7.1% | - | 85.0% | 85.0% | 10 | 8 | 1 thousand |",
-        "| 6 + dynamic sampling (DAPO) | 50 | 2 | 70.0% | 18.9% | -6.7, -23.3 | 75.0% | 75.0% | 10 | "
-        "10 (1 of 2 did not) | 1 thousand |",
+        "| 5 + token-level loss | 42 | 2 | 85.0% | 7.1% | - | - | 85.0% | 85.0% | 10 |",
+        "| 6 + dynamic sampling (DAPO) | 50 | 2 | 70.0% | 18.9% | -6.7, -23.3 | -15.0 ± 105.9 | 75.0% | 75.0% | 10 |",
     ]
     prices = list(benchmark.price(found))[2:]
     assert prices[0] == "| 0 to 20 % | 1.20 | 8.00 | 7.00 | 1.00 and 1.00 |"
@@ -119,5 +128,62 @@ def test_the_tables(benchmark: Any, tmp_path: Path) -> None:
     results.write(page, "new")
     assert page.read_text() == f"before\n{results.BEGIN}\n\nnew\n\n{results.END}\nafter\n"
 
-    import_module("ablation_figure").draw(found, [row.name for row in benchmark.ROWS], 0.8, tmp_path / "a.svg")
+    import_module("ablation_figure").draw(found, [row.name for row in benchmark.ROWS], tmp_path / "a.svg")
     assert "Seconds per step" in (tmp_path / "a.svg").read_text()
+
+
+def test_the_first_row_of_the_first_seed_is_repeated(benchmark: Any) -> None:
+    plan = list(benchmark.planned([1, 2], [0, 1], 3))
+    assert plan == [(1, 0, 0), (2, 0, 0), (1, 1, 0), (2, 1, 0), (1, 0, 1), (1, 0, 2)]
+    assert len({benchmark.name_of(*run) for run in plan}) == len(plan)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected", "excludes"),
+    [
+        pytest.param([1.4, -0.5, -0.1], "+0.3 ± 2.5", False, id="row 2 as recorded"),
+        pytest.param([-4.0, -0.3, -3.0], "-2.4 ± 4.8", False, id="row 4: lower in every seed, and still chance"),
+        pytest.param([2.0, 2.2, 1.8], "+2.0 ± 0.5", True, id="a difference"),
+        pytest.param([1.0, 1.0], "+1.0 ± 0.0", True, id="without any spread"),
+    ],
+)
+def test_an_interval_is_students(benchmark: Any, values: list[float], expected: str, excludes: bool) -> None:
+    interval = import_module("ablation_comparison").Interval.of(values)
+    assert (str(interval), interval.excludes_zero) == (expected, excludes)
+
+
+def test_one_seed_has_no_interval(benchmark: Any) -> None:
+    with pytest.raises(ValueError, match="no interval"):
+        import_module("ablation_comparison").Interval.of([1.0])
+
+
+def test_a_sentence_needs_an_interval_that_excludes_zero(benchmark: Any) -> None:
+    """Row 6 gains ten points in each seed; what it generates is likelier in one seed, and less likely in another."""
+    comparison, surprised = import_module("ablation_comparison"), {0: 0.05, 1: 0.15, 2: 0.1}
+    found = [result(benchmark, 5, seed, [0.2, 0.5, 0.70 + seed / 100], [100] * 10) for seed in range(3)]
+    found += [
+        result(benchmark, 6, seed, [0.2, 0.5 + (-1) ** seed / 100, 0.80 + seed / 100], [100] * 10, nll=surprised[seed])
+        for seed in range(3)
+    ]
+    *said, count = comparison.sentences(found, [5, 6])
+    assert said == [
+        "- Row 6 (+ dynamic sampling (DAPO)): accuracy at the budget differs from row 5 by +10.0 points "
+        "(95 % interval +10.0 to +10.0, 3 seeds).",
+        "- Row 6 (+ dynamic sampling (DAPO)): accuracy over the last third of the budget differs from row 5 by +10.0 "
+        "points (95 % interval +10.0 to +10.0, 3 seeds).",
+        "- Row 6 (+ dynamic sampling (DAPO)): accuracy at step 10 differs from row 5 by +10.0 points "
+        "(95 % interval +10.0 to +10.0, 3 seeds).",
+    ]
+    assert count == "- 3 of 4 intervals exclude zero; by chance alone, 0.2 would."
+
+
+def test_repeats_stand_beside_one_another_and_in_no_comparison(benchmark: Any) -> None:
+    comparison = import_module("ablation_comparison")
+    first = [result(benchmark, 1, 0, [0.2, 0.5, 0.9], [100] * 10)]
+    again = [result(benchmark, 1, 0, [0.2, 0.5, 0.9 + n / 50], [100] * 10, replicate=n) for n in (1, 2)]
+    assert list(comparison.repeats(first)) == []
+    lines = list(comparison.repeats(first + again))
+    assert lines[0] == "| 3 runs of row 1, seed 0 | each | standard deviation |"
+    assert lines[2] == "| accuracy at the budget, points | 90.0, 92.0, 94.0 | 2.0 |"
+    assert list(comparison.table(first + again, [1])) == list(comparison.table(first, [1]))
+    assert list(comparison.sentences(first + again, [1])) == []

@@ -17,7 +17,7 @@ def outcome(uid: str, correct: int | None) -> GroupOutcome:
     """A group of G responses with this many right ones; None: no response could be scored."""
     if correct is None:
         return GroupOutcome(uid, 0, (), (), failures=G)
-    return GroupOutcome(uid, correct, tuple(1.0 if i < correct else -1.0 for i in range(G)), (7,) * G)
+    return GroupOutcome(uid, correct, tuple(1.0 if i < correct else -1.0 for i in range(G)), (7,) * G, nll=3.5)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_tally_counts_responses_and_groups() -> None:
     assert tally.rejected == 3
     assert tally.groups == {Kind.ALL_WRONG: 1, Kind.MIXED: 2, Kind.ALL_RIGHT: 1, Kind.LOST: 1}
     assert (tally.generated, tally.responses, tally.correct, tally.failures) == (5, 4 * G, 2 + G + 1, G)
-    assert tally.tokens == 4 * G * 7
+    assert (tally.tokens, tally.nll) == (4 * G * 7, 4 * 3.5)
     assert tally.reward == pytest.approx((2 + G + 1) - (4 * G - 2 - G - 1))
 
 

@@ -85,6 +85,7 @@ LENGTH_MEAN: Final = "response_length/mean"
 LENGTH_MAX: Final = "response_length/max"
 TRUNCATED: Final = "response_length/clip_ratio"
 ENTROPY: Final = "actor/entropy"
+NLL_GENERATED: Final = "dapo/nll/generated"
 MEAN_PROBABILITY: Final = "dapo/mean_probability"
 GROUPS_ALL_WRONG: Final = "dapo/groups/all_wrong"
 GROUPS_MIXED: Final = "dapo/groups/mixed"
@@ -157,6 +158,7 @@ _ALL: Final = (
     Metric(GROUPS_TRAINED, "prompts trained on", "prompts"),
     Metric(GROUPS_SPREAD, "groups of different scores, filterBy spread", "share", None, "higher"),
     Metric(STALE, "responses of an earlier step, Colocated", "share", None, "lower"),
+    Metric(NLL_GENERATED, "mean negative log-probability of the sampled tokens, before filtering", "nats"),
     Metric(LENGTH_GENERATED, "mean response length before filtering", "tokens"),
     Metric(TRUNCATED_GENERATED, "responses truncated, before filtering", "share"),
     Metric(TOKENS_GENERATED, "response tokens generated", "tokens"),

@@ -24,6 +24,7 @@ class Kind(StrEnum):
 class GroupOutcome:
     """One prompt's responses, generated and scored. Rewards include the length penalty; lengths in tokens.
 
+    `nll`: negative log-probabilities of all tokens of `lengths` under the policy that sampled them, added up, in nats.
     `spread`: the largest score less the smallest, without length penalty. `terms`: sums of the scores of each reward,
     by name, where the job has several. `keys`, `tags`: where the responses are in the trainer's queue, one for each
     response that counts.
@@ -38,6 +39,7 @@ class GroupOutcome:
     failures: int = 0
     spread: float = 0.0
     terms: Mapping[str, float] = field(default_factory=dict)
+    nll: float = 0.0
     keys: tuple[str, ...] = ()
     tags: tuple[dict[str, Any], ...] = ()
     order: int = 0
@@ -68,6 +70,7 @@ class Tally:
     correct: int = 0
     truncated: int = 0
     reward: float = 0.0
+    nll: float = 0.0
     failures: int = 0
     terms: Counter[str] = field(default_factory=Counter)
     rejected: int = 0
@@ -85,6 +88,7 @@ class Tally:
         self.correct += outcome.correct
         self.truncated += outcome.truncated
         self.reward += sum(outcome.rewards)
+        self.nll += outcome.nll
         self.failures += outcome.failures
 
     @property

@@ -209,6 +209,7 @@ def _outcome(uid: str, judged: list[JudgedResponse], members: list[Row]) -> Grou
         failures=sum(response.scored.verdict.failure is not None for response in judged),
         spread=max(scores, default=0.0) - min(scores, default=0.0),
         terms=terms,
+        nll=-sum(sum(response.response.log_probs) for response in counted),
         keys=tuple(member["key"] for member in members),
         tags=tuple(member["tag"] for member in members),
     )

@@ -225,4 +225,5 @@ def _restored(uid: str, outcome: dict[str, Any], items: dict[str, dict[str, Any]
 def stored(outcome: GroupOutcome) -> dict[str, Any]:
     """The part of an outcome that is stored in the prompt's tag, and so in a checkpoint of the queue."""
     fields = asdict(outcome)
-    return {name: fields[name] for name in ("correct", "rewards", "lengths", "truncated", "failures", "spread")}
+    kept = ("correct", "rewards", "lengths", "truncated", "failures", "spread", "nll")
+    return {name: fields[name] for name in kept}

@@ -301,6 +301,8 @@ def _sampling_metrics(tally: Tally, carried: int, by_spread: bool) -> dict[str, 
         counts[metrics.TRUNCATED_GENERATED] = tally.truncated / (tally.responses + tally.failures)
         counts[metrics.REWARD_GENERATED] = tally.reward / tally.responses
         counts |= {metrics.reward_named(name): total / tally.responses for name, total in tally.terms.items()}
+    if tally.tokens:
+        counts[metrics.NLL_GENERATED] = tally.nll / tally.tokens
     return counts
 
 
