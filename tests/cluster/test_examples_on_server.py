@@ -47,6 +47,6 @@ def test_an_example_is_taken_whole(restricted: Kubernetes, path: Path) -> None:
 def made_of(given: Object) -> Iterator[Object]:
     """Its pods, and what goes with them but a gang scheduler's PodGroup: those kinds are not installed here."""
     job = parse_job(given)
-    yield from (each for each in support_objects(job, "uid", 1) if each["apiVersion"] not in POD_GROUPS.values())
+    yield from (each for each in support_objects(job, "uid", 1, "") if each["apiVersion"] not in POD_GROUPS.values())
     for role, index in job.spec.topology.layout.members():
         yield pod(job, "uid", "run-1", role, 1, index, Site(image="registry.example.org/dapo-trainer:1"))

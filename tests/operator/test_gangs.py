@@ -24,7 +24,7 @@ QUEUES = {"volcano": {"queue": "team"}, "kueue": {"queue": "team"}}
 def group(scheduler: str, **policy: Any) -> dict[str, Any]:
     gang = {"scheduler": scheduler, **QUEUES.get(scheduler, {})}
     job = job_with(topology=TOPOLOGY, runPolicy={"gang": gang, **policy})
-    found = [each for each in support_objects(job, "uid", 3) if each["kind"] == "PodGroup"]
+    found = [each for each in support_objects(job, "uid", 3, "") if each["kind"] == "PodGroup"]
     return found[0] if found else {}
 
 
@@ -123,7 +123,7 @@ def test_a_sidecar_counts_and_what_is_no_quantity_is_left_to_the_api_server() ->
         sidecar = {"name": "side", "image": "x", "resources": {"requests": {"cpu": cpu}}}
         topology = {"head": {"resources": SMALL, "podTemplate": {"spec": {"containers": [sidecar]}}}}
         job = job_with(topology=TOPOLOGY | topology, runPolicy={"gang": {"scheduler": "coscheduling"}})
-        made = next(each for each in support_objects(job, "uid", 1) if each["kind"] == "PodGroup")
+        made = next(each for each in support_objects(job, "uid", 1, "") if each["kind"] == "PodGroup")
         found: dict[str, str] | None = made["spec"].get("minResources")
         return found
 

@@ -8,6 +8,7 @@ from planner_bench import Bench, raw_job
 
 from dapo_core.jobspec import RunPolicy
 from dapo_core.run.status import DAPOJobStatus
+from dapo_operator.jobs.actions import ApplySupport, CreatePod
 from dapo_operator.jobs.builders.common import Site
 from dapo_operator.jobs.dapojob import job_of
 
@@ -67,6 +68,8 @@ def test_b12_defaults_of_a_newer_version_are_no_edit(monkeypatch: pytest.MonkeyP
         monkeypatch.undo()
         RunPolicy.model_rebuild(force=True)
     assert (before.shape, before.driver_spec) == (after.shape, after.driver_spec)
+    key = ("ConfigMap", "first-job")
+    assert before.support_digests(1)[key] == after.support_digests(1)[key]
 
 
 @pytest.mark.parametrize("edit", [{}, {"topology": {"trainer": {"replicas": 2}}}], ids=["upgraded", "edited"])
@@ -111,3 +114,54 @@ def test_b16_an_edit_before_any_pod_has_a_node_applies_to_this_attempt() -> None
 def test_statuses_of_earlier_versions_are_read() -> None:
     old = {"attempts": [{"number": 1, "startedAt": "2026-01-01T00:00:00Z", "shape": "0123456789ab"}]}
     assert DAPOJobStatus.model_validate(old).attempts[0].driver_spec is None
+
+
+def images(bench: Bench) -> set[str]:
+    """Those of the pods of the next plan."""
+    pods = [action.body for action in bench.look().actions if isinstance(action, CreatePod)]
+    return {container["image"] for body in pods for container in body["spec"]["containers"]}
+
+
+def job_files(bench: Bench) -> list[str]:
+    """The job files that the next plan writes."""
+    applied = (action.body for action in bench.look().actions if isinstance(action, ApplySupport))
+    return [body["data"]["job.json"] for body in applied if body["kind"] == "ConfigMap"]
+
+
+def crashed(bench: Bench) -> Bench:
+    """The attempt has crashed, and the next one is about to start."""
+    bench.finish("first-head-1-0", 1).settle()
+    bench.now += 60
+    return bench
+
+
+def test_b13_a_run_keeps_its_image_and_its_job_file() -> None:
+    bench = crashed(upgraded(Bench().training()))
+    assert bench.look().status.attempts[-1].number == 2
+    assert (images(bench), job_files(bench)) == ({"trainer:1"}, [])
+
+
+def test_b13_an_edit_takes_over_the_platforms_image_and_job_file() -> None:
+    bench = upgraded(Bench().training()).edit(optimizer={"learningRate": 1e-5})
+    crashed(bench)
+    assert images(bench) == {"trainer:2"} and len(job_files(bench)) == 1
+
+
+def test_b13_a_suspended_run_keeps_them_too() -> None:
+    bench = upgraded(Bench().training().edit(suspend=True).settle()).edit(suspend=False)
+    bench.step()
+    assert (bench.status.pinned and bench.status.pinned.image) == "trainer:1"
+    assert bench.attempts[-1][0] == 2
+
+
+def test_b13_a_starting_attempt_keeps_its_job_file() -> None:
+    """Its pods have the image of before, which may not know a field of the newer platform."""
+    bench = upgraded(Bench().settle())
+    assert job_files(bench) == []
+
+
+def test_b13_a_run_of_an_earlier_version_takes_over_the_platforms_image_once() -> None:
+    bench = Bench().training()
+    bench.status = bench.status.model_copy(update={"pinned": None})
+    crashed(upgraded(bench))
+    assert images(bench) == {"trainer:2"}

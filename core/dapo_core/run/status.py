@@ -99,6 +99,13 @@ class CheckpointRef(StatusModel):
     uri: str = Field(description="Its URI.")
 
 
+class Pinned(StatusModel):
+    """What an upgrade of the platform does not change of a run."""
+
+    spec: str = Field(description="Digest of the spec; an edit of it takes over what the platform has by then.")
+    image: str = Field(description="Trainer image of pods whose template names none.")
+
+
 class DAPOJobStatus(StatusModel):
     """Status of a DAPOJob, written by the operator."""
 
@@ -127,6 +134,7 @@ class DAPOJobStatus(StatusModel):
     stopped_generation: int | None = Field(
         default=None, description="Generation of the spec at which the job was suspended by a guard, or failed."
     )
+    pinned: Pinned | None = Field(default=None, description="What an upgrade of the platform does not change.")
     checkpoint: CheckpointRef | None = Field(default=None, description="The newest committed checkpoint.")
     run_id: str | None = Field(default=None, description="The run in the metadata store.")
     rollout_replicas: int | None = Field(

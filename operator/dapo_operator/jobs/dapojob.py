@@ -32,9 +32,9 @@ _SUFFIX_ALPHABET: Final = "23456789abcdefghjkmnpqrstuvwxyz"
 @dataclass(frozen=True)
 class Job:
     """What is fixed for a plan. `parsed` is None when the spec is invalid, and `problems` are why. `shape` and
-    `driver_spec` are digests of what the user says about the pods, and of what the driver reads; another version of
-    the platform gives the same. `held`: it has the operator's finalizer. `ttl_seconds`
-    is how long it is kept after its end. Times are Unix seconds."""
+    `driver_spec` are digests of what the user says about the pods, and of what the driver reads, and `said` of all that
+    the user says; another version of the platform gives the same. `held`: it has the operator's finalizer.
+    `ttl_seconds` is how long it is kept after its end. Times are Unix seconds."""
 
     name: str
     namespace: str
@@ -47,6 +47,7 @@ class Job:
     problems: tuple[Problem, ...]
     shape: str
     driver_spec: str = ""
+    said: str = ""
     suspended: bool = False
     managed_by: str | None = None
     ttl_seconds: int | None = None
@@ -79,7 +80,7 @@ class Job:
             self._digests.clear()
             self._digests[attempt] = {
                 (body["kind"], body["metadata"]["name"]): body["metadata"]["annotations"][DIGEST]
-                for body in support_objects(self.parsed, self.uid, attempt)
+                for body in support_objects(self.parsed, self.uid, attempt, self.said)
             }
         return self._digests[attempt]
 
@@ -106,6 +107,7 @@ def job_of(raw: Mapping[str, Any], site: Site) -> Job:
         problems=tuple(problems),
         shape=shape,
         driver_spec=driver_spec,
+        said=digest_of({key: spec[key] for key in spec.keys() - {"suspend", "managedBy"}}),
         suspended=spec.get("suspend") is True,
         managed_by=spec.get("managedBy"),
         ttl_seconds=_ttl(spec),

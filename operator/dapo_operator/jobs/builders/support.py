@@ -22,8 +22,9 @@ from dapo_operator.jobs.builders.scheduling import POD_GROUPS, pod_group
 SPEC_FREE: Final = ("Service", "NetworkPolicy")
 
 
-def support_objects(job: DAPOJob, uid: str, attempt: int) -> list[Object]:
-    """All support objects but the token, each with the digest of its content."""
+def support_objects(job: DAPOJob, uid: str, attempt: int, said: str) -> list[Object]:
+    """All support objects but the token, each with the digest of its content. That of the job file is `said`, the
+    digest of what the user says: defaults of a newer platform do not replace those of a run."""
     name, namespace = job.metadata.name, job.metadata.namespace
     resources = gang_resources(job) if job.spec.run_policy.gang.scheduler in POD_GROUPS else {}
     group = pod_group(job.spec, name, namespace, uid, attempt, resources)
@@ -35,7 +36,7 @@ def support_objects(job: DAPOJob, uid: str, attempt: int) -> list[Object]:
         *([group] if group else []),
     ]
     for body in objects:
-        body["metadata"]["annotations"] = {DIGEST: digest_of(body)}
+        body["metadata"]["annotations"] = {DIGEST: said if body["kind"] == "ConfigMap" else digest_of(body)}
     return objects
 
 

@@ -1,12 +1,13 @@
 """Between attempts: whether and when the next one starts, and the objects that it needs."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Final
 
 from dapo_core.jobspec import DAPOJob
 from dapo_core.naming import LABEL_JOB, MAX_ATTEMPT, Role, child_name
 from dapo_core.run.reasons import Reason
-from dapo_core.run.status import Attempt
+from dapo_core.run.status import Attempt, Pinned
 from dapo_operator.jobs.actions import ApplySupport, CreatePod, CreateToken, TryPod
 from dapo_operator.jobs.builders.common import Object, token_name
 from dapo_operator.jobs.builders.pods import pod
@@ -133,6 +134,8 @@ def _start(draft: Draft, job: DAPOJob) -> None:
         steps=job.spec.schedule.steps,
     )
     draft.add_attempt(attempt)
+    if draft.status.pinned is None or draft.status.pinned.spec != draft.job.said:
+        draft.change(pinned=Pinned(spec=draft.job.said, image=draft.site.image))
     draft.change(run_id=draft.job.run_id, started_at=draft.status.started_at or started, next_attempt_at=None)
     draft.set_condition("SpecAccepted", True, Reason.SPEC_ACCEPTED, "The spec is valid.")
     draft.set_condition("PodsReady", False, Reason.STARTING, f"Attempt {number} is starting.")
@@ -184,10 +187,13 @@ def missing_support(draft: Draft, job: DAPOJob, number: int, changed: bool = Tru
         if key not in existing or (changed and existing[key] != digest)
     }
     if lacking:
-        for body in support_objects(job, draft.job.uid, number):
+        for body in support_objects(job, draft.job.uid, number, draft.job.said):
             if (body["kind"], body["metadata"]["name"]) in lacking:
                 yield ApplySupport(body)
 
 
 def _pods(draft: Draft, job: DAPOJob, number: int, wanted: Iterable[tuple[Role, int]]) -> list[Object]:
-    return [pod(job, draft.job.uid, draft.job.run_id, role, number, index, draft.site) for role, index in wanted]
+    pinned = draft.status.pinned
+    # The image that reads the run's job file so far.
+    site = replace(draft.site, image=pinned.image) if pinned is not None and pinned.image else draft.site
+    return [pod(job, draft.job.uid, draft.job.run_id, role, number, index, site) for role, index in wanted]
