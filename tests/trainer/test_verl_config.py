@@ -362,12 +362,30 @@ def test_b3_without_periodic_checkpoints_the_last_step_is_saved() -> None:
     assert every > 10_000_000
 
 
-@pytest.mark.parametrize(("mini_batch", "micro_batch"), [(192, 96), (128, 128), (64, 64), (256, 128), (131, 1)])
-def test_b8_micro_batches_divide_the_mini_batch(mini_batch: int, micro_batch: int) -> None:
-    batch = {"prompts": mini_batch, "responsesPerPrompt": 1, "miniBatchResponses": mini_batch}
-    config = compose(spec(batch=batch, algorithm={"dynamicSampling": {"enabled": False}}), CPU, PATHS)
-    assert value(config, f"{ACTOR}ppo_micro_batch_size_per_gpu") == micro_batch
-    assert value(config, f"{ROLLOUT}log_prob_micro_batch_size_per_gpu") == micro_batch
+@pytest.mark.parametrize(
+    ("placement", "response", "tokens"),
+    [
+        pytest.param(CPU, 1000, 4096, id="cpu"),
+        pytest.param(CPU, 10_000, 11_024, id="cpu, a response that is longer"),
+        pytest.param(CUDA, 1000, 16_384, id="cuda"),
+        pytest.param(CUDA, 20_480, 21_504, id="cuda, a response that is longer"),
+    ],
+)
+def test_b8_micro_batches_are_sized_by_tokens_whatever_divides_the_mini_batch(
+    placement: Placement, response: int, tokens: int
+) -> None:
+    batch = {"prompts": 131, "responsesPerPrompt": 1, "miniBatchResponses": 131, "maxResponseTokens": response}
+    job = spec(
+        batch=batch,
+        data={"maxPromptTokens": 1024},
+        algorithm={"dynamicSampling": {"enabled": False}, "overlong": {"penalty": None}, "klCoefficient": 0.1},
+    )
+    config = compose(job, placement, PATHS)
+    log_probs = ("rollout.log_prob_", "ref.log_prob_")
+    assert value(config, f"{ACTOR}use_dynamic_bsz") is True
+    assert value(config, f"{ACTOR}ppo_max_token_len_per_gpu") == tokens
+    assert all(value(config, f"actor_rollout_ref.{one}use_dynamic_bsz") for one in log_probs)
+    assert all(value(config, f"actor_rollout_ref.{one}max_token_len_per_gpu") == tokens for one in log_probs)
 
 
 KERNELS = {

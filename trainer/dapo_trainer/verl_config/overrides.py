@@ -10,14 +10,14 @@ from typing import Any
 from dapo_core.jobspec import DAPOJobSpec, Reward
 from dapo_core.jobspec.inputs import ALL_LINEAR
 from dapo_trainer.verl_config.kernels import attention
-from dapo_trainer.verl_config.placement import Paths, Placement
+from dapo_trainer.verl_config.placement import Device, Paths, Placement
 
 Overrides = dict[str, Any]
 
 ADAPTER = "dapo_trainer.verl_adapter"
 ROUTER = Path(__file__).parent.parent / "verl_adapter" / "group_router.yaml"
-# The whole batch of the demo fits; a larger one on CPUs would only use more memory.
-CPU_MICRO_BATCH = 128
+# Tokens of a forward and backward pass. More would not be faster on CPUs, where their logits are held all at once.
+PASS_TOKENS: dict[Device, int] = {"cuda": 16_384, "cpu": 4_096}
 # vLLM takes weights in parts of this size; on processors no tensor may be larger than a part.
 CPU_BUCKET_MIB = 64
 LAST_STEP_ONLY = 1_000_000_000
@@ -124,24 +124,13 @@ def _trainer_engine(spec: DAPOJobSpec, placement: Placement) -> Overrides:
         "actor_rollout_ref.hybrid_engine": spec.topology.mode == "Colocated",
     }
     if spec.algorithm.kl_coefficient > 0:
-        keys |= _reference_engine(spec, placement)
-    if placement.device == "cuda":
-        longest = spec.data.max_prompt_tokens + spec.batch.max_response_tokens
-        return keys | {f"{actor}use_dynamic_bsz": True, f"{actor}ppo_max_token_len_per_gpu": max(longest, 16_384)}
+        keys |= _fsdp("actor_rollout_ref.ref.", spec, placement)
+    longest = spec.data.max_prompt_tokens + spec.batch.max_response_tokens
     return keys | {
-        f"{actor}use_dynamic_bsz": False,
-        f"{actor}ppo_micro_batch_size_per_gpu": _cpu_micro_batch(spec),
-        "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu": _cpu_micro_batch(spec),
+        f"{actor}use_dynamic_bsz": True,
+        # verl takes the same number for log-probs, of the reference model too.
+        f"{actor}ppo_max_token_len_per_gpu": max(longest, PASS_TOKENS[placement.device]),
     }
-
-
-def _reference_engine(spec: DAPOJobSpec, placement: Placement) -> Overrides:
-    """The frozen copy of the model that the KL term compares with; it only computes log-probs."""
-    ref = "actor_rollout_ref.ref."
-    keys = _fsdp(ref, spec, placement)
-    if placement.device == "cuda":
-        return keys
-    return keys | {f"{ref}log_prob_micro_batch_size_per_gpu": _cpu_micro_batch(spec)}
 
 
 def _fsdp(group: str, spec: DAPOJobSpec, placement: Placement) -> Overrides:
@@ -159,12 +148,6 @@ def _fsdp(group: str, spec: DAPOJobSpec, placement: Placement) -> Overrides:
     if placement.device == "cuda":
         return keys
     return keys | {f"{group}fsdp_config.model_dtype": "fp32"}
-
-
-def _cpu_micro_batch(spec: DAPOJobSpec) -> int:
-    """The largest micro-batch that divides a rank's mini-batch, as verl demands."""
-    rows = spec.batch.mini_batch_responses // spec.topology.layout.fsdp_ranks
-    return next(size for size in range(min(CPU_MICRO_BATCH, rows), 0, -1) if rows % size == 0)
 
 
 def _rollout(spec: DAPOJobSpec, placement: Placement, paths: Paths) -> Overrides:
