@@ -112,7 +112,7 @@ def run(command: Command) -> int:
 
 
 def _entry(command: Command) -> Callable[[Command], None]:
-    return {"file": _run_file, "-m": _run_module, "-c": _run_text}[command.kind]
+    return {"file": run_file, "-m": _run_module, "-c": _run_text}[command.kind]
 
 
 def _exit_code(action: Callable[[], Any]) -> int:
@@ -137,7 +137,8 @@ def _main_module(file: str | None) -> dict[str, Any]:
     return vars(module)
 
 
-def _run_file(command: Command) -> None:
+def run_file(command: Command) -> None:
+    """Do what a new interpreter does with the program `command.subject`, in this process."""
     sys.argv = [command.subject, *command.arguments]
     sys.path[0] = str(Path(command.subject).parent.resolve())
     code = compile(Path(command.subject).read_bytes(), command.subject, "exec")

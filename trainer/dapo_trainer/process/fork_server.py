@@ -133,7 +133,7 @@ class _Server:
                 raise Refused("another user's")
             request = _receive(link, received)
             command = parse(request.arguments)
-            _check_environment(request.environment, self._environment)
+            check_environment(request.environment, self._environment)
             child = os.fork()
             if child == 0:
                 link.close()
@@ -193,7 +193,8 @@ class _Server:
             os._exit(code)
 
 
-def _check_environment(asked: Mapping[str, str], own: Mapping[str, str]) -> None:
+def check_environment(asked: Mapping[str, str], own: Mapping[str, str]) -> None:
+    """Raises Refused where a process with the variables `own` cannot become one with those of `asked`."""
     for name in {*asked, *own}:
         if name.startswith(READ_AT_START) and asked.get(name) != own.get(name):
             raise Refused(f"another {name}")

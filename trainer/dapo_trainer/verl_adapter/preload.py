@@ -17,6 +17,7 @@ from typing import Final
 
 from dapo_trainer.process import fork_server
 from dapo_trainer.process.fork_child import LAUNCHER
+from dapo_trainer.verl_adapter import worker_start
 from dapo_trainer.verl_config.placement import Device
 
 log = logging.getLogger(__name__)
@@ -66,6 +67,7 @@ def _import_and_start(listener: socket) -> bool:
         with _no_collections(), _environment({"RAY_JOB_ID": JOB_ID, "RAY_RAYLET_PID": str(os.getpid())}):
             for module in MODULES:
                 importlib.import_module(module)
+            worker_start.in_place()
         return fork_server.start(listener, _renew)
 
 
