@@ -25,6 +25,9 @@ MIN_OBJECT_STORE_BYTES: Final = 80 * 1024 * 1024
 # Logical: verl asks for three per rank and the data queue for more; with fewer, actors would wait for each other.
 LOGICAL_CPUS: Final = 32
 
+# Ray's dashboard, its autoscaler, and its server for drivers outside the cluster, which listens at port 10001.
+_UNUSED: Final = ("--include-dashboard=false", "--no-monitor", "--ray-client-server-port=0")
+
 _RAY: Final = (sys.executable, "-m", "ray.scripts.scripts", "start", f"--num-cpus={LOGICAL_CPUS}")
 
 
@@ -82,7 +85,7 @@ def device(spec: DAPOJobSpec) -> Device:
 
 def ray_start(node: Node, head_address: str) -> list[str]:
     """The command that makes this pod a node of the cluster at `head_address` (host:port). Pure."""
-    place = ["--head", f"--port={PORT}", "--include-dashboard=false"]
+    place = ["--head", f"--port={PORT}", *_UNUSED]
     if node.role != "head":
         place = [f"--address={head_address}", f"--resources={_resources(node)}"]
     return [*_RAY, *place, f"--node-ip-address={node.ip}", f"--num-gpus={node.slots}", _object_store(node)]

@@ -11,6 +11,7 @@
 | logit_log_probs | none: replaces `logprobs_from_logits_v2`, where no kernel is fused |
 | tcp_transport | `CheckpointEngineRegistry`, through `checkpoint_engine.custom_backend_module` |
 | cluster, engine_watch, node_files, runner, session | `TaskRunnerV1`'s sequence |
+| preload, ray_agent, ray_parts, worker_start | none: how Ray's processes start on one machine |
 | group_server | `RolloutReplicaRegistry` |
 | group_router | `rollout.router_config_path` |
 | agent_loop | `rollout.agent.agent_loop_manager_class` |
@@ -39,6 +40,9 @@ def environment(device: str) -> dict[str, str]:
     """
     shared = {
         "RAY_USAGE_STATS_ENABLED": "0",
+        # Metrics and the history of tasks are for Ray's dashboard, which no run has.
+        "RAY_enable_metrics_collection": "0",
+        "RAY_task_events_report_interval_ms": "0",
         "RAY_DEDUP_LOGS": "0",
         "TOKENIZERS_PARALLELISM": "false",
         "TRANSFER_QUEUE_ENABLE": "1",

@@ -10,6 +10,7 @@ import transfer_queue as tq
 from omegaconf import DictConfig, OmegaConf
 
 from dapo_trainer.process.fork_server import as_python
+from dapo_trainer.verl_adapter.ray_parts import without_unused
 
 LOOK_SECONDS: Final = 1.0
 
@@ -18,7 +19,7 @@ class Cluster:
     def __init__(self, config: DictConfig) -> None:
         init = OmegaConf.to_container(config.ray_kwargs.ray_init, resolve=True)
         assert isinstance(init, dict)
-        with as_python():
+        with as_python(), without_unused():
             ray.init(**{str(key): value for key, value in init.items()})
         self._error: BaseException | None = None
         self._queue = threading.Thread(target=self._start_queue, args=(config,), name="start-queue", daemon=True)
