@@ -12,11 +12,12 @@ class _Before(importlib.abc.MetaPathFinder):
     """Finds nothing itself: it acts once and leaves the finding to the others."""
 
     def __init__(self, module: str, action: Callable[[], None]) -> None:
-        self._module, self._action = module, action
+        self._module, self._action, self._done = module, action, False
 
     def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if name == self._module:
-            sys.meta_path.remove(self)
+        # It stays in the list when it is done: the import goes through that list now, and would miss the next finder.
+        if name == self._module and not self._done:
+            self._done = True
             self._action()
         return None
 
