@@ -69,7 +69,7 @@ lock: ## the locked requirement files; UPGRADE=1 moves to the newest versions
 	$(COMPILE) --extra operator --constraint requirements/dev.txt -o requirements/operator.txt
 	$(COMPILE) --extra dashboard --constraint requirements/dev.txt -o requirements/dashboard.txt
 	$(COMPILE) --extra gpu -o requirements/gpu.txt
-	$(COMPILE) --extra bench -o requirements/bench.txt
+	$(COMPILE) $(CPU) --extra bench -o requirements/bench.txt
 
 cluster: ## a Kubernetes to try things on: kind where Docker is, else processes; DAPO_CLUSTER=existing for the one of KUBECONFIG
 	@tests/kit/cluster.sh up

@@ -3,8 +3,9 @@
     python benchmarks/start_up.py [JOB.YAML] [--cold] [--set FIELD=VALUE]...
 
 `--cold` empties the page cache first (root only): the first start after a boot. Processor time is that of `dapo run`
-and all below it, user and system: it hardly depends on what else the machine does. Memory is the proportional set
-(PSS): a page that several processes share counts once, in equal parts. DAPO_FORK_WORKERS=0 shows what forking is worth.
+and all below it, user and system: it hardly depends on what else the machine does. Of memory there are three sums: a
+page that several processes share counts in each of them (RSS), in equal parts (PSS), or not at all (USS).
+DAPO_FORK_WORKERS=0 shows what forking is worth.
 """
 
 import argparse
@@ -17,11 +18,13 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
 import psutil
+from process_tree import Memory, ProcessTree
 
 ROOT = Path(__file__).parents[1]
 SAMPLE_SECONDS = 0.2
@@ -34,16 +37,16 @@ class Watch:
     """Observations of one run: when each phase began (seconds from the start), and its processes."""
 
     began: float
+    tree: ProcessTree
     phases: list[tuple[str, float]] = field(default_factory=list)
-    processor: list[tuple[float, float]] = field(default_factory=list)  # (seconds from the start, used by all so far)
-    used: dict[int, float] = field(default_factory=dict)  # by process, until the first step was finished
-    titles: dict[int, str] = field(default_factory=dict)
-    peaks: dict[int, int] = field(default_factory=dict)  # bytes
-    most_at_once: int = 0
+    used: Mapping[int, float] = field(default_factory=dict)  # seconds of processor until the first step was finished
     first_step_ended: float | None = None
     _samples: int = 0
 
-    def look(self, home: Path, root: psutil.Process) -> None:
+    def look(self, home: Path) -> None:
+        """Heartbeats first: the seconds of processor are those of the first look after the step, or a little more."""
+        self._samples += 1
+        counting = self.first_step_ended is None
         for beat in home.glob("*/attempt-1/heartbeat.json"):
             seen = json.loads(beat.read_text())
             name = f"{seen['phase']} {seen['detail']}".strip()
@@ -51,46 +54,22 @@ class Watch:
                 self.first_step_ended = seen["ts"] - self.began
             if not self.phases or self.phases[-1][0] != name:
                 self.phases.append((name, seen["ts"] - self.began))
-        total, memory = 0.0, 0
-        self._samples += 1
-        for process in [root, *root.children(recursive=True)]:
-            try:
-                times = process.cpu_times()
-                self.titles[process.pid] = _title(process)
-                if self._samples % MEMORY_EVERY == 0:
-                    size = int(process.memory_full_info().pss)
-                    memory += size
-                    self.peaks[process.pid] = max(size, self.peaks.get(process.pid, 0))
-            except psutil.Error:
-                continue
-            total += times.user + times.system + times.children_user + times.children_system
-            if self.first_step_ended is None:
-                self.used[process.pid] = times.user + times.system
-        self.processor.append((time.time() - self.began, total))
-        self.most_at_once = max(self.most_at_once, memory)
-
-
-def _title(process: psutil.Process) -> str:
-    words: list[str] = " ".join(process.cmdline() or [process.name()]).split()
-    for word in words:
-        if word.startswith(("ray::", "VLLM::")):
-            return word.split(".")[0]
-        if word in ("dapo_trainer.main", "dapo_trainer.rewards.sandbox"):
-            return word
-    named = [word for word in words if word.endswith((".py", "/dapo"))]
-    return Path(named[-1] if named else words[0]).name[:40]
+        self.tree.look(memory=self._samples % MEMORY_EVERY == 0)
+        if counting:
+            self.used = dict(self.tree.used)
 
 
 def watch(job: Path, home: Path, fields: list[str]) -> Watch:
     command = [str(Path(sys.executable).parent / "dapo"), "run", str(job), "--quiet", "--home", str(home)]
     for text in [f"schedule.steps={STEPS}", "schedule.checkpointEvery=1000", *fields]:
         command += ["--set", text]
-    seen = Watch(time.time())
+    began = time.time()
     process = psutil.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+    seen = Watch(began, ProcessTree(process))
     try:
         while process.poll() is None:
             try:
-                seen.look(home, process)
+                seen.look(home)
             except (psutil.Error, ValueError, OSError):
                 continue
             time.sleep(SAMPLE_SECONDS)
@@ -101,12 +80,21 @@ def watch(job: Path, home: Path, fields: list[str]) -> Watch:
     return seen
 
 
-def _by_title(seen: Watch, figures: dict[int, float]) -> list[tuple[str, int, float]]:
-    """(title, processes, sum), the largest first."""
-    groups: dict[str, list[float]] = defaultdict(list)
-    for pid, figure in figures.items():
-        groups[seen.titles[pid]].append(figure)
-    return sorted(((title, len(of), sum(of)) for title, of in groups.items()), key=lambda row: -row[2])
+def _by_title(seen: Watch) -> list[tuple[str, int, float, Memory]]:
+    """(title, processes, seconds of processor until the first step, memory at most), by seconds."""
+    groups: dict[str, list[int]] = defaultdict(list)
+    for pid, title in seen.tree.titles.items():
+        groups[title].append(pid)
+    rows = [
+        (
+            title,
+            len(pids),
+            sum(seen.used.get(pid, 0.0) for pid in pids),
+            sum((seen.tree.peaks.get(pid, Memory()) for pid in pids), Memory()),
+        )
+        for title, pids in groups.items()
+    ]
+    return sorted(rows, key=lambda row: -row[2])
 
 
 def main() -> None:
@@ -129,14 +117,18 @@ def main() -> None:
     for (name, at), (_, end) in pairwise(seen.phases):
         if at < ended:
             print(f"{end - at:8.1f} s  {name}")
-    print(f"processor time until then: {max(used for at, used in seen.processor if at <= ended):.1f} s")
-    for title, count, seconds in _by_title(seen, seen.used):
-        if seconds >= 0.3:
-            print(f"{seconds:8.1f} s  {title}" + (f" (x{count})" if count > 1 else ""))
-    print(f"memory: {seen.most_at_once / 2**30:.2f} GiB at most at once")
-    for title, count, size in _by_title(seen, {pid: float(size) for pid, size in seen.peaks.items()}):
-        if size > 50 << 20:
-            print(f"{size / 2**30:8.2f} GiB  {title}" + (f" (x{count})" if count > 1 else ""))
+    print(f"processor time until then: {sum(seen.used.values()):.1f} s")
+    print(f"memory at once, at most: {_gib(seen.tree.peak)} GiB")
+    print(f"{'seconds':>8}{'RSS':>7}{'PSS':>7}{'USS':>7}  process (GiB at most of each)")
+    for title, count, seconds, memory in _by_title(seen):
+        if seconds >= 0.1 or memory.proportional > 20 << 20:
+            sizes = "".join(f"{size / 2**30:7.2f}" for size in (memory.resident, memory.proportional, memory.own))
+            print(f"{seconds:8.1f}{sizes}  {title}" + (f" (x{count})" if count > 1 else ""))
+
+
+def _gib(memory: Memory) -> str:
+    parts = {"resident (RSS)": memory.resident, "proportional (PSS)": memory.proportional, "own (USS)": memory.own}
+    return ", ".join(f"{size / 2**30:.2f} {name}" for name, size in parts.items())
 
 
 if __name__ == "__main__":

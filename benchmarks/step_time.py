@@ -1,10 +1,12 @@
-"""Seconds per step, plain verl's `main_ppo` against `dapo run`, on the same job, model, data and machine.
+"""Steps and start-up of `dapo run`, plain verl's `main_ppo` and TRL's `GRPOTrainer`, measured one after the other.
 
-    python benchmarks/step_time.py [JOB.YAML] [--steps 8] [--rounds 1]
+    python benchmarks/step_time.py [JOB.YAML] [--steps 60] [--sides ours,verl,trl] [--resume]
 
-Plain verl gets the configuration `dapo plan` shows, with verl's own trainer, replay buffer, agent loop, router and
-reward manager in place of ours. Both report `timing_s/step`, which verl measures; the first step is left out (it
-includes late start-up). Prints medians, the ratio, and the time by phase.
+All sides get the same job, model, data, prompts and reward, on processors (training_sides.py). Prints, for each side
+and as ratios, the median seconds of a step and of its parts without the first step; seconds from the command to the end
+of the first step, and to a batch of which 80 % of the generated responses are correct; seconds of processor; memory.
+
+A side that has finished is written to .dapo/bench/step_time.json at once; --resume measures only what is not there yet.
 """
 
 import argparse
@@ -12,143 +14,82 @@ import json
 import os
 import platform
 import re
-import sqlite3
-import statistics
 import subprocess
-import sys
 import tempfile
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-from dapo_core.jobspec import DAPOJob, absolute_paths, parse_job, read_mapping
+import psutil
+from training_sides import PHASES, ROOT, SIDES, Result, job_with
 
-ROOT = Path(__file__).parents[1]
-PHASES = ("step", "gen", "old_log_prob", "adv", "update_actor", "update_weights")
-REWARD = """
-from dapo_trainer.rewards.rule_rewards import math
-
-def compute_score(data_source, solution_str, ground_truth, extra_info=None, **_):
-    verdict = math(solution_str.replace("<|im_end|>", ""), ground_truth)
-    return {"score": verdict.score, "acc": float(verdict.correct)}
-"""
-PLAIN = """
-import os, sys
-from omegaconf import OmegaConf
-from dapo_trainer.verl_adapter import environment
-os.environ.update(environment("cpu"))
-from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
-run_ppo(OmegaConf.load(sys.argv[1]), task_runner_class=TaskRunnerV1)
-"""
+RESULTS = ROOT / ".dapo" / "bench" / "step_time.json"
 
 
-def job_with(path: Path, steps: int) -> DAPOJob:
-    data = read_mapping(path)
-    data["spec"]["schedule"] = {
-        "steps": steps, "validateBefore": False, "validateEvery": 100_000, "checkpointEvery": 100_000,
-        "logSamplesEvery": 100_000,
-    }  # fmt: skip
-    return parse_job(absolute_paths(data, path.resolve().parent))
-
-
-def plain_config(job: DAPOJob, folder: Path) -> Path:
-    """verl's configuration of the job, with verl's own parts in place of the platform's."""
-    from omegaconf import OmegaConf
-
-    from dapo_trainer.preflight import fetch
-    from dapo_trainer.verl_config import Placement, compose
-
-    config = compose(job.spec, Placement("cpu"), fetch(job, folder, None))
-    reward = folder / "reward.py"
-    reward.write_text(REWARD)
-    penalty = job.spec.algorithm.overlong.penalty
-    changes: dict[str, Any] = {
-        "trainer.v1.trainer_mode": "sync",
-        "trainer.v1.sampler.custom_sampler.path": None,
-        "trainer.checkpoint_callback_class": None,
-        "trainer.logger": ["console"],
-        "trainer.val_before_train": False,
-        "trainer.test_freq": -1,
-        "trainer.save_freq": -1,
-        "actor_rollout_ref.rollout.agent.agent_loop_manager_class": None,
-        "actor_rollout_ref.rollout.router_config_path": None,
-        "actor_rollout_ref.actor.policy_loss.loss_mode": "vanilla",
-        "actor_rollout_ref.model.external_lib": None,
-        "reward.num_workers": 1,
-        "reward.custom_reward_function.path": str(reward),
-        "reward.reward_manager.name": "dapo",
+def machine() -> dict[str, str]:
+    names = re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
+    return {
+        "processor": names[0] if names else platform.machine(),
+        "cores": str(os.cpu_count()),
+        "memory": f"{psutil.virtual_memory().total / 2**30:.0f} GiB",
+        "python": platform.python_version(),
+        "commit": commit.stdout.strip(),
+        "load before": f"{os.getloadavg()[0]:.1f}",
     }
-    if penalty is not None:
-        changes["reward.reward_kwargs"] = {
-            "overlong_buffer_cfg": {
-                "enable": True, "len": penalty.cache_tokens, "penalty_factor": penalty.factor, "log": False,
-            },
-            "max_resp_len": job.spec.batch.max_response_tokens,
-        }  # fmt: skip
-    for key, value in changes.items():
-        OmegaConf.update(config, key, value, merge=False, force_add=True)
-    del config["dapo"]
-    path = folder / "plain.yaml"
-    path.write_text(OmegaConf.to_yaml(config))
-    return path
 
 
-def plain(job: DAPOJob, folder: Path) -> list[dict[str, float]]:
-    """Seconds by phase of each step but the first, from verl's console log."""
-    log = folder / "plain.log"
-    with log.open("w") as sink:
-        subprocess.run(
-            [sys.executable, "-c", PLAIN, str(plain_config(job, folder))],
-            stdout=sink,
-            stderr=subprocess.STDOUT,
-            check=True,
-        )
-    lines = re.findall(r"^.*?step:(\d+) - (.*)$", log.read_text(), re.MULTILINE)
-    steps = [dict(re.findall(r"timing_s/(\w+):([0-9.e+-]+)", rest)) for _, rest in lines]
-    return [{name: float(value) for name, value in step.items()} for step in steps[1:]]
+def table(results: dict[str, Result]) -> list[str]:
+    rows: dict[str, Callable[[Result], float | None]] = {
+        f"{'  ' if name != 'step' else ''}{name}": lambda r, name=name: r.phases.get(name) for name in PHASES
+    }
+    rows |= {
+        "to the first step": lambda r: r.to_first_step,
+        "to 80 % correct": lambda r: r.to_correct,
+        "processor, to the first step": lambda r: r.processor_to_first_step,
+        "processor, each further step": lambda r: r.processor_per_step,
+        "resident sets, GiB": lambda r: r.resident / 2**30,
+    }
+    others = [side for side in results if side != "ours"] if "ours" in results else []
+    lines = [f"{'seconds':<30}" + "".join(f"{side:>9}" for side in results) + "".join(f"{'/ ' + o:>9}" for o in others)]
+    for label, of in rows.items():
+        values = {side: of(found) for side, found in results.items()}
+        ratios = [_ratio(values["ours"], values[other]) for other in others]
+        lines.append(f"{label:<30}" + "".join(f"{_figure(v):>9}" for v in [*values.values(), *ratios]))
+    return lines
 
 
-def ours(job: DAPOJob, folder: Path) -> list[dict[str, float]]:
-    file = folder / "job.json"
-    file.write_text(json.dumps(job.model_dump(by_alias=True, mode="json", exclude_none=True)))
-    home = folder / "home"
-    command = [str(Path(sys.executable).parent / "dapo"), "run", str(file), "--plain", "--quiet", "--home", str(home)]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    with sqlite3.connect(home / "dapo.db") as database:
-        rows = database.execute(
-            "select step, name, value from points join metric_names using (metric_id) where name like 'timing_s/%'"
-        ).fetchall()
-    steps: dict[int, dict[str, float]] = {}
-    for step, name, value in rows:
-        steps.setdefault(step, {})[name.removeprefix("timing_s/")] = value
-    return [values for step, values in sorted(steps.items()) if step > 1 and "step" in values]
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
 
 
-def medians(steps: list[dict[str, float]]) -> dict[str, float]:
-    return {name: statistics.median([step.get(name, 0.0) for step in steps]) for name in PHASES}
+def _ratio(mine: float | None, theirs: float | None) -> float | None:
+    return mine / theirs if mine is not None and theirs else None
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("job", nargs="?", type=Path, default=ROOT / "examples" / "arithmetic.yaml")
-    parser.add_argument("--steps", type=int, default=8)
-    parser.add_argument("--rounds", type=int, default=1, help="pairs of runs, taken in turn")
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--sides", default="ours,verl,trl", help="which, and in which order")
+    parser.add_argument(
+        "--resume", action="store_true", help=f"keep what {RESULTS.name} has of the same job and commit"
+    )
     arguments = parser.parse_args()
-    job = job_with(arguments.job, arguments.steps)
-    ours_steps: list[dict[str, float]] = []
-    plain_steps: list[dict[str, float]] = []
-    for _ in range(arguments.rounds):
-        with tempfile.TemporaryDirectory() as folder:
-            plain_steps += plain(job, Path(folder))
-        with tempfile.TemporaryDirectory() as folder:
-            ours_steps += ours(job, Path(folder))
-    theirs, mine = medians(plain_steps), medians(ours_steps)
-    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
-    print(f"{arguments.job.name}: {job.spec.batch.prompts} prompts x {job.spec.batch.responses_per_prompt} responses")
-    print(f"{'median seconds':<16}{'plain verl':>12}{'dapo run':>12}{'ratio':>8}")
-    for name in PHASES:
-        ratio = mine[name] / theirs[name] if theirs[name] else float("nan")
-        print(f"{name:<16}{theirs[name]:>12.2f}{mine[name]:>12.2f}{ratio:>8.2f}")
-    print(f"{len(plain_steps)} and {len(ours_steps)} steps counted")
+    job, facts = job_with(arguments.job, arguments.steps), machine()
+    measured_as = {"job": job.spec.digest(), "steps": arguments.steps, "commit": facts["commit"]}
+    kept = json.loads(RESULTS.read_text()) if arguments.resume and RESULTS.exists() else {}
+    done = kept["sides"] if kept.get("of") == measured_as else {}
+    for side in arguments.sides.split(","):
+        if side not in done:
+            with tempfile.TemporaryDirectory() as folder:
+                done[side] = asdict(SIDES[side](job, Path(folder)))
+            RESULTS.parent.mkdir(parents=True, exist_ok=True)
+            RESULTS.write_text(json.dumps({"of": measured_as, "machine": facts, "sides": done}, indent=1))
+    print(", ".join(f"{name}: {value}" for name, value in facts.items()))
+    batch = job.spec.batch
+    print(f"{arguments.job.name}: {batch.prompts} prompts x {batch.responses_per_prompt}, {arguments.steps} steps")
+    print("\n".join(table({side: Result(**done[side]) for side in arguments.sides.split(",")})))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes .dapo/bench-venv, with what the benchmarks compare with (requirements/bench.txt: boto3, MLflow, TensorBoard),
+# Makes .dapo/bench-venv, with what the benchmarks compare with (requirements/bench.txt: boto3, MLflow, TensorBoard, TRL),
 # apart from .dapo/venv so that neither changes the other. Prints its Python.
 set -euo pipefail
 cd "$(dirname "$0")/.."
