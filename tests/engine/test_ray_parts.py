@@ -6,7 +6,27 @@ import sys
 import time
 from pathlib import Path
 
+import engines
+import pytest
+from click.testing import CliRunner
 from patience import patient
+
+from dapo_trainer.pod.node import Node, ray_start
+
+
+class Started(Exception):
+    """Raised in place of starting Ray's daemons."""
+
+
+def test_ray_accepts_the_options_of_the_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    def started(_: object, parameters: object, **__: object) -> None:
+        raise Started(parameters)
+
+    monkeypatch.setattr(engines.load("ray._private.node").Node, "__init__", started)
+    command = ray_start(Node("head", 0, "127.0.0.1", 4 << 30), "127.0.0.1:6379")
+    program = command.index("ray.scripts.scripts")
+    done = CliRunner().invoke(engines.load("ray.scripts.scripts").cli, command[program + 1 :])
+    assert isinstance(done.exception, Started), (done.exception, done.output)
 
 
 def test_the_agent_reports_no_ports_and_ends_with_its_raylet(tmp_path: Path) -> None:

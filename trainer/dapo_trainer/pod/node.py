@@ -25,8 +25,8 @@ MIN_OBJECT_STORE_BYTES: Final = 80 * 1024 * 1024
 # Logical: verl asks for three per rank and the data queue for more; with fewer, actors would wait for each other.
 LOGICAL_CPUS: Final = 32
 
-# Ray's dashboard, its autoscaler, and its server for drivers outside the cluster, which listens at port 10001.
-_UNUSED: Final = ("--include-dashboard=false", "--no-monitor", "--ray-client-server-port=0")
+# Ray's dashboard and its autoscaler. Its server for drivers outside the cluster cannot be left out.
+_UNUSED: Final = ("--include-dashboard=false", "--no-monitor")
 
 _RAY: Final = (sys.executable, "-m", "ray.scripts.scripts", "start", f"--num-cpus={LOGICAL_CPUS}")
 
