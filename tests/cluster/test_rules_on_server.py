@@ -29,6 +29,11 @@ BROKEN: dict[str, dict[str, Any]] = {
     "spec.checkpoints.keepBest needs": {"checkpoints": {"keepBest": 1}},
     "spec.model.revision is set": {"model": {"source": "s3://bucket/model", "revision": "main"}},
     "spec.model.lora.targetModules has": {"model": {"lora": {"targetModules": ["q_proj", "all-linear"]}}},
+    "spec.algorithm.importanceCorrection is set": {"batch": {"topP": 0.9}, "algorithm": {"importanceCorrection": {}}},
+    "spec.algorithm.dynamicSampling.surplus is Carry": {
+        "batch": {"topP": 0.9},
+        "algorithm": {"dynamicSampling": {"surplus": "Carry"}},
+    },
     "spec.data.validation has two sets": {"data": {"validation": [*VALIDATION, *VALIDATION]}},
     "spec.data.validation: temperature 0": {
         "data": {"validation": [VALIDATION[0] | {"temperature": 0, "samplesPerPrompt": 32}]}

@@ -276,6 +276,22 @@ def case(name: str, sentence: str, **spec: Any) -> Any:
             model={"lora": {"targetModules": ["q_proj", "all-linear"]}},
         ),
         case(
+            "weights of some tokens only",
+            "algorithm.importanceCorrection is set but spec.batch.topP is 0.9: vLLM's probabilities are then those "
+            "among the tokens that it samples from, and not comparable with the trainer's. Set topP to 1 or remove "
+            "importanceCorrection.",
+            algorithm={"importanceCorrection": {}},
+            batch={"topP": 0.9},
+        ),
+        case(
+            "carried ratios of some tokens only",
+            "algorithm.dynamicSampling.surplus is Carry but spec.batch.topP is 0.9: vLLM's probabilities are then "
+            "those among the tokens that it samples from, and not comparable with the trainer's. Set topP to 1 or "
+            "surplus to Discard.",
+            algorithm={"dynamicSampling": {"surplus": "Carry"}},
+            batch={"topP": 0.9},
+        ),
+        case(
             "falling backoff",
             "runPolicy.backoffMaxSeconds is 5 but spec.runPolicy.backoffSeconds is 10: set it to at least that.",
             runPolicy={"backoffMaxSeconds": 5},

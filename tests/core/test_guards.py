@@ -106,7 +106,7 @@ def test_rules_are_judged_each_for_itself() -> None:
     rules = [guard("EntropyCollapse", 0.1, 1), guard("LengthExplosion", 0.5, 1), guard("SamplingStarvation", 0.1, 1)]
     history = {ENTROPY: curve([0.0]), TRUNCATED: curve([0.1]), KEPT: curve([0.0])}
     assert [alert.rule for alert in evaluate(rules, history)] == ["EntropyCollapse", "SamplingStarvation"]
-    assert metrics_of(rules) == {ENTROPY, TRUNCATED, KEPT, "dapo/groups/spread"}
+    assert metrics_of(rules) == {ENTROPY, TRUNCATED, "dapo/truncated/generated", KEPT, "dapo/groups/spread"}
     assert evaluate([], history) == []
 
 

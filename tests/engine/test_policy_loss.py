@@ -268,3 +268,42 @@ class TestOffPolicy:
 
 OLD = torch.tensor([[-1.0, -0.5, -2.0], [-0.1, -3.0, -1.0]])
 SAMPLED = torch.tensor([[-1.1, -0.5, -3.5], [-0.2, -2.0, -1.0]])
+
+
+def test_b15_clipped_tokens_are_counted_over_the_mini_batch_whatever_its_parts(
+    adapter: ModuleType, config: Any
+) -> None:
+    """Two ranks, one of which has two parts: summed over parts and averaged over ranks, as verl does."""
+    from dapo_core.run.metrics import CLIP_FRACTION_HIGH
+
+    advantages = torch.ones(4, 8)
+    mask = (torch.arange(8) < torch.tensor([[8], [1], [1], [2]])).float()
+    new = torch.zeros(4, 8)
+    new[1:] = 1.0  # clipped: all tokens of the short ones
+    config.global_batch_info.update(batch_num_tokens=12, dp_size=2)
+    try:
+        ranks = [
+            sum(
+                adapter.dapo_policy_loss(
+                    torch.zeros_like(new[part]), new[part], advantages[part], mask[part], "token-mean", config
+                )[1][CLIP_FRACTION_HIGH]
+                for part in parts
+            )
+            for parts in ([slice(0, 1), slice(1, 2)], [slice(2, 4)])
+        ]
+    finally:
+        config.global_batch_info.clear()
+    assert sum(ranks) / len(ranks) == pytest.approx(4 / 12)
+
+
+def test_b15_terms_for_entropy_and_kl_of_a_masked_mini_batch_are_zero(adapter: ModuleType, config: Any) -> None:
+    from verl.trainer.ppo.core_algos import agg_loss
+
+    nothing = torch.zeros(2, 3)
+    config.global_batch_info.update(batch_num_tokens=0, dp_size=1)
+    try:
+        adapter.dapo_policy_loss(nothing, nothing, nothing, nothing, "token-mean", config)
+        entropy = agg_loss(torch.ones(2, 3), nothing, "token-mean", **config.global_batch_info)
+    finally:
+        config.global_batch_info.clear()
+    assert entropy.item() == 0

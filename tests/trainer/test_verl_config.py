@@ -10,10 +10,11 @@ import pytest
 from builders import VALIDATION, job
 from omegaconf import OmegaConf
 
-from dapo_core.errors import SpecError
+from dapo_core.errors import Problem, SpecError
 from dapo_core.jobspec import DAPOJobSpec, load_job
 from dapo_trainer.verl_config import Paths, Placement, compose, overrides
-from dapo_trainer.verl_config.compose import _UNUSED, _defaults, _exists
+from dapo_trainer.verl_config.compose import _defaults, _exists
+from dapo_trainer.verl_config.ignored_keys import IGNORED
 from dapo_trainer.verl_config.placement import detect_device
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").rglob("*.yaml"))
@@ -316,7 +317,7 @@ class TestVerlOverrides:
             pytest.param(
                 {"algorithm.filter_groups.metric": "seq_reward"},
                 "spec.verlOverrides.algorithm.filter_groups.metric is a key of verl that has no effect here: "
-                "groups are filtered by accuracy.",
+                "set algorithm.dynamicSampling.",
                 id="without effect",
             ),
         ],
@@ -332,9 +333,32 @@ class TestVerlOverrides:
         assert len(error.value.problems) == 3
 
 
-@pytest.mark.parametrize("key", _UNUSED)
+@pytest.mark.parametrize("key", IGNORED)
 def test_the_keys_without_effect_are_verls(key: str) -> None:
     assert _exists(_defaults(), key)
+
+
+@pytest.mark.parametrize(
+    ("key", "instead"),
+    [
+        ("algorithm.filter_groups.enable", "set algorithm.dynamicSampling"),
+        ("reward.custom_reward_function.path", "responses are scored as the job's reward says"),
+        ("actor_rollout_ref.rollout.val_kwargs.n", "set samplesPerPrompt, temperature and topP of data.validation"),
+        ("actor_rollout_ref.rollout.top_k", "set batch.topP"),
+    ],
+)
+def test_b15_a_key_without_effect_is_rejected_by_name(key: str, instead: str) -> None:
+    with pytest.raises(SpecError) as error:
+        compose(spec(verlOverrides={key: 1}), CPU, PATHS)
+    [problem] = error.value.problems
+    field = f"spec.verlOverrides.{key}"
+    assert problem == Problem(field, f"{field} is a key of verl that has no effect here: {instead}.")
+
+
+def test_neighbors_of_keys_without_effect_have_one() -> None:
+    overridden = {"actor_rollout_ref.rollout.top_p": 0.9, "algorithm.use_kl_in_reward": True}
+    config = compose(spec(verlOverrides=overridden), CPU, PATHS)
+    assert {key: value(config, key) for key in overridden} == overridden
 
 
 class TestPurity:

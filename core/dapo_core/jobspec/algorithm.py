@@ -139,5 +139,5 @@ class Algorithm(SpecModel):
     importance_correction: ImportanceCorrection | None = Field(
         default=None,
         description="Truncated importance sampling. If not set, none is applied, as in the paper; worth setting in "
-        "Separated mode or when the difference between trainer and rollout grows.",
+        "Separated mode or when the difference between trainer and rollout grows. Needs batch.topP 1.",
     )

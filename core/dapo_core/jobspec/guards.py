@@ -39,8 +39,9 @@ GUARD_DEFAULTS: Final[dict[GuardRule, GuardDefaults]] = {
     "RolloutMismatch": GuardDefaults(
         0.1, 10, "mean difference of a token's probability between rollout and trainer; holds above it"
     ),
+    # verl skips an update whose gradient is not finite: one alone does no harm.
     "NonFinite": GuardDefaults(
-        0.0, 1, "non-finite losses, rewards or gradient norms of a step; holds above it", "Fail"
+        0.0, 3, "non-finite losses, rewards or gradient norms of a step; holds above it", "Fail"
     ),
 }
 

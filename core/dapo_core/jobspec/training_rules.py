@@ -191,6 +191,52 @@ def groups_worth_comparing(algorithm: Algorithm, batch: Batch) -> Iterator[Probl
         )
 
 
+_ALL_TOKENS: Final = "!has(self.batch) || !has(self.batch.topP) || self.batch.topP >= 1.0"
+_RENORMALIZED: Final = (
+    "vLLM's probabilities are then those among the tokens that it samples from, and not comparable with the trainer's"
+)
+
+
+@RULES.rule(
+    "algorithm",
+    "batch",
+    cel=CelRule(
+        "spec",
+        rule=f"{_ALL_TOKENS} || !has(self.algorithm) || !has(self.algorithm.importanceCorrection)",
+        message="spec.algorithm.importanceCorrection is set but spec.batch.topP is less than 1: "
+        f"{_RENORMALIZED}. Set topP to 1 or remove importanceCorrection.",
+        field_path=".algorithm.importanceCorrection",
+    ),
+)
+def correction_of_all_tokens(algorithm: Algorithm, batch: Batch) -> Iterator[Problem]:
+    if algorithm.importance_correction is not None and batch.top_p < 1:
+        yield problem(
+            "algorithm.importanceCorrection",
+            f"is set but spec.batch.topP is {batch.top_p:g}: {_RENORMALIZED}. Set topP to 1 or remove "
+            "importanceCorrection.",
+        )
+
+
+@RULES.rule(
+    "algorithm",
+    "batch",
+    cel=CelRule(
+        "spec",
+        rule=f"{_ALL_TOKENS} || !has(self.algorithm) || !has(self.algorithm.dynamicSampling) "
+        "|| !has(self.algorithm.dynamicSampling.surplus) || self.algorithm.dynamicSampling.surplus != 'Carry'",
+        message="spec.algorithm.dynamicSampling.surplus is Carry but spec.batch.topP is less than 1: "
+        f"{_RENORMALIZED}. Set topP to 1 or surplus to Discard.",
+        field_path=".algorithm.dynamicSampling.surplus",
+    ),
+)
+def carried_with_all_tokens(algorithm: Algorithm, batch: Batch) -> Iterator[Problem]:
+    if algorithm.dynamic_sampling.surplus == "Carry" and batch.top_p < 1:
+        yield problem(
+            "algorithm.dynamicSampling.surplus",
+            f"is Carry but spec.batch.topP is {batch.top_p:g}: {_RENORMALIZED}. Set topP to 1 or surplus to Discard.",
+        )
+
+
 _PROMPTS, _GROUP = (or_preset("batch", field, "self") for field in ("prompts", "responsesPerPrompt"))
 
 

@@ -22,7 +22,7 @@ Values = Mapping[str, tuple[float | None, str | None]]
 """The values of one step by metric: (value, flag)."""
 
 ENTROPY: Final = (metrics.ENTROPY,)
-TRUNCATED: Final = (metrics.TRUNCATED,)
+TRUNCATED: Final = (metrics.TRUNCATED_GENERATED, metrics.TRUNCATED)
 REWARD: Final = metrics.Headline.REWARD.value
 KEPT_GROUPS: Final = (metrics.GROUPS_SPREAD, metrics.GROUPS_MIXED)
 FINITE: Final = (

@@ -1,4 +1,5 @@
-"""verl's FSDP engine, which also loads checkpoints of another number of ranks, and merges adapters without rounding.
+"""verl's FSDP engine, which also loads checkpoints of another number of ranks, merges adapters without rounding, and
+reports the learning rate and the clipped tokens of the updates that it made.
 
 verl chooses an engine by model type, strategy, device and vendor; this one has a vendor of its own, which
 `dapo_trainer.verl_adapter.environment` asks for.
@@ -9,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from verl.utils.metric.utils import Metric
 from verl.workers.engine import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
+from dapo_core.run.metrics import CLIP_FRACTION_HIGH, CLIP_FRACTION_LOW
 from dapo_trainer.verl_adapter import ENGINE_VENDOR
 from dapo_trainer.verl_adapter.adapters import merged_weights
 from dapo_trainer.verl_adapter.resharding import reshard, saved_ranks
@@ -31,6 +34,21 @@ class ShardedEngine(FSDPEngineWithLMHead):
         super().load_checkpoint(local_path, *args, **kwargs)
         for file in files:
             file.unlink(missing_ok=True)
+
+    def forward_backward_batch(self, *args: Any, **kwargs: Any) -> Any:
+        """The shares of clipped tokens are summed over the parts of a mini-batch; verl takes the mean of the parts."""
+        output = super().forward_backward_batch(*args, **kwargs)
+        for name in (CLIP_FRACTION_HIGH, CLIP_FRACTION_LOW):
+            if name in output["metrics"]:
+                parts, output["metrics"][name] = output["metrics"][name].values, Metric("sum")
+                output["metrics"][name].extend(parts)
+        return output
+
+    def lr_scheduler_step(self) -> float:
+        """Returns the learning rate of the update before; verl's is that of the next one."""
+        used: float = self.lr_scheduler.get_last_lr()[0]
+        super().lr_scheduler_step()
+        return used
 
     def _merged_lora_per_tensor_param(self) -> Iterator[tuple[str, torch.Tensor]]:
         return merged_weights(self)

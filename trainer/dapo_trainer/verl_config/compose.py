@@ -14,17 +14,10 @@ from omegaconf import DictConfig, OmegaConf
 from dapo_core.errors import Problem, SpecError
 from dapo_core.jobspec import DAPOJobSpec
 from dapo_core.jobspec.leaves import leaves
+from dapo_trainer.verl_config.ignored_keys import instead_of
 from dapo_trainer.verl_config.kernels import check_sequence_parallel
 from dapo_trainer.verl_config.overrides import overrides
 from dapo_trainer.verl_config.placement import Paths, Placement
-
-# Keys of verl's own replay buffer and filter, in whose place ours reads the job: setting them would change nothing.
-_UNUSED = {
-    "algorithm.filter_groups.metric": "groups are filtered by accuracy",
-    "algorithm.filter_groups.max_num_gen_batches": "set algorithm.dynamicSampling.maxGenerationBatches",
-    "trainer.v1.sampler.max_off_policy_strategy": "set algorithm.dynamicSampling.surplus",
-    "trainer.v1.sampler.max_off_policy_threshold": "set algorithm.dynamicSampling.surplus",
-}
 
 
 def _config_folder() -> Path:
@@ -63,8 +56,8 @@ def _check_user_overrides(user: Mapping[str, Any]) -> None:
         field = f"spec.verlOverrides.{key}"
         if key.startswith("dapo."):
             problems.append(Problem(field, f"{field} is reserved for the platform: set the job's field instead."))
-        elif key in _UNUSED:
-            problems.append(Problem(field, f"{field} is a key of verl that has no effect here: {_UNUSED[key]}."))
+        elif (instead := instead_of(key)) is not None:
+            problems.append(Problem(field, f"{field} is a key of verl that has no effect here: {instead}."))
         elif not _exists(_defaults(), key):
             near = difflib.get_close_matches(key, known, n=1)
             hint = f"did you mean {near[0]}?" if near else "`dapo plan --full` prints the valid keys."
