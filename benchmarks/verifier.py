@@ -16,10 +16,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from dapo_core.jobspec import Reward
 from dapo_trainer.rewards.scorer import Scorer
 from dapo_trainer.rewards.verdict import ResponseGroup
-from dapo_trainer.verl_config.overrides import reward_settings
 
 GROUP = 16
 WANTED = 2000.0  # answers per second, on two cores
@@ -53,6 +51,10 @@ def main() -> None:
 
 async def rate(work: list[Group], reward: dict[str, Any]) -> float:
     """Answers per second, with as many groups in flight as a step has."""
+    # Not above: this module is imported by the processes of the custom reward too, which need none of it.
+    from dapo_core.jobspec import Reward
+    from dapo_trainer.verl_config.overrides import reward_settings
+
     settings = reward_settings(Reward.model_validate({"timeoutSeconds": 60.0} | reward))
     scorer = Scorer({"reward": settings, "overlong": {"filter": True, "penalty": None}})
     try:

@@ -5,7 +5,6 @@ each {score, correct, predicted, details} or {failure}; with `spent` when this p
 Run as `python -m dapo_trainer.rewards.sandbox function memory_mib unit`; `unit` is response or group.
 """
 
-import asyncio
 import importlib.util
 import inspect
 import json
@@ -19,12 +18,15 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
 from dapo_trainer.process.signals import signal_at_death_of
 from dapo_trainer.rewards.custom import check_signature, details_of, takes_extra_info
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 PREDICTED_CHARACTERS = 300
 FILE_MODULE = "dapo_reward_file"
@@ -65,7 +67,7 @@ def check(function: Callable[..., Any], request: Request, *, group: bool, extra_
     try:
         asked = responses if group else responses[0]
         returned = function(asked, request["truth"], prompt=request["prompt"], **extra)
-        if inspect.isawaitable(returned):
+        if type(returned) is not float and inspect.isawaitable(returned):
             returned = _loop().run_until_complete(returned)
         scores = list(returned) if group else [returned]
         if len(scores) != len(responses):
@@ -80,6 +82,8 @@ def check(function: Callable[..., Any], request: Request, *, group: bool, extra_
 
 def _verdict(score: Any) -> dict[str, Any]:
     """Of one response; what is wrong with it costs no other response of its group."""
+    if type(score) is float and math.isfinite(score):
+        return {"score": score, "correct": score > 0}
     try:
         fields = score if isinstance(score, Mapping) else {"score": score}
         value, predicted = float(fields["score"]), fields.get("predicted")
@@ -100,8 +104,10 @@ def _all_failed(request: Request, failure: str) -> dict[str, Any]:
 
 
 @cache
-def _loop() -> asyncio.AbstractEventLoop:
-    """One for all calls: clients that a module keeps belong to it."""
+def _loop() -> "AbstractEventLoop":
+    """One for all calls: clients that a module keeps belong to it. Imported when a function is the first to need it."""
+    import asyncio
+
     return asyncio.new_event_loop()
 
 

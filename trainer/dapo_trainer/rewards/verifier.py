@@ -8,7 +8,7 @@ import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from dapo_trainer.process.processors import usable_processors
@@ -59,15 +59,21 @@ class Verifier:
         """The verdict on each response, in one call or in one for each; waits for free processes. Never raises for what
         the user's function does."""
         if self._function.per_group:
-            return await self._call(group)
-        calls = (self._call(replace(group, responses=[response])) for response in group.responses)
+            return await self._call(group, group.responses)
+        calls = (self._call(group, [response]) for response in group.responses)
         return [verdict for [verdict] in await asyncio.gather(*calls)]
 
-    async def _call(self, group: ResponseGroup) -> Sequence[Verdict]:
+    async def _call(self, group: ResponseGroup, responses: Sequence[str]) -> Sequence[Verdict]:
+        request = {
+            "prompt": group.prompt,
+            "responses": responses,
+            "truth": group.truth,
+            "extra_info": group.extra_info,
+        }
         idle = self._pool()
         process, kept = await idle.get(), None
         try:
-            kept, verdicts = await self._verdicts(process, group)
+            kept, verdicts = await self._verdicts(process, request, len(responses))
             return verdicts
         finally:
             idle.put_nowait(kept)
@@ -79,22 +85,22 @@ class Verifier:
             await self._end(process)
 
     async def _verdicts(
-        self, process: Process | None, group: ResponseGroup
+        self, process: Process | None, request: dict[str, Any], count: int
     ) -> tuple[Process | None, Sequence[Verdict]]:
         """The verdicts, and the process if it can be used again."""
         used = process is not None
         try:
             process = process or await self._start()
-            reply = await self._ask(process, vars(group))
+            reply = await self._ask(process, request)
             verdicts = [failed(one["failure"]) if "failure" in one else Verdict(**one) for one in reply["verdicts"]]
         except TimeoutError:
             await self._end(process)
-            return None, [failed(f"no verdict within {self._timeout:g} s")] * len(group.responses)
+            return None, [failed(f"no verdict within {self._timeout:g} s")] * count
         except SandboxDiedError as error:
             await self._end(process)
             if used:  # it may have died of an earlier response: this one gets a new process
-                return await self._verdicts(None, group)
-            return None, [failed(str(error))] * len(group.responses)
+                return await self._verdicts(None, request, count)
+            return None, [failed(str(error))] * count
         except BaseException:
             await self._end(process)  # a pending reply must not be read as the next response's
             raise
