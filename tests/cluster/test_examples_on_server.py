@@ -21,27 +21,43 @@ FOLDER = Path(__file__).parents[2] / "examples"
 FOR_ONE_MACHINE = {"arithmetic.yaml", "arithmetic-grpo.yaml", "arithmetic-separated.yaml", "qwen2.5-7b-math.yaml"}
 EXAMPLES = sorted(path for path in FOLDER.rglob("*.yaml") if path.name not in FOR_ONE_MACHINE)
 NAMESPACE = "examples"
+# RDMA registers memory (IPC_LOCK), and a node's folders are hostPath volumes: no other PodSecurity level takes them.
+PRIVILEGED = {"16-gpus-rdma.yaml"}
 
 
 @pytest.fixture(scope="module")
-def restricted(kubernetes: Kubernetes) -> Iterator[Kubernetes]:
-    """A namespace that takes restricted pods only."""
-    kubernetes.namespace(NAMESPACE, {"pod-security.kubernetes.io/enforce": "restricted"})
+def server(kubernetes: Kubernetes) -> Iterator[Kubernetes]:
+    """A namespace for each of two PodSecurity levels."""
+    for level in ("restricted", "privileged"):
+        kubernetes.namespace(f"{NAMESPACE}-{level}", {"pod-security.kubernetes.io/enforce": level})
     yield kubernetes
-    kubernetes.api.delete(f"/api/v1/namespaces/{NAMESPACE}")
+    for level in ("restricted", "privileged"):
+        kubernetes.api.delete(f"/api/v1/namespaces/{NAMESPACE}-{level}")
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: str(path.relative_to(FOLDER)))
-def test_an_example_is_taken_whole(restricted: Kubernetes, path: Path) -> None:
+def taken(server: Kubernetes, path: Path, level: str) -> tuple[subprocess.CompletedProcess[str], int]:
+    """kubectl's answer, and the number of objects that it was given."""
     given = yaml.safe_load(path.read_text())
-    given["metadata"]["namespace"] = NAMESPACE
+    given["metadata"]["namespace"] = f"{NAMESPACE}-{level}"
     objects = [given, *made_of(given)]
-    command = [str(kubernetes_tool("kubectl")), "--kubeconfig", str(restricted.kubeconfig), "create"]
+    command = [str(kubernetes_tool("kubectl")), "--kubeconfig", str(server.kubeconfig), "create"]
     command += ["--dry-run=server", "--validate=strict", "--filename=-", "--output=name"]
     listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
     answer = subprocess.run(command, input=listed, capture_output=True, text=True, timeout=patient(120))
+    return answer, len(objects)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: str(path.relative_to(FOLDER)))
+def test_an_example_is_taken_whole(server: Kubernetes, path: Path) -> None:
+    answer, count = taken(server, path, "privileged" if path.name in PRIVILEGED else "restricted")
     assert answer.returncode == 0 and answer.stderr == "", answer.stderr
-    assert len(answer.stdout.splitlines()) == len(objects)
+    assert len(answer.stdout.splitlines()) == count
+
+
+@pytest.mark.parametrize("name", sorted(PRIVILEGED))
+def test_why_an_example_needs_a_privileged_namespace(server: Kubernetes, name: str) -> None:
+    answer, _ = taken(server, FOLDER / "gpu" / name, "restricted")
+    assert "IPC_LOCK" in answer.stderr and "hostPath" in answer.stderr
 
 
 def made_of(given: Object) -> Iterator[Object]:

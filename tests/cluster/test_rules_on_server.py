@@ -12,6 +12,7 @@ from dapo_core.errors import SpecError
 from dapo_core.jobspec import parse_job
 from dapo_core.jobspec.presets import merged
 from dapo_core.jobspec.rules import CEL_RULES
+from dapo_core.naming import ROLES
 
 JOBS = "/apis/dapo.io/v1alpha1/namespaces/{}/dapojobs"
 GUARD = {"rule": "EntropyCollapse", "action": "Warn"}
@@ -26,6 +27,13 @@ BROKEN: dict[str, dict[str, Any]] = {
     "spec.batch.miniBatchResponses must be a multiple of the number of FSDP": {"topology": {"trainer": {"replicas": 3}}}
     | {"batch": {"miniBatchResponses": 512}},
     "spec.guards has two guards": {"guards": [GUARD, GUARD | {"action": "Fail"}]},
+    **{
+        f"spec.topology.{role}.scratch": {
+            "topology": {role: {"scratch": {"size": "1Gi", "hostPath": "/mnt", "medium": "Memory"}}}
+        }
+        for role in ROLES
+    },
+    "spec.topology.modelCache": {"topology": {"modelCache": {"hostPath": "/mnt", "claim": "models"}}},
     "spec.checkpoints.keepBest needs": {"checkpoints": {"keepBest": 1}},
     "spec.model.revision is set": {"model": {"source": "s3://bucket/model", "revision": "main"}},
     "spec.model.lora.targetModules has": {"model": {"lora": {"targetModules": ["q_proj", "all-linear"]}}},

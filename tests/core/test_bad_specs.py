@@ -155,6 +155,16 @@ def case(name: str, sentence: str, **spec: Any) -> Any:
             topology={"trainer": {"gpusPerPod": 0, "replicas": 2}, "rollout": {"tensorParallel": 2}},
         ),
         case(
+            "two places for the scratch",
+            "topology.trainer.scratch names several of storageClassName, hostPath and medium: keep one.",
+            topology={"trainer": {"scratch": {"size": "1Gi", "hostPath": "/mnt/nvme", "storageClassName": "fast"}}},
+        ),
+        case(
+            "a cache without a volume",
+            "topology.modelCache needs exactly one of hostPath and claim.",
+            topology={"modelCache": {"maxSize": "1Ti"}},
+        ),
+        case(
             "custom reward without module",
             "reward.module is missing but spec.reward.type is custom: set it to package.module:function, or file to "
             "/folder/file.py:function.",

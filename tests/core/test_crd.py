@@ -89,6 +89,9 @@ def test_only_what_must_be_given_is_required() -> None:
         "spec.data.validation[].source",
         "spec.reward.additional[].name",
         "spec.guards[].rule",
+        "spec.topology.head.scratch.size",
+        "spec.topology.trainer.scratch.size",
+        "spec.topology.rollout.scratch.size",
         "spec.runPolicy.failureRules[].action",
     }
 

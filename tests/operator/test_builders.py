@@ -53,6 +53,73 @@ def test_what_a_pod_program_finds(role: Role) -> None:
     }
 
 
+GIB_500 = {"size": "500Gi"}
+
+
+@pytest.mark.parametrize(
+    ("scratch", "volume", "request_", "mount"),
+    [
+        pytest.param(None, {"emptyDir": {}}, None, {}, id="the node's disk, unbounded"),
+        pytest.param(GIB_500, {"emptyDir": {"sizeLimit": "500Gi"}}, "500Gi", {}, id="the node's disk"),
+        pytest.param(
+            GIB_500 | {"medium": "Memory"},
+            {"emptyDir": {"sizeLimit": "500Gi", "medium": "Memory"}},
+            None,
+            {},
+            id="memory",
+        ),
+        pytest.param(
+            GIB_500 | {"hostPath": "/mnt/nvme"},
+            {"hostPath": {"path": "/mnt/nvme", "type": "Directory"}},
+            None,
+            {"subPathExpr": "$(DAPO_POD_NAME)"},
+            id="a folder of the node, of which each pod has its part",
+        ),
+        pytest.param(
+            GIB_500 | {"storageClassName": "fast"},
+            {
+                "ephemeral": {
+                    "volumeClaimTemplate": {
+                        "spec": {
+                            "accessModes": ["ReadWriteOnce"],
+                            "storageClassName": "fast",
+                            "resources": {"requests": {"storage": "500Gi"}},
+                        }
+                    }
+                }
+            },
+            None,
+            {},
+            id="a volume of its own",
+        ),
+    ],
+)
+def test_where_a_pod_works(
+    scratch: dict[str, str] | None, volume: dict[str, Any], request_: str | None, mount: dict[str, str]
+) -> None:
+    made = built(topology={"trainer": {"scratch": scratch}} if scratch else {})
+    assert {"name": "dapo-work", **volume} in made["spec"]["volumes"]
+    assert {"name": "dapo-work", "mountPath": "/var/lib/dapo", **mount} in container(made)["volumeMounts"]
+    assert container(made)["resources"]["requests"].get("ephemeral-storage") == request_
+
+
+@pytest.mark.parametrize(
+    ("cache", "role", "expected"),
+    [
+        ({"hostPath": "/mnt/models"}, "trainer", {"hostPath": {"path": "/mnt/models", "type": "Directory"}}),
+        ({"claim": "models"}, "rollout", {"persistentVolumeClaim": {"claimName": "models"}}),
+        ({"claim": "models"}, "head", {"emptyDir": {}}),
+    ],
+    ids=["of each node", "of all nodes", "a head keeps its files to itself"],
+)
+def test_where_models_are_kept(cache: dict[str, str], role: Role, expected: dict[str, Any]) -> None:
+    made = built(role, topology=SEPARATED | {"modelCache": cache | {"maxSize": "1Ti"}})
+    assert {"name": "dapo-models", **expected} in made["spec"]["volumes"]
+    assert {"name": "dapo-models", "mountPath": "/var/cache/dapo"} in container(made)["volumeMounts"]
+    variables = environment(made)
+    assert variables["DAPO_MODEL_CACHE"] == "/var/cache/dapo" and variables["DAPO_MODEL_CACHE_BYTES"] == str(2**40)
+
+
 @pytest.mark.parametrize("role", ROLES)
 def test_shared_memory_readiness_and_the_time_to_save(role: Role) -> None:
     sizes = {each: {"resources": {"shm": f"{number}Gi"}} for number, each in enumerate(ROLES, 1)}
@@ -173,17 +240,31 @@ def test_merge(base: Any, over: Any, whole: Any) -> None:
 
 
 @pytest.mark.parametrize("role", ["trainer", "rollout"])
-def test_a_roles_pods_are_close_together_and_on_different_nodes(role: Role) -> None:
+def test_a_gang_is_packed_and_never_spread(role: Role) -> None:
+    """On one node, else in one NVLink domain, else in one zone, of whatever role."""
     made = built(role, topology={"mode": "Separated", "trainer": {"replicas": 2}, "rollout": {"replicas": 2}})["spec"]
-    peers = {"matchLabels": {"dapo.io/job": "first", "dapo.io/role": role, "dapo.io/attempt": "3"}}
-    (close,) = made["affinity"]["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
-    assert close["podAffinityTerm"] == {"labelSelector": peers, "topologyKey": "topology.kubernetes.io/zone"}
+    peers = {"matchLabels": {"dapo.io/job": "first", "dapo.io/attempt": "3"}}
+    terms = made["affinity"]["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert [(term["weight"], term["podAffinityTerm"]["topologyKey"]) for term in terms] == [
+        (100, "kubernetes.io/hostname"),
+        (50, "nvidia.com/gpu.clique"),
+        (25, "topology.kubernetes.io/zone"),
+    ]
+    assert all(term["podAffinityTerm"]["labelSelector"] == peers for term in terms)
     (spread,) = made["topologySpreadConstraints"]
-    assert (spread["topologyKey"], spread["labelSelector"]) == ("kubernetes.io/hostname", peers)
+    assert "labelSelector" not in spread, "it counts no pod, and replaces the scheduler's default"
 
 
-def test_a_pod_without_peers_is_put_anywhere() -> None:
-    assert not {"affinity", "topologySpreadConstraints"} & built("trainer", topology=SEPARATED)["spec"].keys()
+def test_labels_of_racks_come_from_the_installation() -> None:
+    assert Site(topology_key="example.org/rack, topology.kubernetes.io/zone,").topology_keys == [
+        "example.org/rack",
+        "topology.kubernetes.io/zone",
+    ]
+
+
+@pytest.mark.parametrize("role", ["head", "trainer"])
+def test_a_pod_without_peers_is_put_anywhere(role: Role) -> None:
+    assert not {"affinity", "topologySpreadConstraints"} & built(role)["spec"].keys()
 
 
 def test_support() -> None:

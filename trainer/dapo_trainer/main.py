@@ -177,7 +177,10 @@ class TrainingAttempt:
         from dapo_trainer.verl_config.placement import detect_device
 
         placement = Placement(detect_device(), self.environment.ray_address)
-        config = compose(self.job.spec, placement, fetch(self.job, self.environment.work, resumed))
+        # On GPUs the driver in a pod of its own needs no weights; on processors it reads their shapes.
+        weights = placement.ray_address is None or placement.device == "cpu"
+        paths = fetch(self.job, self.environment.work, resumed, weights=weights)
+        config = compose(self.job.spec, placement, paths)
         plain = OmegaConf.to_container(config, resolve=False)
         self._record(lambda: self._writer.update_run(self.environment.run_id, config=plain))
         return config

@@ -7,7 +7,7 @@ from pathlib import Path
 from dapo_core.errors import Problem, SpecError
 from dapo_core.jobspec import DAPOJob, DAPOJobSpec
 from dapo_core.jobspec.reward import ScoringRule
-from dapo_trainer.data.model_files import check_model, largest_tensor_bytes, token_counter
+from dapo_trainer.data.model_files import check_config, check_model, largest_tensor_bytes, token_counter
 from dapo_trainer.data.prompt_files import PromptFile, Row, check_lengths, parquet_rows, write
 from dapo_trainer.data.prompt_files import check as check_rows
 from dapo_trainer.data.sources import data_file, model_folder
@@ -88,10 +88,11 @@ def _check_weights(spec: DAPOJobSpec, rows: Sequence[int]) -> None:
         raise SpecError([Problem(field, sentence)])
 
 
-def fetch_model(spec: DAPOJobSpec) -> Path:
-    """The job's model in a folder of this machine, with all its files. Raises ModelError."""
-    folder = model_folder(spec.model.source, spec.model.revision)
-    check_model(folder)
+def fetch_model(spec: DAPOJobSpec, *, weights: bool = True) -> Path:
+    """The job's model in a folder of this machine, with all its files, or only tokenizer and configuration: a head
+    loads no weights, and need not have them on its disk. Raises ModelError."""
+    folder = model_folder(spec.model.source, spec.model.revision, weights=weights)
+    check_model(folder) if weights else check_config(folder)
     return folder
 
 
@@ -116,11 +117,14 @@ def write_files(spec: DAPOJobSpec, model: Path, files: Sequence[PromptFile], wor
     return tuple(str(write(rows, work / "data" / f"{index}.parquet")) for index, rows in enumerate(checked))
 
 
-def fetch(job: DAPOJob, work: Path, resume_from: Path | None) -> Paths:
-    """`check` and `write_files`. Returns what verl's configuration names; `resume_from` is a checkpoint's folder."""
+def fetch(job: DAPOJob, work: Path, resume_from: Path | None, *, weights: bool = True) -> Paths:
+    """`check` and `write_files`. Returns what verl's configuration names; `resume_from` is a checkpoint's folder.
+
+    `weights`: as in `fetch_model`.
+    """
     spec = job.spec
     check_reward(spec)
-    model = fetch_model(spec)
+    model = fetch_model(spec, weights=weights)
     written = write_files(spec, model, _files(spec), work)
     train = len(spec.data.train)
     rows = [parquet_rows(Path(file)) for file in written[:train]]
@@ -132,5 +136,5 @@ def fetch(job: DAPOJob, work: Path, resume_from: Path | None) -> Paths:
         validation=written[train:],
         checkpoints=str(work / "checkpoints"),
         resume_from=None if resume_from is None else str(resume_from),
-        largest_tensor_bytes=largest_tensor_bytes(model),
+        largest_tensor_bytes=largest_tensor_bytes(model) if weights else 0,
     )

@@ -8,7 +8,7 @@ from dapo_core.jobspec.operations import Checkpoints, FailureRule, Gang, RunPoli
 from dapo_core.jobspec.parse import absolute_paths, field_sources, load_job, parse_job
 from dapo_core.jobspec.presets import PRESETS
 from dapo_core.jobspec.reward import Reward
-from dapo_core.jobspec.topology import Head, Resources, Rollout, Topology, Trainer
+from dapo_core.jobspec.topology import Head, ModelCache, Resources, Rollout, Scratch, Topology, Trainer
 from dapo_core.jobspec.training import Batch, Optimizer, Schedule
 from dapo_core.jobspec.yaml_file import read_mapping
 
@@ -30,6 +30,7 @@ __all__ = [
     "Lora",
     "Metadata",
     "Model",
+    "ModelCache",
     "Optimizer",
     "Overlong",
     "OverlongPenalty",
@@ -38,6 +39,7 @@ __all__ = [
     "Rollout",
     "RunPolicy",
     "Schedule",
+    "Scratch",
     "Stores",
     "Topology",
     "TrainData",

@@ -9,6 +9,7 @@ from dapo_core.jobspec.inputs import Data
 from dapo_core.jobspec.operations import Checkpoints, RunPolicy
 from dapo_core.jobspec.rule_table import CelRule, RuleTable, or_default, problem
 from dapo_core.jobspec.topology import Topology
+from dapo_core.naming import ROLES
 
 RULES: Final = RuleTable()
 
@@ -56,6 +57,52 @@ def engines_fit(topology: Topology) -> Iterator[Problem]:
             f"is {parallel}, which does not fit {pods.replicas} {role} pods of {gpus} GPUs: set it to a divisor of "
             f"{gpus}, or to a multiple of {gpus} that divides all {pods.replicas * gpus}.",
         )
+
+
+def _one_place(role: str) -> None:
+    """At most one of the places that a role's scratch may have."""
+    fields = ("storageClassName", "hostPath", "medium")
+    named = ", ".join(f"has(self.{field})" for field in fields)
+    sentence = "names several of storageClassName, hostPath and medium: keep one"
+
+    @RULES.rule(
+        "topology",
+        cel=CelRule(
+            f"spec.topology.{role}.scratch",
+            rule=f"[{named}].filter(named, named).size() <= 1",
+            message=f"spec.topology.{role}.scratch {sentence}.",
+        ),
+    )
+    def one_place(topology: Topology) -> Iterator[Problem]:
+        disks = {
+            "head": topology.head.scratch,
+            "trainer": topology.trainer.scratch,
+            "rollout": topology.rollout.scratch,
+        }
+        scratch = disks[role]
+        if scratch is None:
+            return
+        found = [scratch.storage_class_name, scratch.host_path, scratch.medium]
+        if sum(place is not None for place in found) > 1:
+            yield problem(f"topology.{role}.scratch", f"{sentence}.")
+
+
+for _role in ROLES:
+    _one_place(_role)
+
+
+@RULES.rule(
+    "topology",
+    cel=CelRule(
+        "spec.topology.modelCache",
+        rule="has(self.hostPath) != has(self.claim)",
+        message="spec.topology.modelCache needs exactly one of hostPath and claim.",
+    ),
+)
+def one_cache(topology: Topology) -> Iterator[Problem]:
+    cache = topology.model_cache
+    if cache is not None and (cache.host_path is None) == (cache.claim is None):
+        yield problem("topology.modelCache", "needs exactly one of hostPath and claim.")
 
 
 @RULES.rule(

@@ -41,6 +41,10 @@ RESUME_FROM: Final = Pattern(
 SECRET_NAME: Final = Pattern(
     r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$", "use the name of a Secret: lower-case letters, digits, dashes and dots"
 )
+OBJECT_NAME: Final = Pattern(
+    r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$", "use lower-case letters, digits, dashes and dots"
+)
+HOST_PATH: Final = Pattern(r"^/[^\s]*$", "write the absolute path of a folder on the node")
 REASON: Final = Pattern(r"^[A-Za-z]+$", "write CamelCase reasons such as Evicted")
 NAMESPACE: Final = Pattern(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "use lower-case letters, digits and dashes")
 JOB_NAME: Final = Pattern(NAME_PATTERN, "use lower-case letters, digits and dashes, starting with a letter")
@@ -55,6 +59,8 @@ REMEDIES: Final[dict[str, str]] = dict(
         BEST_METRIC,
         RESUME_FROM,
         SECRET_NAME,
+        OBJECT_NAME,
+        HOST_PATH,
         REASON,
         NAMESPACE,
         JOB_NAME,

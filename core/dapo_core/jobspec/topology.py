@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from dapo_core.jobspec import patterns
 from dapo_core.jobspec.base import FreeObject, Quantity, SpecModel
 from dapo_core.jobspec.layout import Layout
 
@@ -34,10 +35,64 @@ class HeadResources(Resources):
     )
 
 
+class Scratch(SpecModel):
+    """The disk of a pod: checkpoints until they are stored, model and data. At most one of storageClassName, hostPath
+    and medium; without any, the node's own disk (emptyDir), which is requested as ephemeral storage."""
+
+    size: Quantity = Field(
+        description='What the pod may write: "500Gi". A trainer pod holds its ranks\' share of a checkpoint (12 bytes '
+        "per parameter in all) up to three times, and the model if there is no modelCache."
+    )
+    storage_class_name: str | None = Field(
+        default=None,
+        max_length=253,
+        pattern=patterns.OBJECT_NAME.regex,
+        description="StorageClass of a volume that is created with each pod and removed with it.",
+    )
+    host_path: str | None = Field(
+        default=None,
+        max_length=1024,
+        pattern=patterns.HOST_PATH.regex,
+        description="Folder of the node, such as the mount of a local NVMe disk, writable for everyone. Each pod has a "
+        "folder in it, which remains when the pod is gone; `size` is not enforced. Needs a namespace with the "
+        "PodSecurity level privileged.",
+    )
+    medium: Literal["Memory"] | None = Field(
+        default=None, description="`Memory` keeps the files in memory, where they count towards resources.memory."
+    )
+
+
+class ModelCache(SpecModel):
+    """A volume on which each node keeps the models that it fetched, for all pods and attempts. Set exactly one of
+    hostPath and claim."""
+
+    host_path: str | None = Field(
+        default=None,
+        max_length=1024,
+        pattern=patterns.HOST_PATH.regex,
+        description="Folder of each node, writable for user 1000. Needs a namespace with the PodSecurity level "
+        "privileged.",
+    )
+    claim: str | None = Field(
+        default=None,
+        max_length=253,
+        pattern=patterns.OBJECT_NAME.regex,
+        description="PersistentVolumeClaim that the nodes can mount at once (ReadWriteMany), with working file locks.",
+    )
+    max_size: Quantity = Field(
+        default="500Gi",
+        description="What the cache may hold. For a new model, those that no pod uses are removed, the least recently "
+        "used first.",
+    )
+
+
 class Head(SpecModel):
     """The pod with Ray's head and the driver. It has no GPU."""
 
     resources: HeadResources = Field(default=HeadResources(), description="Resources of the head pod.")
+    scratch: Scratch | None = Field(
+        default=None, description="Disk of each pod. If not set, the node's own, without a request or a limit."
+    )
     pod_template: FreeObject = Field(
         default={}, description="A PodTemplateSpec that is merged over the operator's: image, node selector, ..."
     )
@@ -54,6 +109,9 @@ class Trainer(SpecModel):
         description="GPUs of each pod, with one FSDP rank per GPU. 0 means a pod on CPUs with one rank.",
     )
     resources: Resources = Field(default=Resources(), description="Resources of each trainer pod.")
+    scratch: Scratch | None = Field(
+        default=None, description="Disk of each pod. If not set, the node's own, without a request or a limit."
+    )
     pod_template: FreeObject = Field(default={}, description="A PodTemplateSpec that is merged over the operator's.")
 
 
@@ -79,6 +137,9 @@ class Rollout(SpecModel):
         description="GPUs over which one vLLM engine shards the model. 1 is fastest if the model fits on one GPU.",
     )
     resources: Resources = Field(default=Resources(), description="Resources of each rollout pod.")
+    scratch: Scratch | None = Field(
+        default=None, description="Disk of each pod. If not set, the node's own, without a request or a limit."
+    )
     pod_template: FreeObject = Field(default={}, description="A PodTemplateSpec that is merged over the operator's.")
 
 
@@ -97,6 +158,11 @@ class Topology(SpecModel):
         min_length=1,
         max_length=253,
         description="Resource name of GPUs, as the nodes' device plugin defines it.",
+    )
+    model_cache: ModelCache | None = Field(
+        default=None,
+        description="Volume that keeps fetched models on each node (hf:// and s3://). If not set, each pod of each "
+        "attempt fetches the model to its own disk.",
     )
     head: Head = Field(default=Head(), description="The pod with Ray's head and the driver.")
     trainer: Trainer = Field(default=Trainer(), description="The pods with the FSDP workers.")

@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from dapo_core.errors import ModelError, first_line
-from dapo_trainer.data.sources import local_path, model_folder
+from dapo_trainer.data.sources import TOKENIZER_FILES, local_path, model_folder
 
 INDEX: Final = "model.safetensors.index.json"
-# The files of a hub repository without the weights, which are not needed to count tokens.
-TOKENIZER_FILES: Final = ("*.json", "*.txt", "*.model", "*.jinja")
 CHUNK_CONVERSATIONS: Final = 256  # offsets and masks come with the tokens, and take far more memory
 Messages = Sequence[Any]
 TokenCounter = Callable[[Sequence[Messages]], list[int]]
@@ -25,9 +23,7 @@ _AGAIN: Final = "copy or download the model again."
 
 def check_model(folder: Path) -> None:
     """Raises ModelError when config.json is invalid or a weight file is missing or truncated; reads headers only."""
-    config = _mapping(folder / "config.json")
-    if "model_type" not in config:
-        raise ModelError(f"spec.model.source: {folder / 'config.json'} has no model_type: {_AGAIN}")
+    check_config(folder)
     files = sorted(folder.glob("*.safetensors"))
     for name in _indexed(folder):
         if not (folder / name).is_file():
@@ -36,6 +32,12 @@ def check_model(folder: Path) -> None:
         raise ModelError(f"spec.model.source: {folder} has no weights (*.safetensors or *.bin): {_AGAIN}")
     for file in files:
         _check_header(file)
+
+
+def check_config(folder: Path) -> None:
+    """Raises ModelError when config.json is missing or does not say what the model is."""
+    if "model_type" not in _mapping(folder / "config.json"):
+        raise ModelError(f"spec.model.source: {folder / 'config.json'} has no model_type: {_AGAIN}")
 
 
 def _mapping(file: Path) -> dict[str, Any]:

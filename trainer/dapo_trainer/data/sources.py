@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Sequence
 from functools import partial
 from hashlib import sha256
-from pathlib import Path
+from pathlib import Path, PurePath
 from tempfile import mkdtemp
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -13,11 +13,14 @@ from urllib.parse import unquote, urlsplit
 from dapo_core.errors import DataError, ModelError, StoreError, first_line
 from dapo_core.objectstore import ObjectInfo, ObjectStore, StoreUnreachableError, open_store
 from dapo_core.parallel import parallel
+from dapo_trainer.data.model_cache import Fetch, ModelCache
 
 READABLE: Final = "use a file:///, pvc://, s3:// or hf:// source."
 # Where the operator mounts the claims that a job names.
 CLAIMS: Final = Path("/pvc")
 DOWNLOAD_WORKERS: Final = 4
+# The files of a model without its weights, which are not needed to count tokens.
+TOKENIZER_FILES: Final = ("*.json", "*.txt", "*.model", "*.jinja")
 
 
 def local_path(uri: str) -> Path:
@@ -27,24 +30,25 @@ def local_path(uri: str) -> Path:
     return CLAIMS / parts.netloc / path.relative_to("/") if parts.scheme == "pvc" else path
 
 
-def model_folder(uri: str, revision: str | None = None) -> Path:
+def model_folder(uri: str, revision: str | None = None, *, weights: bool = True) -> Path:
     """A folder that transformers can load: the file:// or pvc:// folder itself, or a copy of an S3 prefix or of a
-    hub's repository.
+    hub's repository, in the node's cache where the pod has one. Without `weights`: the same path with tokenizer and
+    configuration only, on a disk of this pod's own.
 
     Raises ModelError naming the URI and the remedy, StoreUnreachableError when S3 does not respond.
     """
     scheme, _, rest = uri.partition("://")
     if scheme == "hf":
-        from huggingface_hub import snapshot_download
-
         try:
-            return Path(snapshot_download(rest, revision=revision))
+            return hub_model(rest, revision, weights)
+        except ModelError:
+            raise
         except Exception as error:  # the hub's client raises OSError, HTTP and validation errors alike
             raise ModelError(f"spec.model.source {uri} could not be downloaded: {first_line(error)}") from error
     if scheme not in ("file", "pvc", "s3"):
         raise ModelError(f"spec.model.source {uri} is not on this machine: {READABLE}")
     try:
-        folder = copied_folder(uri) if scheme == "s3" else local_path(uri)
+        folder = _bucket_model(uri, weights) if scheme == "s3" else local_path(uri)
     except StoreUnreachableError:
         raise  # it may be reachable later: not the job's fault
     except StoreError as error:
@@ -53,6 +57,37 @@ def model_folder(uri: str, revision: str | None = None) -> Path:
         what = "has no config.json" if folder.is_dir() else "does not exist"
         raise ModelError(f"spec.model.source {uri} {what}: name a folder in Hugging Face's format.")
     return folder
+
+
+def hub_model(repository: str, revision: str | None, weights: bool) -> Path:
+    """A copy of a hub's repository. Raises what the hub's client raises, and ModelError when the cache is too small."""
+    from huggingface_hub import HfApi, snapshot_download
+
+    patterns, cache = None if weights else list(TOKENIZER_FILES), ModelCache.of_environment()
+    if cache is None:
+        return Path(snapshot_download(repository, revision=revision, allow_patterns=patterns))
+    info = HfApi().model_info(repository, revision=revision, files_metadata=True)
+    files = info.siblings or []
+    sums = {file.rfilename: file.lfs.sha256 for file in files if file.lfs is not None}
+
+    def fetch(into: Path) -> None:
+        snapshot_download(repository, revision=info.sha, local_dir=into, allow_patterns=patterns)
+
+    name = _digest(f"hf://{repository}@{info.sha}")
+    if not weights:
+        return cache.part(name, fetch)
+    return cache.folder(name, sum(file.size or 0 for file in files), fetch, sums)
+
+
+def _bucket_model(uri: str, weights: bool) -> Path:
+    """A copy of the objects under an s3:// prefix. Raises StoreError, and ModelError when the cache is too small."""
+    store, objects = _listed(uri)
+    cache, name = ModelCache.of_environment(), _version(uri, objects)
+    chosen = objects if weights else [info for info in objects if any(map(PurePath(info.key).match, TOKENIZER_FILES))]
+    fetch = _fetching(store, chosen)
+    if cache is None:
+        return _copied(uri, name, fetch)
+    return cache.folder(name, sum(info.size for info in objects), fetch) if weights else cache.part(name, fetch)
 
 
 def data_file(uri: str, field: str) -> Path:
@@ -91,11 +126,8 @@ def _hub_file(uri: str, place: str, field: str) -> Path:
 
 def copied_folder(uri: str) -> Path:
     """A copy of all objects under an s3:// prefix, as a folder. Raises StoreError, also when there are none."""
-    store = open_store(uri)
-    objects = list(store.list(""))
-    if not objects:
-        raise StoreError(f"No objects found under {uri}.")
-    return _copied(store, uri, objects)
+    store, objects = _listed(uri)
+    return _copied(uri, _version(uri, objects), _fetching(store, objects))
 
 
 def copied_file(uri: str) -> Path:
@@ -107,15 +139,37 @@ def copied_file(uri: str) -> Path:
     objects = [info for info in store.list(name) if info.key == name]
     if not objects:
         raise StoreError(f"{uri} was not found.")
-    return _copied(store, uri, objects) / name
+    return _copied(uri, _version(uri, objects), _fetching(store, objects)) / name
 
 
-def _copied(store: ObjectStore, uri: str, objects: Sequence[ObjectInfo]) -> Path:
+def _listed(uri: str) -> tuple[ObjectStore, Sequence[ObjectInfo]]:
+    store = open_store(uri)
+    objects = list(store.list(""))
+    if not objects:
+        raise StoreError(f"No objects found under {uri}.")
+    return store, objects
+
+
+def _version(uri: str, objects: Sequence[ObjectInfo]) -> str:
+    """A name that is the same on every pod of a job, since the driver passes the path to engines; and that changes when
+    an object was replaced, so that nobody trains on an outdated copy."""
+    return _digest("\n".join([uri, *(f"{info.key} {info.size} {info.modified}" for info in objects)]))
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:16]
+
+
+def _fetching(store: ObjectStore, objects: Sequence[ObjectInfo]) -> Fetch:
+    def fetch(into: Path) -> None:
+        parallel(partial(_copy, store, into), objects, DOWNLOAD_WORKERS)
+
+    return fetch
+
+
+def _copied(uri: str, name: str, fetch: Fetch) -> Path:
     root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dapo" / "sources"
-    # The path is the same on every pod of a job, since the driver passes it to engines; and it changes when an object
-    # was replaced, so that nobody trains on an outdated copy.
-    version = "\n".join([uri, *(f"{info.key} {info.size} {info.modified}" for info in objects)])
-    final = root / sha256(version.encode()).hexdigest()[:16]
+    final = root / name
     if final.is_dir():
         return final
     try:
@@ -124,7 +178,7 @@ def _copied(store: ObjectStore, uri: str, objects: Sequence[ObjectInfo]) -> Path
     except OSError as error:
         raise StoreError(f"{uri} cannot be copied to {root}: {error.strerror}.") from error
     try:
-        parallel(partial(_copy, store, part), objects, DOWNLOAD_WORKERS)
+        fetch(part)
         part.rename(final)
     except OSError as error:
         if not final.is_dir():  # another process of this machine was faster

@@ -33,6 +33,7 @@ def _run(role: Role) -> ExitCode:
     job = load_job(environment.job_file)
     spec = job.spec
     _set_environment(spec)
+    environment.ready.unlink(missing_ok=True)  # of an earlier pod of this name, on a disk that outlived it
     check_node(job, role, os.environ)
     os.environ[NODE_IP] = environment.ip
     # For the engine, which Ray starts in this pod: it is the engine that makes a rollout pod ready.

@@ -14,9 +14,9 @@ import psutil
 from dapo_core.errors import DistributedFaultError
 from dapo_core.jobspec import DAPOJobSpec
 from dapo_core.run.reasons import ExitCode
-from dapo_trainer.data.sources import model_folder
 from dapo_trainer.pod.gate import GateConnection
 from dapo_trainer.pod.node import NODE_IP, PORT, Node, PodEnvironment, ray_start
+from dapo_trainer.preflight import fetch_model
 from dapo_trainer.process.processes import environment_of
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ def serve(node: Node, environment: PodEnvironment, spec: DAPOJobSpec) -> ExitCod
     """
     asked = _Asked()
     # Every rank and engine reads the model from its own pod's disk, at the same path as the driver.
-    model_folder(spec.model.source, spec.model.revision)
+    fetch_model(spec)
     line = _pass_gate(environment, asked)
     if line is None:
         return ExitCode.TERMINATED

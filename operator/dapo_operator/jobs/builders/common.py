@@ -14,22 +14,29 @@ DIGEST: Final = "dapo.io/digest"
 HEAD_PORT: Final = 6379
 JOB_FOLDER: Final = "/etc/dapo"
 WORK_FOLDER: Final = "/var/lib/dapo"
+MODELS_FOLDER: Final = "/var/cache/dapo"
 
 
 @dataclass(frozen=True)
 class Site:
     """Settings of the installation that apply to all jobs.
 
-    `image` is the trainer image of pods whose template names none; empty: each job has to name one. `topology_key` is
-    the node label within which the pods of a role are placed close together. `coscheduler` is the name of the
-    coscheduling scheduler. `dashboard_url` is the dashboard's address, without a trailing slash; empty: no dashboard.
+    `image` is the trainer image of pods whose template names none; empty: each job has to name one. `topology_key` has
+    the node labels within which a job's pods are placed close together, the narrowest first, separated by commas.
+    `coscheduler` is the name of the coscheduling scheduler. `dashboard_url` is the dashboard's address, without a
+    trailing slash; empty: no dashboard.
     """
 
     image: str = ""
     image_pull_policy: str = "IfNotPresent"
-    topology_key: str = "topology.kubernetes.io/zone"
+    topology_key: str = "nvidia.com/gpu.clique,topology.kubernetes.io/zone"
     dashboard_url: str = ""
     coscheduler: str = "scheduler-plugins-scheduler"
+
+    @property
+    def topology_keys(self) -> list[str]:
+        """The labels of `topology_key`."""
+        return [key for key in (part.strip() for part in self.topology_key.split(",")) if key]
 
 
 def digest_of(value: Any) -> str:

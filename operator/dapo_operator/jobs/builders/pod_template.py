@@ -7,7 +7,7 @@ from typing import Any, Final
 from dapo_core.errors import Problem
 from dapo_core.jobspec import DAPOJobSpec
 from dapo_core.naming import GROUP, Role
-from dapo_operator.jobs.builders.common import JOB_FOLDER, WORK_FOLDER
+from dapo_operator.jobs.builders.common import JOB_FOLDER, MODELS_FOLDER, WORK_FOLDER
 from dapo_operator.jobs.observed import CONTAINER
 
 # By the name of a list: the field that identifies its entries. Other lists are replaced.
@@ -50,7 +50,7 @@ _CONTAINER_FIELDS: Final = {
 }
 _OWN_ENVIRONMENT: Final = ("DAPO_", "RAY_AUTH_")
 _OWN_VARIABLES: Final = ("HOME", "TMPDIR")
-_OWN_FOLDERS: Final = (JOB_FOLDER, WORK_FOLDER, "/dev/shm", "/tmp")
+_OWN_FOLDERS: Final = (JOB_FOLDER, WORK_FOLDER, MODELS_FOLDER, "/dev/shm", "/tmp")
 
 
 def merged(base: Any, over: Any, field: str = "") -> Any:
@@ -190,7 +190,7 @@ class _Checks:
                 )
 
     def _resources(self, where: str, resources: Any) -> Iterator[Problem]:
-        own = {"cpu": "resources.cpu", "memory": "resources.memory"}
+        own = {"cpu": "resources.cpu", "memory": "resources.memory", "ephemeral-storage": "scratch.size"}
         own[self._spec.topology.gpu_resource] = "gpusPerPod"
         for kind in ("requests", "limits"):
             values = resources.get(kind) if isinstance(resources, Mapping) else None

@@ -1,14 +1,16 @@
 """The pods of a job: one container `dapo` each, whose program is its role."""
 
+import math
 from typing import Any, Final
 
 from dapo_core.errors import Problem
-from dapo_core.jobspec import DAPOJob, DAPOJobSpec, Resources, RunPolicy
+from dapo_core.jobspec import DAPOJob, DAPOJobSpec, Resources, RunPolicy, Scratch
 from dapo_core.naming import Role, child_labels, child_name
 from dapo_operator.jobs.builders import quantities
 from dapo_operator.jobs.builders.common import (
     HEAD_PORT,
     JOB_FOLDER,
+    MODELS_FOLDER,
     WORK_FOLDER,
     Object,
     Site,
@@ -17,6 +19,7 @@ from dapo_operator.jobs.builders.common import (
     service_name,
     token_name,
 )
+from dapo_operator.jobs.builders.disks import POD_NAME, ephemeral_request, model_volumes, work_mount, work_volume
 from dapo_operator.jobs.builders.pod_template import merged, refused
 from dapo_operator.jobs.builders.scheduling import gang_fields, placement
 from dapo_operator.jobs.observed import CONTAINER
@@ -104,6 +107,15 @@ def _template(spec: DAPOJobSpec, role: Role) -> dict[str, Any]:
     }[role]
 
 
+def scratch_of(spec: DAPOJobSpec, role: Role) -> Scratch | None:
+    """What a role's pods say of their disk."""
+    return {
+        "head": spec.topology.head.scratch,
+        "trainer": spec.topology.trainer.scratch,
+        "rollout": spec.topology.rollout.scratch,
+    }[role]
+
+
 def _resources(spec: DAPOJobSpec, role: Role) -> Resources:
     return {
         "head": spec.topology.head.resources,
@@ -122,6 +134,7 @@ def _container(job: DAPOJob, role: Role, attempt: int, index: int, run_id: str, 
     spec = job.spec
     wanted, gpus = _resources(spec, role), spec.topology.layout.gpus_per_pod(role)
     accelerators = {spec.topology.gpu_resource: str(gpus)} if gpus else {}
+    disk = ephemeral_request(scratch_of(spec, role))
     return {
         "name": CONTAINER,
         "image": site.image,
@@ -131,7 +144,7 @@ def _container(job: DAPOJob, role: Role, attempt: int, index: int, run_id: str, 
         "envFrom": [{"secretRef": {"name": spec.stores.secret_name}}],
         "ports": [{"name": "ray", "containerPort": HEAD_PORT}] if role == "head" else [],
         "resources": {
-            "requests": {"cpu": wanted.cpu, "memory": wanted.memory} | accelerators,
+            "requests": {"cpu": wanted.cpu, "memory": wanted.memory} | disk | accelerators,
             "limits": {"memory": wanted.memory} | accelerators,
         },
         # The pod's program writes the file: the head once Ray's head is up, a trainer once it has joined, a rollout
@@ -151,9 +164,10 @@ def _container(job: DAPOJob, role: Role, attempt: int, index: int, run_id: str, 
         },
         "volumeMounts": [
             {"name": "dapo-job", "mountPath": JOB_FOLDER, "readOnly": True},
-            {"name": "dapo-work", "mountPath": WORK_FOLDER},
+            work_mount(scratch_of(spec, role)),
             {"name": "dapo-tmp", "mountPath": "/tmp"},
             {"name": "dapo-shm", "mountPath": "/dev/shm"},
+            *([{"name": "dapo-models", "mountPath": MODELS_FOLDER}] if spec.topology.model_cache else []),
             *({"name": f"dapo-claim-{claim}", "mountPath": f"/pvc/{claim}"} for claim in claims(spec)),
         ],
     }
@@ -175,12 +189,17 @@ def _environment(job: DAPOJob, role: Role, attempt: int, index: int, run_id: str
         "TMPDIR": f"{WORK_FOLDER}/tmp",
         "RAY_AUTH_MODE": "token",
     }
+    if (cache := spec.topology.model_cache) is not None:
+        values["DAPO_MODEL_CACHE"] = MODELS_FOLDER
+        values["DAPO_MODEL_CACHE_BYTES"] = str(math.ceil(quantities.amount(cache.max_size)))
     if (uri := spec.checkpoints.uri) is not None:  # overrides the stores' Secret
         values["DAPO_STORE_URL"] = uri.replace("pvc://", "file:///pvc/", 1) if uri.startswith("pvc://") else uri
+    pod_name = {"fieldRef": {"fieldPath": "metadata.name"}}
     token = {"secretKeyRef": {"name": token_name(name), "key": "token"}}
     return [
         *({"name": key, "value": value} for key, value in values.items()),
         {"name": "RAY_AUTH_TOKEN", "valueFrom": token},
+        {"name": POD_NAME, "valueFrom": pod_name},
         {"name": "DAPO_NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
     ]
 
@@ -189,8 +208,9 @@ def _volumes(job: DAPOJob, role: Role) -> list[Object]:
     shm = _resources(job.spec, role).shm
     return [
         {"name": "dapo-job", "configMap": {"name": config_name(job.metadata.name)}},
-        {"name": "dapo-work", "emptyDir": {}},
+        {"name": "dapo-work", **work_volume(scratch_of(job.spec, role))},
         {"name": "dapo-tmp", "emptyDir": {}},
+        *model_volumes(job.spec.topology.model_cache, role),
         {"name": "dapo-shm", "emptyDir": {"medium": "Memory", "sizeLimit": shm}},
         *({"name": f"dapo-claim-{claim}", "persistentVolumeClaim": {"claimName": claim}} for claim in claims(job.spec)),
     ]

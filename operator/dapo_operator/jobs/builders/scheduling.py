@@ -3,11 +3,12 @@
 from typing import Any, Final
 
 from dapo_core.jobspec import DAPOJobSpec
-from dapo_core.naming import LABEL_ATTEMPT, LABEL_JOB, LABEL_ROLE, Role
+from dapo_core.naming import LABEL_ATTEMPT, LABEL_JOB, Role
 from dapo_operator.jobs.builders.common import Object, Site, group_name, support
 
 # Kubernetes waits five minutes before it evicts pods from a lost node; an attempt that lost one is over long before.
 LOST_NODE_SECONDS: Final = 60
+HOSTNAME: Final = "kubernetes.io/hostname"
 # The API version of the pod groups of each scheduler that has them.
 POD_GROUPS: Final = {"volcano": "scheduling.volcano.sh/v1beta1", "coscheduling": "scheduling.x-k8s.io/v1alpha1"}
 
@@ -51,27 +52,25 @@ def pod_group(
 
 
 def placement(spec: DAPOJobSpec, job: str, role: Role, attempt: int, site: Site) -> dict[str, Any]:
-    """Fields of the pod's spec that decide on which nodes it may run."""
-    peers = {"matchLabels": {LABEL_JOB: job, LABEL_ROLE: role, LABEL_ATTEMPT: str(attempt)}}
+    """Fields of the pod's spec that decide on which nodes it may run: ranks and engines close together, never spread.
+    The loss of any node ends the attempt, and each step waits for the slowest link."""
     fields: dict[str, Any] = {"tolerations": _tolerations(spec, role)}
     # For affinity the scheduler looks at all pods of the cluster, so pods without peers do without.
-    if spec.topology.layout.pods[role] > 1:
-        fields["affinity"] = {
-            "podAffinity": {
-                "preferredDuringSchedulingIgnoredDuringExecution": [
-                    {"weight": 100, "podAffinityTerm": {"labelSelector": peers, "topologyKey": site.topology_key}}
-                ]
-            }
-        }
-        # Within that topology domain spread over nodes: the loss of one then costs the fewest pods.
-        fields["topologySpreadConstraints"] = [
-            {
-                "maxSkew": 1,
-                "topologyKey": "kubernetes.io/hostname",
-                "whenUnsatisfiable": "ScheduleAnyway",
-                "labelSelector": peers,
-            }
-        ]
+    if role == "head" or spec.topology.layout.pod_count <= 2:
+        return fields
+    peers = {"matchLabels": {LABEL_JOB: job, LABEL_ATTEMPT: str(attempt)}}
+    closest = [HOSTNAME, *site.topology_keys]
+    # Each wider domain weighs half: two pods of one rack are better than any number that only share a zone.
+    terms = [
+        {"weight": max(1, 100 >> place), "podAffinityTerm": {"labelSelector": peers, "topologyKey": key}}
+        for place, key in enumerate(closest)
+    ]
+    fields["affinity"] = {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}}
+    # Without a constraint the scheduler's default one applies, which spreads the pods of a Service. This one has no
+    # label selector and so counts no pod.
+    fields["topologySpreadConstraints"] = [
+        {"maxSkew": 1, "topologyKey": HOSTNAME, "whenUnsatisfiable": "ScheduleAnyway"}
+    ]
     return fields
 
 
