@@ -27,7 +27,11 @@ from dapo_core.run.reasons import ExitCode, Reason
 from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore
 from dapo_trainer.checkpoints.restore import Restored, restore, retry_unreachable
 from dapo_trainer.checkpoints.uploader import CheckpointUploader
+from dapo_trainer.doctor import gpus
 from dapo_trainer.groups.sample_log import SampleLog
+from dapo_trainer.plan.architecture import of_folder
+from dapo_trainer.plan.gpu_sizes import set_sizes
+from dapo_trainer.plan.memory import Gpu
 from dapo_trainer.pod.gate import Gate
 from dapo_trainer.process.trainer_process import Heartbeat, TrainerEnvironment, exit_now
 from dapo_trainer.run_report import RunReport
@@ -102,6 +106,8 @@ class TrainingAttempt:
         self.watch_for_stop()  # Ray has replaced the handler with its own
         if self.environment.ray_address is not None:
             self._gather_pods(cluster, self.environment.ray_address)
+            if config.trainer.device == "cuda":  # this pod has no GPU to ask
+                self._set_sizes(config, cluster.trainer_gpus())
         self.report.phase("start", 0, 0, "loading verl and vLLM")
         from dapo_trainer.verl_adapter import runner
         from dapo_trainer.verl_adapter.session import Session
@@ -181,9 +187,19 @@ class TrainingAttempt:
         weights = placement.ray_address is None or placement.device == "cpu"
         paths = fetch(self.job, self.environment.work, resumed, weights=weights)
         config = compose(self.job.spec, placement, paths)
+        if placement.device == "cuda" and placement.ray_address is None:
+            self._set_sizes(config, gpus.query())
         plain = OmegaConf.to_container(config, resolve=False)
         self._record(lambda: self._writer.update_run(self.environment.run_id, config=plain))
         return config
+
+    def _set_sizes(self, config: "DictConfig", found: Sequence[gpus.Gpu] | None) -> None:
+        """Fit batches and engines to the model and the GPUs; their smallest decides."""
+        smallest = min(found or (), key=lambda gpu: gpu.memory, default=None)
+        gpu = None if smallest is None else Gpu(smallest.name, smallest.memory / 1024)
+        architecture = of_folder(Path(str(config.actor_rollout_ref.model.path)))
+        for size in set_sizes(config, self.job.spec, architecture, gpu):
+            log.info("%s: %s (%s)", size.key, size.value, size.why)
 
     @staticmethod
     def _record(write: Callable[[], None]) -> None:

@@ -62,14 +62,14 @@ def engines_fit(topology: Topology) -> Iterator[Problem]:
 def _one_place(role: str) -> None:
     """At most one of the places that a role's scratch may have."""
     fields = ("storageClassName", "hostPath", "medium")
-    named = ", ".join(f"has(self.{field})" for field in fields)
+    count = " + ".join(f"(has(self.{field}) ? 1 : 0)" for field in fields)
     sentence = "names several of storageClassName, hostPath and medium: keep one"
 
     @RULES.rule(
         "topology",
         cel=CelRule(
             f"spec.topology.{role}.scratch",
-            rule=f"[{named}].filter(named, named).size() <= 1",
+            rule=f"{count} <= 1",
             message=f"spec.topology.{role}.scratch {sentence}.",
         ),
     )

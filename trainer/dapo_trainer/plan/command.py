@@ -17,8 +17,17 @@ from dapo_core.jobspec.parse import absolute_paths
 from dapo_trainer.data.sources import local_path
 from dapo_trainer.plan.architecture import Architecture, known, of_folder
 from dapo_trainer.plan.estimate import Estimate, estimate
+from dapo_trainer.plan.gpu_sizes import Size, set_sizes
 from dapo_trainer.plan.memory import DEFAULT_GPU, GPUS
-from dapo_trainer.plan.plan_tables import job_table, memory_table, pods_table, step_table, verl_table, warning_lines
+from dapo_trainer.plan.plan_tables import (
+    job_table,
+    memory_table,
+    pods_table,
+    sizes_table,
+    step_table,
+    verl_table,
+    warning_lines,
+)
 from dapo_trainer.verl_config import Paths, Placement, compose, overrides
 from dapo_trainer.verl_config.placement import Device, detect_device
 
@@ -45,10 +54,14 @@ def plan(
     job = parse_job(raw)
     placement = Placement(_device(job, gpu))
     if full:
-        print(OmegaConf.to_yaml(compose(job.spec, placement, _paths(job))), end="")
+        config = compose(job.spec, placement, _paths(job))
+        if placement.device == "cuda":
+            set_sizes(config, job.spec, _architecture(job), GPUS[gpu or DEFAULT_GPU])
+        print(OmegaConf.to_yaml(config), end="")
         return
     verl, estimated, console = _verl(job, placement), _estimate(job, gpu or DEFAULT_GPU), Console()
-    for part in _parts(raw, job, verl, estimated):
+    sizes = _sizes(job, gpu or DEFAULT_GPU) if placement.device == "cuda" else []
+    for part in _parts(raw, job, verl, estimated, sizes):
         console.print(part, "")
 
 
@@ -101,14 +114,27 @@ def _estimate(job: DAPOJob, gpu: str) -> Estimate | str:
             "dense Qwen or Llama model."
         )
     config = compose(job.spec, Placement("cuda"), _paths(job))
+    set_sizes(config, job.spec, model, GPUS[gpu])
     return estimate(job.spec, config, model, GPUS[gpu])
 
 
-def _parts(raw: dict[str, Any], job: DAPOJob, verl: Table, estimated: Estimate | str) -> Iterator[RenderableType]:
+def _sizes(job: DAPOJob, gpu: str) -> list[Size]:
+    """What a run on GPUs of this kind would add; empty for a job on processors."""
+    if not job.spec.topology.trainer.gpus_per_pod:
+        return []
+    config = compose(job.spec, Placement("cuda"), _paths(job))
+    return set_sizes(config, job.spec, _architecture(job), GPUS[gpu])
+
+
+def _parts(
+    raw: dict[str, Any], job: DAPOJob, verl: Table, estimated: Estimate | str, sizes: list[Size]
+) -> Iterator[RenderableType]:
     """In the order of printing: what cannot fit comes last, where a terminal still shows it."""
     yield pods_table(job)
     yield step_table(job)
     yield Text(estimated, "dim") if isinstance(estimated, str) else memory_table(estimated)
+    if sizes:
+        yield sizes_table(sizes)
     yield job_table(raw, job)
     yield verl
     if isinstance(estimated, Estimate):

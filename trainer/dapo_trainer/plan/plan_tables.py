@@ -1,6 +1,6 @@
 """What `dapo plan` prints, as tables. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import RenderableType
@@ -10,6 +10,7 @@ from rich.text import Text
 from dapo_core.jobspec import DAPOJob, field_sources
 from dapo_core.jobspec.leaves import leaves
 from dapo_trainer.plan.estimate import Estimate, gib
+from dapo_trainer.plan.gpu_sizes import Size
 from dapo_trainer.plan.head_memory import head_memory
 from dapo_trainer.plan.workload import pod_groups, step_work
 
@@ -67,6 +68,16 @@ def memory_table(estimate: Estimate) -> Table:
     table.add_row("total", gib(trainer.total), gib(rollout.total), style="bold")
     table.add_row("of a GPU's", gib(estimate.gpu.memory), gib(estimate.gpu.memory))
     table.add_row("KV cache of an engine", "", f"{rollout.tokens:,} tokens")
+    return table
+
+
+def sizes_table(sizes: Sequence[Size]) -> Table:
+    """What follows from model and GPU, and why."""
+    table = Table(title="Derived from the model and the GPU", title_justify="left")
+    for column in ("verl key", "value", "why"):
+        table.add_column(column, overflow="fold")
+    for size in sizes:
+        table.add_row(size.key, f"{size.value:,}", size.why)
     return table
 
 

@@ -2,15 +2,17 @@
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import ray
 import transfer_queue as tq
 from omegaconf import DictConfig, OmegaConf
 
+from dapo_trainer.doctor import gpus
 from dapo_trainer.process.fork_server import as_python
 from dapo_trainer.verl_adapter.ray_parts import without_unused
+from dapo_trainer.verl_config.placement import NODE_RESOURCE
 
 LOOK_SECONDS: Final = 1.0
 
@@ -37,6 +39,12 @@ class Cluster:
         self._queue.join()
         if self._error is not None:
             raise self._error
+
+    def trainer_gpus(self) -> Sequence[gpus.Gpu] | None:
+        """Those of one trainer pod, as its driver reports them; None when it does not answer."""
+        asked = ray.remote(gpus.query).options(num_cpus=0, resources={NODE_RESOURCE["trainer"]: 0.001})
+        found: Sequence[gpus.Gpu] | None = ray.get(asked.remote())
+        return found
 
     def close(self) -> None:
         tq.close()
