@@ -2,14 +2,13 @@
 
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
 SAMPLE_SECONDS = 0.5
-MIB = 2**20
+MEMORY_EVERY = 20  # samples
 
 
 @dataclass(frozen=True)
@@ -67,10 +66,10 @@ class ProcessTree:
 class Watch:
     """Looks at the tree of a command every half second, in a thread, while the `with` block lasts."""
 
-    def __init__(self, root: psutil.Process, then: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, root: psutil.Process) -> None:
         self.tree = ProcessTree(root)
         self.series: list[tuple[float, float]] = []  # (time.time(), seconds of processor used so far)
-        self._stop, self._then = threading.Event(), then
+        self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
     def __enter__(self) -> "Watch":
@@ -83,8 +82,8 @@ class Watch:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            self.series.append((time.time(), self.tree.look()))
-            self._then()
+            memory = len(self.series) % MEMORY_EVERY == 0
+            self.series.append((time.time(), self.tree.look(memory=memory)))
             self._stop.wait(SAMPLE_SECONDS)
 
     def used_by(self, moment: float) -> float:

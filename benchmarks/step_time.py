@@ -49,6 +49,7 @@ def table(results: dict[str, Result]) -> list[str]:
         "processor, to the first step": lambda r: r.processor_to_first_step,
         "processor, each further step": lambda r: r.processor_per_step,
         "resident sets, GiB": lambda r: r.resident / 2**30,
+        "proportional sets, GiB": lambda r: r.proportional / 2**30,
     }
     others = [side for side in results if side != "ours"] if "ours" in results else []
     lines = [f"{'seconds':<30}" + "".join(f"{side:>9}" for side in results) + "".join(f"{'/ ' + o:>9}" for o in others)]
@@ -76,11 +77,14 @@ def main() -> None:
         "--resume", action="store_true", help=f"keep what {RESULTS.name} has of the same job and commit"
     )
     arguments = parser.parse_args()
+    sides = arguments.sides.split(",")
+    if unknown := set(sides) - set(SIDES):
+        parser.error(f"--sides {','.join(sorted(unknown))}: must be one of {', '.join(SIDES)}")
     job, facts = job_with(arguments.job, arguments.steps), machine()
     measured_as = {"job": job.spec.digest(), "steps": arguments.steps, "commit": facts["commit"]}
     kept = json.loads(RESULTS.read_text()) if arguments.resume and RESULTS.exists() else {}
     done = kept["sides"] if kept.get("of") == measured_as else {}
-    for side in arguments.sides.split(","):
+    for side in sides:
         if side not in done:
             with tempfile.TemporaryDirectory() as folder:
                 done[side] = asdict(SIDES[side](job, Path(folder)))
@@ -89,7 +93,7 @@ def main() -> None:
     print(", ".join(f"{name}: {value}" for name, value in facts.items()))
     batch = job.spec.batch
     print(f"{arguments.job.name}: {batch.prompts} prompts x {batch.responses_per_prompt}, {arguments.steps} steps")
-    print("\n".join(table({side: Result(**done[side]) for side in arguments.sides.split(",")})))
+    print("\n".join(table({side: Result(**done[side]) for side in sides})))
 
 
 if __name__ == "__main__":

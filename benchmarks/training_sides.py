@@ -65,6 +65,7 @@ class Result:
     processor_to_first_step: float
     processor_per_step: float  # after the first
     resident: int  # the largest sum of all processes' resident sets at once
+    proportional: int  # the same of their proportional sets, in which shared pages count once
 
 
 def result(begun: float, watch: Watch, steps: list[Step], reached: float | None = None) -> Result:
@@ -81,6 +82,7 @@ def result(begun: float, watch: Watch, steps: list[Step], reached: float | None 
         watch.used_by(first),
         (watch.used_by(last) - watch.used_by(first)) / max(len(later), 1),
         watch.tree.peak.resident,
+        watch.tree.peak.proportional,
     )
 
 
