@@ -165,3 +165,10 @@ def test_b13_a_run_of_an_earlier_version_takes_over_the_platforms_image_once() -
     bench.status = bench.status.model_copy(update={"pinned": None})
     crashed(upgraded(bench))
     assert images(bench) == {"trainer:2"}
+
+
+def test_b13_a_limit_that_is_raised_takes_over_nothing() -> None:
+    bench = upgraded(Bench(raw_job(runPolicy={"maxRestarts": 0})).training())
+    bench.finish("first-head-1-0", 1).settle().edit(runPolicy={"maxRestarts": 3})
+    bench.step()
+    assert (images(bench), job_files(bench)) == ({"trainer:1"}, [])

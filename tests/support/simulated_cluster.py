@@ -49,6 +49,7 @@ class Operator:
     """One life of an operator process: what it knows is gone when it dies."""
 
     kube: FakeKube
+    image: str = "t"
     reconcilers: dict[JobKey, Reconciler] = field(default_factory=dict)
     due: dict[JobKey, float] = field(default_factory=dict)
     seen: int = 0
@@ -58,7 +59,9 @@ class Operator:
         self.children = Children(self._wake)
         store = MetadataStore(None, self.kube.now)
         executor = Executor(self.kube, self.children)  # type: ignore[arg-type]
-        self.shared = Shared(executor, self.children, store, self.events, Site(image="t"), self.kube.now, Telemetry())
+        self.shared = Shared(
+            executor, self.children, store, self.events, Site(image=self.image), self.kube.now, Telemetry()
+        )
         self.relist()
 
     def relist(self) -> None:
@@ -155,7 +158,8 @@ class Simulation:
             self._people()
             self._operators()
         if self.operator is None and self.kube.time >= self.back_at:
-            self.operator = Operator(self.kube)
+            # Every other life is that of a newer version of the platform.
+            self.operator = Operator(self.kube, f"t{self.deaths // 2}")
         if self.operator is not None:
             self._operate(self.operator)
         self.check()
@@ -284,6 +288,7 @@ class Simulation:
         """What must hold at every moment."""
         jobs = {raw["metadata"]["uid"]: raw for raw in self.kube.of_kind("DAPOJob")}
         self._check_frozen(jobs)
+        self._check_pinned(jobs)
         attempts: dict[str, set[int]] = {}
         for pod in self.kube.of_kind("Pod"):
             owner = pod["metadata"]["ownerReferences"][0]["uid"]
@@ -293,6 +298,15 @@ class Simulation:
             if (job := jobs.get(uid)) is not None:
                 recorded = {attempt["number"] for attempt in job.get("status", {}).get("attempts", ())}
                 assert numbers <= recorded, f"attempt {numbers} of {job['metadata']['name']} is not on record"
+
+    def _check_pinned(self, jobs: dict[str, Object]) -> None:
+        """An upgrade of the platform does not mix images in one attempt."""
+        for pod in self.kube.of_kind("Pod"):
+            job = jobs.get(pod["metadata"]["ownerReferences"][0]["uid"])
+            pinned = (job or {}).get("status", {}).get("pinned")
+            if pinned is not None:
+                [image] = {container["image"] for container in pod["spec"]["containers"]}
+                assert image == pinned["image"], f"{pod['metadata']['name']} has image {image}, not {pinned['image']}"
 
     def _check_frozen(self, jobs: dict[str, Object]) -> None:
         """A job whose status cannot be read keeps its pods and its status, unless it is deleted."""

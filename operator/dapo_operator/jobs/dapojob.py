@@ -25,15 +25,29 @@ _DETAILS: Final = 3
 # Begins with the version of what it is computed from.
 _SHAPE: Final = "1:"
 # Groups of the spec that the operator alone reads.
-_NOT_READ: Final = frozenset({"suspend", "managedBy", "runPolicy", "topology", "guards"})
+_NOT_READ: Final = frozenset({"suspend", "managedBy", "topology", "guards"})
+# The same of `runPolicy`.
+_LIMITS: Final = frozenset(
+    {
+        "maxRestarts",
+        "maxUncountedRestarts",
+        "failureRules",
+        "backoffSeconds",
+        "backoffMaxSeconds",
+        "activeDeadlineSeconds",
+        "ttlSecondsAfterFinished",
+        "startTimeoutSeconds",
+        "stallTimeoutSeconds",
+    }
+)
 _SUFFIX_ALPHABET: Final = "23456789abcdefghjkmnpqrstuvwxyz"
 
 
 @dataclass(frozen=True)
 class Job:
     """What is fixed for a plan. `parsed` is None when the spec is invalid, and `problems` are why. `shape` and
-    `driver_spec` are digests of what the user says about the pods, and of what the driver reads, and `said` of all that
-    the user says; another version of the platform gives the same. `held`: it has the operator's finalizer.
+    `driver_spec` are digests of what the user says about the pods, and of what the driver reads, and `said` of all of
+    the spec but limits; another version of the platform gives the same. `held`: it has the operator's finalizer.
     `ttl_seconds` is how long it is kept after its end. Times are Unix seconds."""
 
     name: str
@@ -93,7 +107,7 @@ def job_of(raw: Mapping[str, Any], site: Site) -> Job:
     shape = driver_spec = ""
     if parsed is not None:
         problems = template_problems(parsed, site)
-        shape, driver_spec = _shape(spec, parsed), digest_of({key: spec[key] for key in spec.keys() - _NOT_READ})
+        shape, driver_spec = _shape(spec, parsed), digest_of(_without_limits(spec, _NOT_READ))
         parsed = None if problems else parsed
     return Job(
         name=meta["name"],
@@ -107,11 +121,18 @@ def job_of(raw: Mapping[str, Any], site: Site) -> Job:
         problems=tuple(problems),
         shape=shape,
         driver_spec=driver_spec,
-        said=digest_of({key: spec[key] for key in spec.keys() - {"suspend", "managedBy"}}),
+        said=digest_of(_without_limits(spec, _NOT_READ - {"topology"})),
         suspended=spec.get("suspend") is True,
         managed_by=spec.get("managedBy"),
         ttl_seconds=_ttl(spec),
     )
+
+
+def _without_limits(spec: Mapping[str, Any], groups: frozenset[str]) -> dict[str, Any]:
+    """The spec without these groups and without what limits a run: raising a limit changes nothing of a run."""
+    policy = spec.get("runPolicy")
+    kept = {key: policy[key] for key in policy.keys() - _LIMITS} if isinstance(policy, Mapping) else policy
+    return {key: spec[key] for key in spec.keys() - groups - {"runPolicy"}} | {"runPolicy": kept or None}
 
 
 def _ttl(spec: Mapping[str, Any]) -> int | None:
