@@ -166,6 +166,18 @@ SPEC = {
             },
             id="all of it said",
         ),
+        pytest.param(
+            SPEC | {"reward": {"answerRule": "published", "additional": [{"name": "a", "type": "exact"}]}},
+            Choices(Sampling()),
+            {"reward.label": "math/published", "reward.additional": ()},
+            id="the main reward of a run that has several",
+        ),
+        pytest.param(
+            SPEC,
+            Choices(Sampling(), "/d/../e/score.py:judge"),
+            {"reward.type": "custom", "reward.file": "/e/score.py:judge", "reward.label": "/e/score.py:judge"},
+            id="a reward of a file",
+        ),
     ],
 )  # fmt: skip
 def test_the_request_is_a_job(spec: dict[str, Any] | None, choices: Choices, expected: dict[str, Any]) -> None:

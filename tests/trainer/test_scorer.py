@@ -107,8 +107,10 @@ def test_several_rewards_are_summed_by_weight_and_the_main_one_says_what_is_corr
 def test_one_of_several_rewards_that_fails_leaves_the_sum_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", FAKES)
     broken = [{"name": "odd", "type": "custom", "module": "reward_functions:raises_for_odd"}]
-    failed, fine = score(settings(type="exact", additional=broken), ["1", "2"], [1, 1], truth="2")
+    failed, right = score(settings(type="exact", additional=broken), ["1", "3"], [1, 1], truth="3")
     assert failed.verdict.failure == "odd: ValueError: odd" and not failed.counted and not failed.terms
+    assert (failed.reward, failed.verdict.correct, right.reward, right.verdict.correct) == (-1.0, False, -1.0, True)
+    [fine] = score(settings(type="exact", additional=broken), ["2"], [1], truth="2")
     assert fine.reward == 2.0 and fine.terms == {"exact": 1.0, "odd": 1.0}
 
 

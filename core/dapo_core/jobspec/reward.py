@@ -42,6 +42,12 @@ class ScoringRule(SpecModel):
         "responses to a list of scores.",
     )
 
+    @property
+    def label(self) -> str:
+        """The rule in a word, for a record of what scored: its function, else its type and how that compares."""
+        compared = "/published" if self.answer_rule == "published" else ""
+        return self.module or self.file or f"{self.type}{compared}"
+
 
 class AdditionalReward(ScoringRule):
     """A reward beside the main one, which changes the score and never what counts as correct."""

@@ -40,7 +40,8 @@ def evaluate(
     max_prompt_tokens: Annotated[int | None, typer.Option(help="Longest prompt. Default: the run's.")] = None,
     max_response_tokens: Annotated[int | None, typer.Option(help="Longest response. Default: the run's.")] = None,
     reward: Annotated[
-        str | None, typer.Option(help="math, exact or MODULE:FUNCTION. Default: the run's, else math.")
+        str | None,
+        typer.Option(help="math, exact, MODULE:FUNCTION or FILE.py:FUNCTION. Default: the run's, else math."),
     ] = None,
     subset: Annotated[
         str | None,

@@ -110,7 +110,7 @@ def _rows(evaluation_id: str, target: Target, step: int | None, job: DAPOJob, re
                 "maxResponseTokens": spec.batch.max_response_tokens,
                 "seed": spec.data.seed,
                 "dtype": spec.model.dtype,
-                "reward": spec.reward.module or spec.reward.type,
+                "reward": spec.reward.label,
             },
             results=stored(*results[one.name]),
         )

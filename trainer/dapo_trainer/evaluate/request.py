@@ -24,7 +24,7 @@ _OPTIONS = {
     r"spec\.data\.validation\[\d+\]\.topP": "--top-p",
     r"spec\.data\.maxPromptTokens": "--max-prompt-tokens",
     r"spec\.batch\.maxResponseTokens": "--max-response-tokens",
-    r"spec\.reward\.(type|module)": "--reward",
+    r"spec\.reward\.(type|module|file)": "--reward",
     r"spec\.model\.dtype": "--dtype",
     r"spec\.topology\.rollout\.tensorParallel": "--tensor-parallel",
 }
@@ -139,8 +139,12 @@ def _chosen(name: str, value: int | None, run: Mapping[str, Any]) -> Tree:
 
 def _reward(given: str | None, run: Mapping[str, Any]) -> Tree:
     if given is None:
-        return dict(run)
-    return {"type": "custom", "module": given} if ":" in given else {"type": given}
+        # The main reward alone says what is correct, and scores are not reported.
+        return {name: value for name, value in run.items() if name != "additional"}
+    where, colon, function = given.rpartition(":")
+    if where.endswith(".py"):
+        return {"type": "custom", "file": f"{Path(where).expanduser().resolve()}:{function}"}
+    return {"type": "custom", "module": given} if colon else {"type": given}
 
 
 def _topology(run: Mapping[str, Any], choices: Choices) -> Tree:

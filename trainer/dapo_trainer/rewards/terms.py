@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from dapo_trainer.rewards.custom import Detail
 from dapo_trainer.rewards.rule_rewards import RULES, as_integer, math, plain, settled
 from dapo_trainer.rewards.statement import final_answer
-from dapo_trainer.rewards.verdict import ResponseGroup, Verdict, failed, right_or_wrong
+from dapo_trainer.rewards.verdict import FAILED_SCORE, ResponseGroup, Verdict, right_or_wrong
 from dapo_trainer.rewards.verifier import FunctionReference, Verifier
 
 Rule = Callable[[str, str], Verdict]
@@ -74,8 +75,10 @@ def weighted(terms: Sequence[RewardTerm], verdicts: Sequence[Verdict]) -> Verdic
     """
     main, *additional = verdicts
     failures = [f"{term.name}: {one.failure}" for term, one in zip(terms, verdicts, strict=True) if one.failure]
-    if not additional or failures:
-        return failed("; ".join(failures)) if additional else _scaled(main, terms[0].weight)
+    if not additional:
+        return _scaled(main, terms[0].weight)
+    if failures:
+        return replace(main, score=FAILED_SCORE, failure="; ".join(failures))
     score = sum(term.weight * one.score for term, one in zip(terms, verdicts, strict=True))
     details: dict[str, Detail] = {**main.details}
     for term, one in zip(terms, verdicts, strict=True):

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from dapo_trainer.rewards.custom import Detail
+
+FAILED_SCORE: Final = -1.0
 
 
 @dataclass(frozen=True)
@@ -39,4 +41,4 @@ def right_or_wrong(correct: bool, predicted: str | None) -> Verdict:
 
 def failed(reason: str) -> Verdict:
     """The verdict of a check that failed: the score of a wrong response, should it count."""
-    return Verdict(-1.0, False, None, reason)
+    return Verdict(FAILED_SCORE, False, None, reason)
