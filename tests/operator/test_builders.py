@@ -242,17 +242,19 @@ def test_merge(base: Any, over: Any, whole: Any) -> None:
 @pytest.mark.parametrize("role", ["trainer", "rollout"])
 def test_a_gang_is_packed_and_never_spread(role: Role) -> None:
     """On one node, else in one NVLink domain, else in one zone, of whatever role."""
-    made = built(role, topology={"mode": "Separated", "trainer": {"replicas": 2}, "rollout": {"replicas": 2}})["spec"]
+    made = built(role, topology={"mode": "Separated", "trainer": {"replicas": 2}, "rollout": {"replicas": 2}})
     peers = {"matchLabels": {"dapo.io/job": "first", "dapo.io/attempt": "3"}}
-    terms = made["affinity"]["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    terms = made["spec"]["affinity"]["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
     assert [(term["weight"], term["podAffinityTerm"]["topologyKey"]) for term in terms] == [
         (100, "kubernetes.io/hostname"),
         (50, "nvidia.com/gpu.clique"),
         (25, "topology.kubernetes.io/zone"),
     ]
     assert all(term["podAffinityTerm"]["labelSelector"] == peers for term in terms)
-    (spread,) = made["topologySpreadConstraints"]
-    assert "labelSelector" not in spread, "it counts no pod, and replaces the scheduler's default"
+    (spread,) = made["spec"]["topologySpreadConstraints"]
+    labels = made["metadata"]["labels"]
+    counted = spread["labelSelector"]["matchLabels"].items() <= labels.items()
+    assert not counted, "it counts no pod, and replaces the scheduler's default"
 
 
 def test_labels_of_racks_come_from_the_installation() -> None:

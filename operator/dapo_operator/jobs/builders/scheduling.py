@@ -66,10 +66,11 @@ def placement(spec: DAPOJobSpec, job: str, role: Role, attempt: int, site: Site)
         for place, key in enumerate(closest)
     ]
     fields["affinity"] = {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}}
-    # Without a constraint the scheduler's default one applies, which spreads the pods of a Service. This one has no
-    # label selector and so counts no pod.
+    # Without a constraint the scheduler's default one applies, which spreads the pods of a Service. This one counts no
+    # pod, since attempts are numbered from 1.
+    none = {"matchLabels": {LABEL_JOB: job, LABEL_ATTEMPT: "0"}}
     fields["topologySpreadConstraints"] = [
-        {"maxSkew": 1, "topologyKey": HOSTNAME, "whenUnsatisfiable": "ScheduleAnyway"}
+        {"maxSkew": 1, "topologyKey": HOSTNAME, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": none}
     ]
     return fields
 
