@@ -62,6 +62,14 @@ class Children:
     def forget(self, key: JobKey) -> None:
         """The job was deleted."""
         self._gone.pop(key, None)
+        self.forget_unwatched(key)
+
+    def forget_unwatched(self, key: JobKey, *newest: str) -> None:
+        """Forget the job's objects of kinds that no watch reports as deleted, except those of these names."""
+        for kind, cache in self._support.items():
+            if kind not in WATCHED:
+                for name in set(cache.of(key)) - set(newest):
+                    cache.forget(key, name)
 
     def _note_end(self, key: JobKey, last: Cached[Pod]) -> None:
         pod = last.value

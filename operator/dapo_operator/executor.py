@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from dapo_core.naming import LABEL_JOB
 from dapo_core.run.status import DAPOJobStatus
-from dapo_operator.children import Children, JobKey, resource_of
+from dapo_operator.children import WATCHED, Children, JobKey, resource_of
 from dapo_operator.jobs.actions import (
     Action,
     ApplySupport,
@@ -189,6 +189,9 @@ class Executor:
                     raise
                 raw = await self._kube.apply(resource, body)
         self._children.support(body["kind"]).put(raw)
+        if body["kind"] not in WATCHED:
+            # Those of earlier attempts.
+            self._children.forget_unwatched((job.namespace, job.name), name)
 
     async def _create_token(self, action: CreateToken, job: Job) -> None:
         token = {"token": secrets.token_hex(32)}

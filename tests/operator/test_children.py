@@ -112,3 +112,18 @@ def test_a_pod_that_ran_when_it_went_says_nothing(children: Children) -> None:
     children.pods.put(pod(version=5, phase="Running"))
     children.pods.drop(pod(version=6, phase="Running"))
     assert children.gone_of(KEY, "job-1") == ()
+
+
+def pod_group(attempt: int) -> dict[str, Any]:
+    meta = pod(name=f"first-{attempt}", uid=f"group-{attempt}")["metadata"]
+    return {"metadata": {**meta, "annotations": {"dapo.io/digest": "d"}}}
+
+
+def test_b29_pod_groups_of_earlier_attempts_and_of_deleted_jobs_are_forgotten(children: Children) -> None:
+    for attempt in (1, 2, 3):
+        children.support("PodGroup").put(pod_group(attempt))
+        children.support("Service").put(pod_group(9))
+    children.forget_unwatched(KEY, "first-3")
+    assert set(children.support_of(KEY, "job-1")) == {("PodGroup", "first-3"), ("Service", "first-9")}
+    children.forget(KEY)
+    assert set(children.support_of(KEY, "job-1")) == {("Service", "first-9")}, "a watch reports its deletion"

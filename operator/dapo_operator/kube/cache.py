@@ -75,6 +75,12 @@ class ObjectCache(Generic[T]):
             self._removed(group, old if last is None else replace(old, value=last))
             self._forget(group, meta["name"])
 
+    def forget(self, group: Group, name: str) -> None:
+        """An object was deleted by whoever asks; the watch will say so, too."""
+        if (known := self.of(group).get(name)) is not None:
+            self._bury(known.uid)
+            self._forget(group, name)
+
     def keep(self, uids: set[str], namespace: str | None, version: str) -> None:
         """A complete list: only these objects existed at `version` in the namespace (None: in all namespaces)."""
         gone = [
