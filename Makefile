@@ -20,10 +20,12 @@ CPU := --override requirements/cpu-overrides.txt
 FAST := -m "not engine and not server and not browser" --ignore=tests/engine --ignore=tests/real --ignore=tests/cluster
 SIDE_BY_SIDE := -n logical --maxprocesses 4 --dist loadscope --no-loadscope-reorder
 
+GPU_JOBS := $(wildcard examples/qwen*.yaml examples/gpu/*.yaml examples/ablation/*.yaml)
+
 export RUFF_CACHE_DIR := $(CURDIR)/.dapo/ruff
 export HYPOTHESIS_STORAGE_DIRECTORY := $(CURDIR)/.dapo/hypothesis
 
-.PHONY: all help setup demo test check coverage lint format verify generate lock clean cluster cluster-down images images-loaded e2e
+.PHONY: all help setup demo test check gpu-check coverage lint format verify generate lock clean cluster cluster-down images images-loaded e2e
 .DEFAULT_GOAL := all
 
 all: lint test ## lint and test; what bare `make` does
@@ -70,6 +72,10 @@ lock: ## the locked requirement files; UPGRADE=1 moves to the newest versions
 	$(COMPILE) --extra dashboard --constraint requirements/dev.txt -o requirements/dashboard.txt
 	$(COMPILE) --extra gpu -o requirements/gpu.txt
 	$(COMPILE) $(CPU) --extra bench -o requirements/bench.txt
+
+gpu-check: ## the examples for GPUs against the packages of the GPU image; needs no GPU, but 9 GB of disk
+	@venv=$$(scripts/gpu-setup.sh) && LD_LIBRARY_PATH="$$LD_LIBRARY_PATH:$$venv/stand-ins" COLUMNS=160 \
+		"$$venv/bin/dapo" check $(GPU_JOBS)
 
 cluster: ## a Kubernetes to try things on: kind where Docker is, else processes; DAPO_CLUSTER=existing for the one of KUBECONFIG
 	@tests/kit/cluster.sh up

@@ -8,7 +8,15 @@ import pytest
 from builders import job
 
 from dapo_core.jobspec import DAPOJobSpec, load_job
-from dapo_trainer.plan.architecture import KNOWN, Architecture, known, of_config, of_folder
+from dapo_trainer.plan.architecture import (
+    KNOWN,
+    Architecture,
+    config_json,
+    known,
+    known_context,
+    of_config,
+    of_folder,
+)
 from dapo_trainer.plan.estimate import Estimate, estimate
 from dapo_trainer.plan.head_memory import head_memory
 from dapo_trainer.plan.memory import (
@@ -73,6 +81,27 @@ def test_a_config_gives_the_same_as_the_table() -> None:
         "vocab_size": 152064,
     }
     assert of_config(config) == KNOWN["Qwen2.5-7B"]
+
+
+@pytest.mark.parametrize("name", sorted(KNOWN))
+def test_an_architecture_becomes_the_config_it_is_read_from(name: str) -> None:
+    assert of_config(config_json(KNOWN[name], 4096)) == KNOWN[name]
+
+
+@pytest.mark.parametrize(
+    ("source", "tokens"),
+    [
+        pytest.param("hf://Qwen/Qwen2.5-32B", 131_072, id="base"),
+        pytest.param("hf://Qwen/Qwen2.5-7B-Instruct", 32_768, id="instruct"),
+        pytest.param("hf://Qwen/Qwen2.5-Math-7B", 4096, id="math"),
+        pytest.param("hf://Qwen/Qwen2.5-Math-7B-Instruct", 4096, id="math, instruct"),
+        pytest.param("hf://Qwen/Qwen3-8B-Base", 32_768, id="Qwen3"),
+        pytest.param("hf://meta-llama/Llama-3.1-8B", 131_072, id="Llama"),
+        pytest.param("hf://someone/else", None, id="unknown"),
+    ],
+)
+def test_known_contexts(source: str, tokens: int | None) -> None:
+    assert known_context(source) == tokens
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,15 @@ KNOWN: Final[Mapping[str, Architecture]] = {
     "Llama-3.2-3B": Architecture(28, 3072, 8192, 24, 8, 128, 128_256, tied=True),
 }
 _SUFFIXES = ("-Base", "-Instruct", "-Math")
+# Tokens of prompt and response together (max_position_embeddings), by the start of the name; the first that fits.
+_CONTEXTS: Final = (
+    ("Qwen2.5-Math-", 4096),
+    ("Qwen2.5-0.5B", 32_768),
+    ("Qwen2.5-3B", 32_768),
+    ("Qwen2.5-", 131_072),
+    ("Qwen3-", 32_768),
+    ("Llama-3", 131_072),
+)
 # Model types that the formulas above describe.
 _DENSE: Final[Mapping[str, Mapping[str, bool]]] = {
     "qwen2": {"qkv_bias": True},
@@ -86,6 +95,35 @@ def known(source: str) -> Architecture | None:
     for suffix in _SUFFIXES:
         name = name.replace(suffix, "")
     return KNOWN.get(name)
+
+
+def known_context(source: str) -> int | None:
+    """The context in tokens of a hub model in the table; None for any other. The least of the model's variants."""
+    name = source.rstrip("/").rpartition("/")[2]
+    if known(source) is None:
+        return None
+    if name.startswith("Qwen2.5-") and name.endswith("-Instruct") and "-Math-" not in name:
+        return 32_768
+    return next((tokens for start, tokens in _CONTEXTS if name.startswith(start)), None)
+
+
+def config_json(model: Architecture, context: int) -> dict[str, Any]:
+    """A config.json from which transformers and vLLM build the model's layers: what `of_config` reads, written."""
+    kind, name = ("qwen2", "Qwen2") if model.qkv_bias else ("qwen3", "Qwen3") if model.qk_norm else ("llama", "Llama")
+    return {
+        "architectures": [f"{name}ForCausalLM"],
+        "model_type": kind,
+        "hidden_size": model.hidden,
+        "intermediate_size": model.intermediate,
+        "num_hidden_layers": model.layers,
+        "num_attention_heads": model.heads,
+        "num_key_value_heads": model.kv_heads,
+        "head_dim": model.head_dim,
+        "vocab_size": model.vocabulary,
+        "tie_word_embeddings": model.tied,
+        "max_position_embeddings": context,
+        "dtype": "bfloat16",
+    }
 
 
 def of_config(config: Mapping[str, Any]) -> Architecture | None:

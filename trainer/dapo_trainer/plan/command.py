@@ -32,7 +32,8 @@ from dapo_trainer.verl_config import Paths, Placement, compose, overrides
 from dapo_trainer.verl_config.placement import Device, detect_device
 
 
-def _gpu(name: str | None) -> str | None:
+def gpu_kind(name: str | None) -> str | None:
+    """Raises typer.BadParameter for a kind that is not in the table."""
     if name is not None and name not in GPUS:
         raise typer.BadParameter(f"{name} is not a known kind of GPU: use one of {', '.join(GPUS)}.")
     return name
@@ -44,7 +45,7 @@ def plan(
     gpu: Annotated[
         str | None,
         typer.Option(
-            callback=_gpu,
+            callback=gpu_kind,
             help=f"Kind of GPU to plan for: {', '.join(GPUS)}. Default: {DEFAULT_GPU} for the estimate of memory.",
         ),
     ] = None,
@@ -54,9 +55,9 @@ def plan(
     job = parse_job(raw)
     placement = Placement(_device(job, gpu))
     if full:
-        config = compose(job.spec, placement, _paths(job))
+        config = compose(job.spec, placement, planned_paths(job))
         if placement.device == "cuda":
-            set_sizes(config, job.spec, _architecture(job), GPUS[gpu or DEFAULT_GPU])
+            set_sizes(config, job.spec, architecture(job), GPUS[gpu or DEFAULT_GPU])
         print(OmegaConf.to_yaml(config), end="")
         return
     verl, estimated, console = _verl(job, placement), _estimate(job, gpu or DEFAULT_GPU), Console()
@@ -78,7 +79,7 @@ def _device(job: DAPOJob, gpu: str | None) -> Device:
     return "cuda" if gpu is not None or trainer.gpus_per_pod * trainer.replicas > 1 else detect_device()
 
 
-def _paths(job: DAPOJob) -> Paths:
+def planned_paths(job: DAPOJob) -> Paths:
     """Where a run's files would be; nothing is fetched for a plan."""
     data = job.spec.data
     return Paths(
@@ -90,14 +91,14 @@ def _paths(job: DAPOJob) -> Paths:
 
 
 def _verl(job: DAPOJob, placement: Placement) -> Table:
-    paths = _paths(job)
+    paths = planned_paths(job)
     config = compose(job.spec, placement, paths)
     overridden = set(dict(leaves(job.spec.verl_overrides, into_lists=False)))
     keys = overridden | set(overrides(job.spec, placement, paths))
     return verl_table({key: OmegaConf.select(config, key) for key in keys}, overridden)
 
 
-def _architecture(job: DAPOJob) -> Architecture | None:
+def architecture(job: DAPOJob) -> Architecture | None:
     """Of the model on this machine, or of a hub model that is in the table; nothing is fetched."""
     source = job.spec.model.source
     return of_folder(local_path(source)) if source.startswith("file:") else known(source)
@@ -105,7 +106,7 @@ def _architecture(job: DAPOJob) -> Architecture | None:
 
 def _estimate(job: DAPOJob, gpu: str) -> Estimate | str:
     """Or the reason why there is none."""
-    model = _architecture(job)
+    model = architecture(job)
     if not job.spec.topology.trainer.gpus_per_pod:
         return "Memory is estimated for GPUs only, and this job's trainer has none."
     if model is None:
@@ -113,7 +114,7 @@ def _estimate(job: DAPOJob, gpu: str) -> Estimate | str:
             f"No estimate of memory: the architecture of {job.spec.model.source} is unknown here. Name the folder of a "
             "dense Qwen or Llama model."
         )
-    config = compose(job.spec, Placement("cuda"), _paths(job))
+    config = compose(job.spec, Placement("cuda"), planned_paths(job))
     set_sizes(config, job.spec, model, GPUS[gpu])
     return estimate(job.spec, config, model, GPUS[gpu])
 
@@ -122,8 +123,8 @@ def _sizes(job: DAPOJob, gpu: str) -> list[Size]:
     """What a run on GPUs of this kind would add; empty for a job on processors."""
     if not job.spec.topology.trainer.gpus_per_pod:
         return []
-    config = compose(job.spec, Placement("cuda"), _paths(job))
-    return set_sizes(config, job.spec, _architecture(job), GPUS[gpu])
+    config = compose(job.spec, Placement("cuda"), planned_paths(job))
+    return set_sizes(config, job.spec, architecture(job), GPUS[gpu])
 
 
 def _parts(

@@ -19,6 +19,7 @@
 | trainers, batch_parts | `register_trainer`, `trainer.checkpoint_callback_class` |
 | validation | `LLMServerManager`, for engines without a trainer |
 | merge | `FSDPModelMerger` |
+| stack_checks, described_gpu | `validate_config`, `HFModelConfig`, `vLLMHttpServer`, vLLM's platform |
 
 Other rooms import only `environment` (where a process starts), `cluster`, `node_files`, `runner` and `session`
 (`dapo_trainer.main`), `session` (`dapo_trainer.run_report`), `session` and `validation`
