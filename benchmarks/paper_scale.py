@@ -52,7 +52,7 @@ class Engines:
     step: int = 0
     now: float = 0.0
     made: int = 0
-    running: list[tuple[float, GroupOutcome]] = field(default_factory=list)
+    running: list[tuple[float, int, GroupOutcome]] = field(default_factory=list)
     free: list[float] = field(default_factory=list)
 
     def refill(self, count: int) -> int:
@@ -60,16 +60,16 @@ class Engines:
             start = self.now if len(self.free) < self.slots else max(self.now, heapq.heappop(self.free))
             self.made += 1
             group = self._group()
-            end = start + max(group.lengths) + group.order / 1e9
+            end = start + max(group.lengths)
             heapq.heappush(self.free, end)
-            heapq.heappush(self.running, (end, group))
+            heapq.heappush(self.running, (end, group.order, group))
         return count
 
     def in_flight(self, _partition: str) -> int:
         return len(self.running)
 
     def take(self, _partition: str, _timeout: float) -> list[GroupOutcome]:
-        self.now, group = heapq.heappop(self.running)
+        self.now, _, group = heapq.heappop(self.running)
         return [group]
 
     def _group(self) -> GroupOutcome:
@@ -80,7 +80,9 @@ class Engines:
         tags = tuple({"seq_len": length, "step": self.step} for length in lengths)
         keys = tuple(f"{uid}_{number}_0" for number in range(RESPONSES))
         rewards = tuple(1.0 if number < correct else -1.0 for number in range(RESPONSES))
-        return GroupOutcome(uid, correct, rewards, lengths, lengths.count(LIMIT), 0, keys, tags, self.made)
+        return GroupOutcome(
+            uid, correct, rewards, lengths, truncated=lengths.count(LIMIT), keys=keys, tags=tags, order=self.made
+        )
 
     def _length(self, difficulty: float) -> int:
         own = math.sqrt(1 - self.task.correlation**2) * self.rng.gauss(0, 1)
@@ -113,7 +115,7 @@ def simulate(task: Task, prompts: int, steps: int, surplus: str = "Discard", see
         "surplus": surplus,
     }
     stop = SimpleNamespace(is_set=lambda: False)
-    settings: Mapping[str, Any] = {"dynamic_sampling": sampling, "seed": seed}
+    settings: Mapping[str, Any] = {"dynamic_sampling": sampling, "seed": seed, "max_staleness": None}
     before = session._current, group_buffer.tq
     session._current = SimpleNamespace(settings=settings, groups=engines, stop=stop)  # type: ignore[assignment]
     group_buffer.tq = SimpleNamespace(kv_clear=lambda **_: None)

@@ -42,6 +42,7 @@ BROKEN: dict[str, dict[str, Any]] = {
         "batch": {"topP": 0.9},
         "algorithm": {"dynamicSampling": {"surplus": "Carry"}},
     },
+    "spec.algorithm.maxStaleness is set": {"algorithm": {"maxStaleness": 2}},
     "spec.data.validation has two sets": {"data": {"validation": [*VALIDATION, *VALIDATION]}},
     "spec.data.validation: temperature 0": {
         "data": {"validation": [VALIDATION[0] | {"temperature": 0, "samplesPerPrompt": 32}]}

@@ -302,6 +302,12 @@ def case(name: str, sentence: str, **spec: Any) -> Any:
             batch={"topP": 0.9},
         ),
         case(
+            "staleness where nothing is stale",
+            "algorithm.maxStaleness is 2 but spec.topology.mode is Colocated, where no group is older than "
+            "dynamicSampling.surplus says: remove it.",
+            algorithm={"maxStaleness": 2},
+        ),
+        case(
             "falling backoff",
             "runPolicy.backoffMaxSeconds is 5 but spec.runPolicy.backoffSeconds is 10: set it to at least that.",
             runPolicy={"backoffMaxSeconds": 5},

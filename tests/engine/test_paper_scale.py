@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,3 +38,21 @@ def test_what_is_carried_is_stale_and_saves_prompts(paper_scale: Any) -> None:
     carried, discarded = (paper_scale.simulate(task, 64, 6, surplus) for surplus in ("Carry", "Discard"))
     assert carried.stale > 0 == discarded.stale
     assert carried.generated_per_trained < discarded.generated_per_trained
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    skill=st.floats(-3, 2),
+    correlation=st.floats(0, 0.9),
+    seed=st.integers(0, 10**6),
+    surplus=st.sampled_from(["Discard", "Carry"]),
+)
+def test_any_order_of_completion(paper_scale: Any, skill: float, correlation: float, seed: int, surplus: str) -> None:
+    """Lengths, and with them the order in which groups finish, follow from the seed."""
+    task = paper_scale.Task(skill, correlation)
+    made = paper_scale.simulate(task, prompts=32, steps=4, surplus=surplus, seed=seed)
+    assert made == paper_scale.simulate(task, prompts=32, steps=4, surplus=surplus, seed=seed)
+    assert made.ideal >= 1 and made.generated_per_trained < 1.7 * made.ideal
+    assert made.worst_step <= 2 * max(2, made.ideal)
+    assert 1 / 4 < made.token_weight < 4, "in the order of completion 7 to 1"
+    assert (made.stale == 0) or surplus == "Carry"

@@ -56,6 +56,31 @@ class TestSeparated:
         assert groups_of(at.buffer.sample(1, TRAIN, 4)[0]) == ["p0"]
         assert at.buffer._owed == 0
 
+    def test_groups_of_too_old_weights_are_replaced(self, stage: Build) -> None:
+        at = stage("dapo_separated", max_staleness=1)
+        at.buffer.begin_step(4, 4)
+        versions = [3, 2, 1, 1, 0, 2]
+        for number, version in enumerate(versions):
+            at.rollout(1)
+            for tag in at.rollout.outcomes[number].tags:
+                tag["min_global_steps"] = version
+        asked = 0
+        generate = at.rollout.generate
+
+        def fresh(uid: str, correct: int | None) -> Any:
+            nonlocal asked
+            outcome = generate(uid, correct)
+            asked += 1
+            for tag in outcome.tags:
+                tag["min_global_steps"] = 3
+            return outcome
+
+        at.rollout.generate = fresh  # type: ignore[method-assign]
+        taken = groups_of(at.buffer.sample(4, TRAIN, 4)[0])
+        assert len(taken) == 4 and not {"p2", "p3", "p4"} & set(taken)
+        assert (at.buffer.tally.stale, asked) == (3, 3), "each is replaced by one"
+        assert not [key for key in at.queue.items if key.split("_")[0] in {"p2", "p3", "p4"}]
+
     def test_b1_the_first_mini_batch_is_not_that_of_the_shortest(self, stage: Build) -> None:
         at = stage("dapo_separated")
         at.buffer.begin_step(1, 64)

@@ -109,6 +109,7 @@ def build_stage(
     on_exhausted: str = "TrainPartial",
     surplus: str = "Carry",
     filter_by: str = "accuracy",
+    max_staleness: int | None = None,
 ) -> Stage:
     queue, news = Queue(), News()
     sampling = {
@@ -118,7 +119,7 @@ def build_stage(
         "on_exhausted": on_exhausted,
         "surplus": surplus,
     }
-    opened = Session(news, {"dynamic_sampling": sampling, "seed": 1})
+    opened = Session(news, {"dynamic_sampling": sampling, "seed": 1, "max_staleness": max_staleness})
     patch.setattr(session, "_current", opened)
     patch.setattr(group_buffer, "WAKE_SECONDS", 0.02)
     patch.setattr(group_buffer, "tq", SimpleNamespace(kv_list=queue.kv_list, kv_clear=queue.kv_clear))

@@ -136,6 +136,14 @@ class Algorithm(SpecModel):
     entropy_coefficient: float = filled(
         "Weight of an entropy bonus. 0, because Clip-Higher keeps entropy up without one.", ge=0, le=10
     )
+    max_staleness: int | None = Field(
+        default=None,
+        ge=1,
+        le=1000,
+        description="Separated mode: how many versions of the weights a group's oldest token may lie behind those that "
+        "its step begins with; older groups are dropped and replaced. A batch that is generated ahead is 1 behind. If "
+        "not set, none are dropped.",
+    )
     importance_correction: ImportanceCorrection | None = Field(
         default=None,
         description="Truncated importance sampling. If not set, none is applied, as in the paper; worth setting in "

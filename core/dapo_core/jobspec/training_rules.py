@@ -237,6 +237,27 @@ def carried_with_all_tokens(algorithm: Algorithm, batch: Batch) -> Iterator[Prob
         )
 
 
+@RULES.rule(
+    "algorithm",
+    "topology",
+    cel=CelRule(
+        "spec",
+        rule="!has(self.algorithm) || !has(self.algorithm.maxStaleness) "
+        "|| (has(self.topology) && has(self.topology.mode) && self.topology.mode == 'Separated')",
+        message="spec.algorithm.maxStaleness is set but spec.topology.mode is Colocated, where no group is older than "
+        "dynamicSampling.surplus says: remove it.",
+        field_path=".algorithm.maxStaleness",
+    ),
+)
+def staleness_of_separated(algorithm: Algorithm, topology: Topology) -> Iterator[Problem]:
+    if algorithm.max_staleness is not None and topology.mode != "Separated":
+        yield problem(
+            "algorithm.maxStaleness",
+            f"is {algorithm.max_staleness} but spec.topology.mode is {topology.mode}, where no group is older than "
+            "dynamicSampling.surplus says: remove it.",
+        )
+
+
 _PROMPTS, _GROUP = (or_preset("batch", field, "self") for field in ("prompts", "responsesPerPrompt"))
 
 

@@ -95,6 +95,7 @@ GROUPS_LOST: Final = "dapo/groups/lost"
 GROUPS_GENERATED: Final = "dapo/groups/generated"
 GROUPS_CARRIED: Final = "dapo/groups/carried"
 GROUPS_DROPPED: Final = "dapo/groups/dropped"
+GROUPS_STALE: Final = "dapo/groups/stale"
 STALE: Final = "dapo/stale"
 GROUPS_TRAINED: Final = "dapo/groups/trained"
 GENERATION_BATCHES: Final = "dapo/generation_batches"
@@ -139,6 +140,7 @@ _ALL: Final = (
     Metric(GROUPS_GENERATED, "prompts generated", "prompts", Panel.SAMPLING),
     Metric(GROUPS_CARRIED, "carried to the next step", "prompts", Panel.SAMPLING),
     Metric(GROUPS_DROPPED, "dropped as surplus", "prompts", Panel.SAMPLING, "lower"),
+    Metric(GROUPS_STALE, "dropped as stale", "prompts", Panel.SAMPLING, "lower"),
     Metric(GRADIENT_NORM, "gradient norm", "", Panel.GRADIENT),
     Metric(CLIP_FRACTION_HIGH, "above", "share", Panel.CLIP),
     Metric(CLIP_FRACTION_LOW, "below", "share", Panel.CLIP),

@@ -45,6 +45,11 @@ class GroupOutcome:
     order: int = 0
 
     @property
+    def oldest_version(self) -> int:
+        """The oldest weights that a token of it was sampled from, by verl's count of steps."""
+        return min(int(tag["min_global_steps"]) for tag in self.tags)
+
+    @property
     def kind(self) -> Kind:
         # A single response has no others to compare with: verl would take its bare reward for an advantage.
         if not self.rewards or (self.failures and len(self.rewards) == 1):
@@ -59,7 +64,7 @@ class Tally:
     """The groups generated for one step, by what became of them; `batch` in prompts.
 
     Every prompt is accounted for. What was carried into the step and what it generated is what it trained on, rejected,
-    dropped as surplus, or carries on.
+    dropped as surplus or as stale, or carries on.
     """
 
     step: int
@@ -76,6 +81,7 @@ class Tally:
     rejected: int = 0
     trained: int = 0
     dropped: int = 0
+    stale: int = 0
     starved: bool = False
 
     def add(self, outcome: GroupOutcome, kept: bool) -> None:

@@ -44,6 +44,7 @@ class GroupBuffer:
         self._ahead = trainer_mode == "dapo_colocated"
         self._carries = self._ahead and sampling["surplus"] == "Carry"
         self._seed = int(current().settings["seed"])
+        self._max_staleness: int | None = current().settings["max_staleness"]
         self._acceptance = Acceptance()
         self._ready: list[GroupOutcome] = []
         self._drawn: list[GroupOutcome] = []  # the rest of the step's batch, of which the next mini-batches are cut
@@ -76,6 +77,7 @@ class GroupBuffer:
         """Until `needed` groups are ready, or the step's cap is reached. In waves all that was asked for is waited for:
         a choice among those that finish first would be a choice of short responses."""
         policy = self._policy()
+        self._drop_stale()
         while len(self._ready) < needed or (self._ahead and self._in_flight()):
             if current().stop.is_set():
                 raise StoppedError
@@ -96,6 +98,7 @@ class GroupBuffer:
                 self._refill(count)
                 self._owed = max(0, self._owed - count)
             self._owed += self._sort(policy, current().groups.take(TRAIN, WAKE_SECONDS))
+            self._drop_stale()
         if not self._in_flight():
             self._acceptance.end_wave()
 
@@ -149,6 +152,18 @@ class GroupBuffer:
             (self._ready if kept else rejected).append(outcome)
         self._clear(rejected)
         return len(rejected)
+
+    def _drop_stale(self) -> None:
+        """Remove the groups that were sampled from weights too old for the step; new prompts take their place."""
+        if self._max_staleness is None:
+            return
+        oldest = self.tally.step - 1 - self._max_staleness  # an engine has the version of the step before
+        fresh = [outcome for outcome in self._ready if outcome.oldest_version >= oldest]
+        stale = [outcome for outcome in self._ready if outcome.oldest_version < oldest]
+        self._ready = fresh
+        self.tally.stale += len(stale)
+        self._owed += len(stale)
+        self._clear(stale)
 
     def _draw(self, count: int) -> None:
         """Choose the step's groups, in an order of their own.

@@ -257,6 +257,7 @@ def _ours(spec: DAPOJobSpec) -> Overrides:
             "penalty": penalty.model_dump(exclude={"enabled"}) if penalty is not None and penalty.enabled else None,
         },
         "dapo.dynamic_sampling": sampling.model_dump(),
+        "dapo.max_staleness": spec.algorithm.max_staleness,
         "dapo.validation": {
             v.name: {"n": v.samples_per_prompt, "temperature": v.temperature, "top_p": v.top_p}
             for v in spec.data.validation
