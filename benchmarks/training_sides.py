@@ -101,6 +101,7 @@ def plain_config(job: DAPOJob, folder: Path) -> Path:
 
     from dapo_trainer.preflight import fetch
     from dapo_trainer.verl_config import Placement, compose
+    from dapo_trainer.verl_config.kernels import ATTENTION_KEY
 
     config = compose(job.spec, Placement("cpu"), fetch(job, folder, None))
     reward = folder / "reward.py"
@@ -118,6 +119,9 @@ def plain_config(job: DAPOJob, folder: Path) -> Path:
         "actor_rollout_ref.rollout.router_config_path": None,
         "actor_rollout_ref.actor.policy_loss.loss_mode": "vanilla",
         "actor_rollout_ref.model.external_lib": None,
+        # Ours is for packed rows on processors; torch's with a mask would compute all pairs of a packed micro-batch.
+        ATTENTION_KEY: "sdpa",
+        "actor_rollout_ref.model.use_remove_padding": False,
         "reward.num_workers": 1,
         "reward.custom_reward_function.path": str(reward),
         "reward.reward_manager.name": "dapo",
