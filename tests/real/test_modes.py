@@ -43,11 +43,31 @@ def share(values: Mapping[str, float], *kinds: str) -> float:
     return sum(values[f"dapo/groups/{kind}"] for kind in kinds)
 
 
-def test_grpo_with_kl_on_two_ranks_reports_every_curve(dapo: Starter) -> None:
+# The row's number is in the column `extra_info` of the training data, and validation rows have one too.
+RANKED = """
+async def score(responses, truth, *, prompt, extra_info):
+    assert extra_info["index"] >= 0
+    return [sum(len(other) > len(one) for other in responses) / len(responses) for one in responses]
+"""
+
+
+def test_grpo_with_kl_on_two_ranks_reports_every_curve(dapo: Starter, small_model: Path, tmp_path: Path) -> None:
+    """With a second reward, which a function of a file gives to whole groups, and files that are drawn by weight."""
+    (tmp_path / "brevity.py").write_text(RANKED)
+    brevity = {"name": "brevity", "type": "custom", "file": f"{tmp_path}/brevity.py:score", "perGroup": True}
+    train = str(small_model / "train.parquet")
     grpo = {"algorithm": {"preset": "grpo", "klCoefficient": 0.01}, "optimizer__warmupSteps": 0}
-    run = dapo(schedule__steps=STEPS, topology__trainer__gpusPerPod=2, **grpo)
+    run = dapo(
+        schedule__steps=STEPS,
+        topology__trainer__gpusPerPod=2,
+        reward={"additional": [{**brevity, "weight": 0.1}]},
+        data__train=[{"source": train, "weight": 3.0}, {"source": train, "weight": 1.0}],
+        **grpo,
+    )
     assert run.end(400) == 0, run.tail()
     last = curves(run)[STEPS]
+    assert last["dapo/reward_failures"] == 0 and 0 < last["dapo/rewards/brevity"] < 1
+    assert last["dapo/rewards/math"] == pytest.approx(2 * last["dapo/accuracy/generated"] - 1)
     assert [name for name in last if not is_documented(name)] == []
     assert last.keys() >= CURVES | VALIDATED, sorted((CURVES | VALIDATED) - last.keys())
     assert share(last, "all_wrong", "mixed", "all_right", "lost") == pytest.approx(1.0)
