@@ -66,6 +66,12 @@ def test_a_worker_joins_under_its_role(role: Role) -> None:
     assert started["num-gpus"] == "8"
 
 
+@pytest.mark.parametrize("slots", [1, 8, 10, 16, 64])
+def test_s5_a_pod_of_many_gpus_offers_verl_what_it_asks_for_each(slots: int) -> None:
+    started = arguments(ray_start(Node("trainer", slots, "10.0.0.8", 16 << 30), "head.svc:6379"))
+    assert int(started["num-cpus"]) >= max(32, 3 * slots)
+
+
 @pytest.mark.parametrize(
     ("shm", "expected"), [(16 << 30, 8 << 30), (64 << 20, MIN_OBJECT_STORE_BYTES)], ids=["half of it", "too small"]
 )

@@ -24,11 +24,12 @@ OBJECT_STORE_SHARE: Final = 0.5
 MIN_OBJECT_STORE_BYTES: Final = 80 * 1024 * 1024
 # Logical: verl asks for three per rank and the data queue for more; with fewer, actors would wait for each other.
 LOGICAL_CPUS: Final = 32
+LOGICAL_CPUS_PER_SLOT: Final = 4
 
 # Ray's dashboard and its autoscaler. Its server for drivers outside the cluster cannot be left out.
 _UNUSED: Final = ("--include-dashboard=false", "--no-monitor")
 
-_RAY: Final = (sys.executable, "-m", "ray.scripts.scripts", "start", f"--num-cpus={LOGICAL_CPUS}")
+_RAY: Final = (sys.executable, "-m", "ray.scripts.scripts", "start")
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,8 @@ def ray_start(node: Node, head_address: str) -> list[str]:
     place = ["--head", f"--port={PORT}", *_UNUSED]
     if node.role != "head":
         place = [f"--address={head_address}", f"--resources={_resources(node)}"]
+    cpus = max(LOGICAL_CPUS, LOGICAL_CPUS_PER_SLOT * node.slots)
+    place += [f"--num-cpus={cpus}"]
     return [*_RAY, *place, f"--node-ip-address={node.ip}", f"--num-gpus={node.slots}", _object_store(node)]
 
 

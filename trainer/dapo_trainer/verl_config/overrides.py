@@ -207,13 +207,14 @@ def _topology(spec: DAPOJobSpec, placement: Placement) -> Overrides:
 def _ray(spec: DAPOJobSpec, placement: Placement) -> Overrides:
     if placement.ray_address is not None:
         return {"ray_kwargs.ray_init.address": placement.ray_address}
+    slots = spec.topology.layout.slots("trainer") + spec.topology.layout.slots("rollout")
     return {
         # Otherwise Ray would join any cluster that runs on this machine.
         "ray_kwargs.ray_init.address": "local",
         "ray_kwargs.ray_init.include_dashboard": False,
         # Logical: with fewer, actors that wait for one another would not be scheduled. Threads are limited separately.
-        "ray_kwargs.ray_init.num_cpus": 32,
-        "ray_kwargs.ray_init.num_gpus": spec.topology.layout.slots("trainer") + spec.topology.layout.slots("rollout"),
+        "ray_kwargs.ray_init.num_cpus": max(32, 4 * slots),
+        "ray_kwargs.ray_init.num_gpus": slots,
     }
 
 
