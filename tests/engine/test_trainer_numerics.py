@@ -28,6 +28,8 @@ PLAIN = {
     f"{ACTOR}ppo_micro_batch_size_per_gpu": 3,
     "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu": 3,
 }
+# What a GPU computes log-probs by.
+CHUNKED = {f"{MODEL}use_fused_kernels": True}
 # So few that a mini-batch is several passes.
 SMALL_PASSES = {f"{ACTOR}ppo_max_token_len_per_gpu": 160}
 
@@ -47,12 +49,14 @@ def process_group(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[N
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> str:
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Two layers in which two heads share one of keys; saved with a tokenizer, which verl loads with it."""
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     from dapo_trainer.demo.warm_start import tokenizer
 
+    # verl replaces it for log-probs by chunks, and for the whole process.
+    monkeypatch.setattr(Qwen2ForCausalLM, "forward", Qwen2ForCausalLM.forward)
     torch.manual_seed(0)
     config = Qwen2Config(
         vocab_size=len(tokenizer()),
@@ -148,12 +152,17 @@ def trained(model: str, changes: dict[str, Any]) -> tuple[dict[str, torch.Tensor
 
 
 @pytest.mark.parametrize(
-    "changes", [pytest.param({}, id="one pass"), pytest.param(SMALL_PASSES, id="several passes, sized by tokens")]
+    "changes",
+    [
+        pytest.param({}, id="one pass"),
+        pytest.param(SMALL_PASSES, id="several passes, sized by tokens"),
+        pytest.param(CHUNKED, id="log-probs by chunks, of a head that FSDP shards"),
+    ],
 )
 def test_log_probs_entropies_and_updates_are_those_of_verls_plain_path(model: str, changes: dict[str, Any]) -> None:
     assert os.environ["VERL_PLATFORM"] == "cpu"
-    tokens, metrics, weights = trained(model, changes)
     plain_tokens, plain_metrics, plain_weights = trained(model, PLAIN)
+    tokens, metrics, weights = trained(model, changes)
     torch.testing.assert_close(tokens, plain_tokens, atol=1e-5, rtol=1e-5)
     assert sum(metrics["grad_norm"]) == pytest.approx(sum(plain_metrics["grad_norm"]), rel=1e-4)
     assert sum(metrics["loss"]) == pytest.approx(sum(plain_metrics["loss"]), abs=1e-5)

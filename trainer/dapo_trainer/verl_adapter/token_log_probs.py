@@ -8,6 +8,7 @@ time, once more in the backward pass. verl's models call it in place of `FusedLi
 from typing import Any, Final
 
 import torch
+from torch.distributed.tensor import DTensor, Partial
 
 from dapo_trainer.verl_config.kernels import LOG_PROB_CHUNK
 
@@ -28,7 +29,8 @@ def token_log_probs(
     """
     flat = hidden.reshape(-1, hidden.shape[-1]).to(head.dtype)
     log_probs, entropies = _TokenLogProbs.apply(flat, head, tokens.reshape(-1), float(temperature), chunk)
-    return log_probs.view(tokens.shape), entropies.view(tokens.shape)
+    # Copies: FSDP's hooks on what a model returns do not outlive a view.
+    return log_probs.view(tokens.shape).clone(), entropies.view(tokens.shape).clone()
 
 
 class TokenLogProbs(torch.nn.Module):
@@ -45,7 +47,20 @@ class TokenLogProbs(torch.nn.Module):
         input_ids: torch.Tensor,
         temperature: float = 1.0,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        return token_log_probs(hidden_states, vocab_weights, input_ids.long(), temperature, self._chunk)
+        head = _whole(vocab_weights).to(hidden_states.dtype) if isinstance(vocab_weights, DTensor) else vocab_weights
+        return token_log_probs(hidden_states, head, input_ids.long(), temperature, self._chunk)
+
+
+def _whole(sharded: DTensor) -> torch.Tensor:
+    """The head that FSDP gathers only when it is called: verl wraps it on its own unless embeddings are tied.
+
+    Its gradient is the mean over the ranks, as FSDP's.
+    """
+    mesh = sharded.device_mesh
+    whole: torch.Tensor = sharded.full_tensor(grad_placements=[Partial()] * mesh.ndim)
+    if whole.requires_grad:
+        whole.register_hook(lambda gradient: gradient / mesh.size())
+    return whole
 
 
 class _TokenLogProbs(torch.autograd.Function):
