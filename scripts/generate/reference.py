@@ -85,7 +85,7 @@ def _row(name: str, field: Schema, path: str, required: bool, definitions: Schem
 
 
 def _code(text: str | None) -> str:
-    return "" if text is None else text if " with preset" in text else f"`{text}`"
+    return "" if text is None else text if " with " in text else f"`{text}`"
 
 
 def _type(field: Schema, definitions: Schema) -> str:

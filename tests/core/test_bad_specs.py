@@ -111,6 +111,68 @@ def case(name: str, sentence: str, **spec: Any) -> Any:
             algorithm={"clipLow": 0.3, "clipHigh": 0.2},
         ),
         case(
+            "a field of another loss",
+            "algorithm.clipHigh is 0.3 but spec.algorithm.loss is sapo, which does not use it: remove it, or set loss "
+            "to dapo or gspo or cispo or drgrpo.",
+            algorithm={"loss": "sapo", "clipHigh": 0.3},
+        ),
+        case(
+            "SAPO's temperature for DAPO",
+            "algorithm.tauPositive is 1 but spec.algorithm.loss is dapo, which does not use it: remove it, or set loss "
+            "to sapo.",
+            algorithm={"tauPositive": 1.0},
+        ),
+        case(
+            "a bound that the loss needs",
+            "algorithm.clipLow is null but spec.algorithm.loss dapo needs it: set a number, or remove it for the "
+            "default.",
+            algorithm={"clipLow": None},
+        ),
+        case(
+            "Dr. GRPO by token",
+            "algorithm.lossAggregation is TokenMean but spec.algorithm.loss is drgrpo, which needs SequenceSum: remove "
+            "it, or choose another loss.",
+            algorithm={"loss": "drgrpo", "lossAggregation": "TokenMean"},
+        ),
+        case(
+            "Dr. GRPO over the deviation",
+            "algorithm.normalizeByStd is true but spec.algorithm.loss is drgrpo, which needs false: remove it, or "
+            "choose another loss.",
+            algorithm={"loss": "drgrpo", "normalizeByStd": True},
+        ),
+        case(
+            "GSPO's clip order",
+            "algorithm.clipLow is 0.2 but spec.algorithm.clipHigh is 0.0004: set clipLow to at most clipHigh.",
+            algorithm={"loss": "gspo", "clipLow": 0.2},
+        ),
+        case(
+            "an unknown loss",
+            'algorithm.loss is "ppo" but must be one of dapo, gspo, cispo, sapo, drgrpo.',
+            algorithm={"loss": "ppo"},
+        ),
+        case(
+            "a rejection of equal probabilities",
+            "algorithm.rolloutRejection.upper is 0.5, but 1 is the ratio of equal probabilities: set it above 1.",
+            algorithm={"rolloutRejection": {"upper": 0.5}},
+        ),
+        case(
+            "a rejection from above 1",
+            "algorithm.rolloutRejection.lower is 1.5, but 1 is the ratio of equal probabilities: set it below 1.",
+            algorithm={"rolloutRejection": {"lower": 1.5, "upper": 2.0}},
+        ),
+        case(
+            "a lower bound of a distance",
+            "algorithm.rolloutRejection.lower is 0.5 but measure is K3, a distance with only an upper bound: remove "
+            "lower.",
+            algorithm={"rolloutRejection": {"measure": "K3", "lower": 0.5, "upper": 2.0}},
+        ),
+        case(
+            "the maximum of a ratio",
+            "algorithm.rolloutRejection.level is SequenceMax but measure is Ratio, and the largest of a response's "
+            "ratios says nothing of the small ones: set measure to K2 or K3.",
+            algorithm={"rolloutRejection": {"level": "SequenceMax"}},
+        ),
+        case(
             "penalty past the limit",
             "algorithm.overlong.penalty.expectedTokens is 90 and cacheTokens is 20, 110 in all, but "
             "spec.batch.maxResponseTokens is 100: lower them so that their sum is at most that.",

@@ -38,6 +38,34 @@ def test_preset_grpo_is_dapo_without_its_four_techniques() -> None:
     assert not algorithm.overlong.filter and algorithm.overlong.penalty is None
 
 
+@pytest.mark.parametrize("preset", ["dapo", "grpo"])
+@pytest.mark.parametrize(
+    ("loss", "bounds", "taus", "aggregation", "by_std"),
+    [
+        pytest.param("gspo", (3e-4, 4e-4, None), (None, None), "SequenceMean", True, id="gspo"),
+        pytest.param("cispo", (1.0, 0.2, None), (None, None), "TokenMean", True, id="cispo"),
+        pytest.param("sapo", (None, None, None), (1.0, 1.05), "SequenceMean", True, id="sapo"),
+        pytest.param("drgrpo", (0.2, 0.2, 10.0), (None, None), "SequenceSum", False, id="drgrpo"),
+    ],
+)
+def test_a_loss_sets_its_papers_values_with_either_preset(
+    preset: str, loss: str, bounds: tuple[Any, ...], taus: tuple[Any, ...], aggregation: str, by_std: bool
+) -> None:
+    mine, plain = (job(algorithm={"preset": preset, "loss": name}).spec.algorithm for name in (loss, "dapo"))
+    assert (mine.clip_low, mine.clip_high, mine.dual_clip) == bounds
+    assert (mine.tau_positive, mine.tau_negative) == taus
+    assert (mine.loss_aggregation, mine.normalize_by_std) == (aggregation, by_std)
+    assert (mine.dynamic_sampling, mine.overlong) == (plain.dynamic_sampling, plain.overlong), "the preset's"
+
+
+def test_the_file_comes_over_the_loss_and_the_loss_over_the_preset() -> None:
+    data = merged(MINIMAL, {"spec": {"algorithm": {"loss": "gspo", "clipHigh": 0.01, "normalizeByStd": False}}})
+    assert parse_job(data).spec.algorithm.clip_high == 0.01
+    sources = field_sources(data)
+    named = {field: sources[f"spec.algorithm.{field}"] for field in ("clipHigh", "clipLow", "klCoefficient", "loss")}
+    assert named == {"clipHigh": "file", "clipLow": "loss gspo", "klCoefficient": "preset dapo", "loss": "file"}
+
+
 def test_validation_defaults_are_the_papers() -> None:
     (validation,) = job(data={"validation": VALIDATION}).spec.data.validation
     assert (validation.samples_per_prompt, validation.temperature, validation.top_p) == (32, 1.0, 0.7)

@@ -93,10 +93,15 @@ ALGORITHMS = st.fixed_dictionaries(
             },
         ),
         "importanceCorrection": st.one_of(st.none(), st.just({})),
+        "rolloutRejection": st.one_of(st.none(), st.just({}), st.just({"level": "SequenceMax", "measure": "K3"})),
     },
 )
+OTHER_LOSSES = st.fixed_dictionaries(
+    {"preset": PRESETS, "loss": st.sampled_from(["gspo", "cispo", "sapo", "drgrpo"])},
+    optional={"klCoefficient": st.floats(0, 1)},
+)
 SPECS = st.fixed_dictionaries(
-    {"algorithm": ALGORITHMS},
+    {"algorithm": st.one_of(ALGORITHMS, OTHER_LOSSES)},
     optional={
         "batch": BATCHES,
         "suspend": st.booleans(),
@@ -132,4 +137,5 @@ def test_filled_numbers_keep_the_rules(spec: dict[str, Any]) -> None:
     assert batch.responses % batch.mini_batch_responses == 0
     assert batch.updates_per_step <= 16
     assert penalty is None or penalty.expected_tokens + penalty.cache_tokens == batch.max_response_tokens
-    assert set(field_sources(data).values()) <= {"file", f"preset {spec['algorithm']['preset']}", "default"}
+    sources = {f"preset {spec['algorithm']['preset']}", f"loss {spec['algorithm'].get('loss', 'dapo')}"}
+    assert set(field_sources(data).values()) <= {"file", "default", *sources}

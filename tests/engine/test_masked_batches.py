@@ -65,6 +65,7 @@ def test_advantages(
         "rm_scores": nested([0.0, 0.0, 1.0], [0.0, -1.0]),
         "rollout_log_probs": nested([-0.5, -0.5, -0.5], [-1.0, -1.0]),
         "old_log_probs": nested([-0.4, -0.6, -0.5], [-1.1, -0.9]),
+        "entropy": nested([0.3, 0.5, 0.4], [1.0, 0.8]),
         "uid": NonTensorStack("p0", "p0"),
     }
     queue = Queue(TensorDict(rows, batch_size=len(LENGTHS)))
@@ -77,6 +78,9 @@ def test_advantages(
     metrics: dict[str, Any] = {}
     trainers._describe_policy(batch, metrics)
     assert ("dapo/mean_probability" in metrics) == weighed
+    if weighed:  # by token, however the loss averages
+        entropies, kept = rows["entropy"].values(), rows["response_mask"].values()
+        assert metrics["actor/entropy"] == pytest.approx(((entropies * kept).sum() / kept.sum()).item())
     trainer._compute_advantage(batch, metrics)
     assert torch.isfinite(queue.put["advantages"]).all()
     assert ("rollout_is_weights" in queue.put) == weighed == any(name.startswith("rollout_corr/") for name in metrics)
@@ -105,3 +109,36 @@ def test_b12_ratios_of_carried_responses_are_relative_to_the_policy_that_sampled
     assert asked == [["old_0_0"]]
     assert queue.put["old_log_probs"].tolist() == pytest.approx([-0.5, -0.7])
     assert trainers._correct_stale(batch, newest_version=3) == 0.0 and len(asked) == 1
+
+
+def test_what_is_rejected_does_not_weaken_the_rest(trainers: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """verl rejects in `response_mask`, and divides the loss by the tokens of `loss_mask`."""
+    from tensordict import NonTensorStack, TensorDict
+
+    rows = {
+        "response_mask": nested([1.0, 1.0, 1.0], [1.0, 1.0]),
+        "loss_mask": nested([1.0, 1.0, 1.0], [1.0, 1.0]),
+        "rm_scores": nested([0.0, 0.0, 1.0], [0.0, -1.0]),
+        "rollout_log_probs": nested([-0.5, -0.5, -0.5], [-1.0, -1.0]),
+        "old_log_probs": nested([-0.4, -2.6, -0.5], [-1.1, -0.9]),
+        "uid": NonTensorStack("p0", "p0"),
+    }
+
+    class Kept(Queue):
+        def kv_batch_put(self, keys: list[str], partition_id: str, fields: Any) -> None:
+            super().kv_batch_put(keys, partition_id, fields)
+            self.rows.update(fields)
+
+    queue = Kept(TensorDict(rows, batch_size=len(LENGTHS)))
+    for module in (trainers, engines.load("verl.trainer.ppo.v1.trainer_base")):
+        monkeypatch.setattr(module, "tq", queue)
+    trainer = object.__new__(trainers.Colocated)
+    trainer.config = OmegaConf.create(CONFIG)
+    trainer.config.algorithm.rollout_correction.update({"rollout_rs": "token_k1", "rollout_rs_threshold": "0.5_2.0"})
+    trainer._batch_fully_masked = False
+    batch = trainers.KVBatchMeta(partition_id="train", keys=["p0_0_0", "p0_1_0"], tags=[{}, {}])
+    found: dict[str, Any] = {}
+    trainer._compute_advantage(batch, found)
+    for name in ("response_mask", "loss_mask"):
+        assert queue.rows[name].values().tolist() == [1.0, 0.0, 1.0, 1.0, 1.0], name
+    assert found["rollout_corr/rollout_rs_masked_fraction"] == pytest.approx(1 / 5)

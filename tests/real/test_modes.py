@@ -14,9 +14,10 @@ pytestmark = pytest.mark.timeout(900)
 STEPS, PROMPTS = 3, 16
 CURVES = {
     "actor/entropy", "actor/grad_norm", "actor/lr", "actor/ppo_kl", "actor/clip_fraction_high",
-    "actor/clip_fraction_low", "dapo/mean_probability", "dapo/accuracy/generated", "dapo/accuracy/trained",
-    "dapo/reward/generated", "critic/score/mean", "response_length/mean", "response_length/max",
-    "response_length/clip_ratio", "dapo/groups/all_wrong", "dapo/groups/mixed", "dapo/groups/all_right",
+    "actor/clip_fraction_low", "dapo/mean_probability", "dapo/nll/generated", "dapo/accuracy/generated",
+    "dapo/accuracy/trained", "dapo/reward/generated", "critic/score/mean", "response_length/mean",
+    "response_length/max", "response_length/clip_ratio", "dapo/groups/all_wrong", "dapo/groups/mixed",
+    "dapo/groups/all_right",
     "dapo/generation_batches", "training/rollout_probs_diff_mean", "perf/throughput", "perf/time_per_step",
     "timing_s/gen", "timing_s/old_log_prob", "timing_s/update_actor", "timing_s/update_weights",
 }  # fmt: skip
@@ -26,6 +27,7 @@ OFF_POLICY = {
     "training/off_policy/trajectory_staleness/mean", "training/off_policy/trajectory_staleness_worst/max",
     "training/rollout_probs_diff_max", "rollout_corr/training_log_ppl", "rollout_corr/rollout_log_ppl",
     "rollout_corr/kl", "rollout_corr/rollout_is_mean", "rollout_corr/rollout_is_max",
+    "rollout_corr/rollout_rs_masked_fraction",
 }  # fmt: skip
 
 
@@ -51,12 +53,15 @@ async def score(responses, truth, *, prompt, extra_info):
 """
 
 
-def test_grpo_with_kl_on_two_ranks_reports_every_curve(dapo: Starter, small_model: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("loss", ["dapo", "drgrpo"])
+def test_grpo_with_kl_on_two_ranks_reports_every_curve(
+    dapo: Starter, small_model: Path, tmp_path: Path, loss: str
+) -> None:
     """With a second reward, which a function of a file gives to whole groups, and files that are drawn by weight."""
     (tmp_path / "brevity.py").write_text(RANKED)
     brevity = {"name": "brevity", "type": "custom", "file": f"{tmp_path}/brevity.py:score", "perGroup": True}
     train = str(small_model / "train.parquet")
-    grpo = {"algorithm": {"preset": "grpo", "klCoefficient": 0.01}, "optimizer__warmupSteps": 0}
+    grpo = {"algorithm": {"preset": "grpo", "klCoefficient": 0.01, "loss": loss}, "optimizer__warmupSteps": 0}
     run = dapo(
         schedule__steps=STEPS,
         topology__trainer__gpusPerPod=2,
@@ -116,6 +121,7 @@ def test_separate_pools_train_on_what_the_cap_leaves(dapo: Starter, half_out_of_
         batch__miniBatchResponses=32,
         algorithm__dynamicSampling={"maxGenerationBatches": 1},
         algorithm__importanceCorrection={},
+        algorithm__rolloutRejection={},
     )
     assert run.end(400) == 0, run.tail()
     by_step = curves(run)

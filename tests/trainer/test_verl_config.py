@@ -62,12 +62,13 @@ def test_there_are_examples() -> None:
 
 @pytest.mark.parametrize("mode", ["Colocated", "Separated"])
 @pytest.mark.parametrize("placement", [CPU, CUDA], ids=["cpu", "cuda"])
-def test_every_key_we_set_is_verls(mode: str, placement: Placement) -> None:
+@pytest.mark.parametrize("loss", [{}, {"loss": "sapo"}, {"loss": "drgrpo"}], ids=["dapo", "sapo", "drgrpo"])
+def test_every_key_we_set_is_verls(mode: str, placement: Placement, loss: dict[str, Any]) -> None:
     """A key that verl renamed would be set beside the real one, and nobody would notice."""
     everything = spec(
         model={"lora": {}},
         topology={"mode": mode},
-        algorithm={"importanceCorrection": {}, "klCoefficient": 0.1},
+        algorithm={"importanceCorrection": {}, "rolloutRejection": {}, "klCoefficient": 0.1} | loss,
         data={"validation": VALIDATION},
     )
     keys = [key for key in overrides(everything, placement, PATHS) if not key.startswith(OPEN)]
@@ -150,6 +151,24 @@ TABLE = [
         id="importance weights, sequence",
     ),
     pytest.param(
+        {"rolloutRejection": {}},
+        {
+            "algorithm.rollout_correction.rollout_rs": "token_k1",
+            "algorithm.rollout_correction.rollout_rs_threshold": "0.5_2.0",
+            "algorithm.rollout_correction.bypass_mode": False,
+        },
+        id="rejection of tokens",
+    ),
+    pytest.param(
+        {"rolloutRejection": {"level": "SequenceMean", "measure": "K3", "upper": 0.01}},
+        {
+            "algorithm.rollout_correction.rollout_rs": "seq_mean_k3",
+            "algorithm.rollout_correction.rollout_rs_threshold": "0.01",
+            "algorithm.rollout_correction.bypass_mode": False,
+        },
+        id="rejection of responses by a distance",
+    ),
+    pytest.param(
         {"preset": "grpo"},
         {
             f"{ACTOR}clip_ratio_high": 0.2,
@@ -184,6 +203,59 @@ def test_and_verl_sees_it(algorithm: dict[str, Any], changed: dict[str, Any]) ->
     config = compose(spec(algorithm=algorithm), CPU, PATHS)
     for key, wanted in changed.items():
         assert value(config, key) == wanted
+
+
+LOSSES = [
+    pytest.param(
+        {"loss": "gspo"},
+        {
+            f"{ACTOR}policy_loss.loss_mode": "dapo_gspo",
+            f"{ACTOR}clip_ratio_low": 3e-4,
+            f"{ACTOR}clip_ratio_high": 4e-4,
+            f"{ACTOR}clip_ratio_c": 3.0,
+            f"{ACTOR}loss_agg_mode": "seq-mean-token-mean",
+        },
+        id="gspo",
+    ),
+    pytest.param(
+        {"loss": "cispo"},
+        {
+            f"{ACTOR}policy_loss.loss_mode": "dapo_cispo",
+            f"{ACTOR}clip_ratio_low": 1.0,
+            f"{ACTOR}clip_ratio_high": 0.2,
+            f"{ACTOR}clip_ratio_c": 3.0,
+        },
+        id="cispo",
+    ),
+    pytest.param(
+        {"loss": "sapo", "tauNegative": 1.2},
+        {
+            f"{ACTOR}policy_loss.loss_mode": "dapo_sapo",
+            f"{ACTOR}tau_neg": 1.2,
+            f"{ACTOR}clip_ratio_high": 0.2,
+            f"{ACTOR}clip_ratio_c": 3.0,
+            f"{ACTOR}loss_agg_mode": "seq-mean-token-mean",
+        },
+        id="sapo",
+    ),
+    pytest.param(
+        {"loss": "drgrpo"},
+        {
+            f"{ACTOR}clip_ratio_high": 0.2,
+            f"{ACTOR}loss_agg_mode": "seq-mean-token-sum-norm",
+            f"{ACTOR}loss_scale_factor": 20480,
+            "algorithm.norm_adv_by_std_in_grpo": False,
+        },
+        id="drgrpo",
+    ),
+]
+
+
+@pytest.mark.parametrize(("algorithm", "wanted"), LOSSES)
+def test_a_loss_as_verl_sees_it(algorithm: dict[str, Any], wanted: dict[str, Any]) -> None:
+    """What it does not use keeps verl's own value: 3 and 0.2."""
+    config = compose(spec(algorithm=algorithm), CPU, PATHS)
+    assert {key: value(config, key) for key in wanted} == wanted
 
 
 def test_the_paper() -> None:

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
+from dapo_core.jobspec.losses import LOSSES
 from dapo_core.jobspec.patterns import REMEDIES
 from dapo_core.jobspec.presets import PRESETS
 
@@ -90,12 +91,25 @@ def _description(node: Schema, path: str) -> str:
 def default_text(node: Schema, path: str) -> str | None:
     """A field's default as text: the presets' values, or the plain one; None where there is none."""
     if is_filled(node):
-        dapo, grpo = (_preset_value(preset, path) for preset in ("dapo", "grpo"))
-        if isinstance(dapo, dict) or dapo is _MISSING:
-            return None
-        return yaml_text(dapo) if dapo == grpo else f"{yaml_text(dapo)} with preset dapo, {yaml_text(grpo)} with grpo"
+        return _filled_text(path)
     default = node.get("default")
     return None if default in (None, "", []) or isinstance(default, dict) else yaml_text(default)
+
+
+def _filled_text(path: str) -> str | None:
+    dapo, grpo = (_preset_value(preset, path) for preset in ("dapo", "grpo"))
+    by_loss = [
+        f"{yaml_text(values[field])} with loss {loss}"
+        for loss, values in LOSSES.items()
+        for field in values
+        if path == f"spec.algorithm.{field}"
+    ]
+    if isinstance(dapo, dict) or (dapo is _MISSING and not by_loss):
+        return None
+    if dapo is _MISSING:
+        return ", ".join(by_loss)
+    plain = yaml_text(dapo) if dapo == grpo else f"{yaml_text(dapo)} with preset dapo, {yaml_text(grpo)} with grpo"
+    return "; ".join([plain, ", ".join(by_loss)]) if by_loss else plain
 
 
 def _preset_value(preset: str, path: str) -> Any:

@@ -5,6 +5,7 @@ from typing import Any, Literal
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
 
 from dapo_core.jobspec.base import SpecModel, filled
+from dapo_core.jobspec.losses import DEFAULT_LOSS, LossName
 
 
 class DynamicSampling(SpecModel):
@@ -94,6 +95,31 @@ class ImportanceCorrection(SpecModel):
     )
 
 
+class RolloutRejection(SpecModel):
+    """Leaves tokens or responses out of the loss whose probabilities in trainer and rollout differ too much."""
+
+    level: Literal["Token", "SequenceMean", "SequenceSum", "SequenceMax"] = Field(
+        default="Token",
+        description="What is measured and left out: each token by itself, or whole responses by the mean, the sum or "
+        "the maximum over their tokens.",
+    )
+    measure: Literal["Ratio", "K2", "K3"] = Field(
+        default="Ratio",
+        description="`Ratio` is the trainer's probability over the rollout's, r, with two bounds; of a response its "
+        "geometric mean (SequenceMean) or product (SequenceSum). `K2` is (log r)^2 / 2 and `K3` is r - 1 - log r: "
+        "distances with an upper bound.",
+    )
+    lower: float | None = Field(
+        default=None, gt=0, le=1e6, description="Smallest ratio that is kept. If not set, 1 / upper. With Ratio only."
+    )
+    upper: float = Field(
+        default=2.0,
+        gt=0,
+        le=1e6,
+        description="Largest ratio or distance that is kept. 2 is verl's example for Ratio; distances need far less.",
+    )
+
+
 class Algorithm(SpecModel):
     """The loss, and which samples it is computed on."""
 
@@ -102,28 +128,51 @@ class Algorithm(SpecModel):
         description="Values of those fields of algorithm, optimizer and batch that are not set: `dapo` is the paper's "
         "recipe, `grpo` its naive baseline (first row of Table 1).",
     )
-    clip_low: float = filled(
-        "Lower clip range: the probability ratio is clipped at 1 - clipLow. Kept small, because a larger one would "
-        "push the probability of tokens to zero.",
-        ge=0,
-        lt=1,
+    loss: LossName = Field(
+        default=DEFAULT_LOSS,
+        description="The policy loss. `dapo`: the clipped one of PPO, GRPO and DAPO; `gspo` clips the ratio of whole "
+        "responses (arXiv 2507.18071); `cispo` clips the importance weight and drops no token (2506.13585); `sapo` has "
+        "a smooth gate instead of a clip (2511.20347); `drgrpo` is `dapo` without division by response length and "
+        "standard deviation (2503.20783). It changes defaults of the fields below; docs/algorithms.md compares them.",
     )
-    clip_high: float = filled(
+    clip_low: float | None = filled(
+        "Lower clip range: the probability ratio is clipped at 1 - clipLow, so 1 is no lower bound. Kept small, "
+        "because a larger one would push the probability of tokens to zero. Not used by loss sapo.",
+        ge=0,
+        le=1,
+    )
+    clip_high: float | None = filled(
         "Upper clip range: the ratio is clipped at 1 + clipHigh. The paper raises it to 0.28 (Clip-Higher), so that "
-        "unlikely tokens can become likelier and entropy does not collapse.",
+        "unlikely tokens can become likelier and entropy does not collapse. Not used by loss sapo.",
         ge=0,
         le=10,
     )
-    dual_clip: float = filled(
+    dual_clip: float | None = filled(
         "Bound of the loss for negative advantages at ratios far above 1. 10 is from the published script; the paper "
-        "does not mention it, and verl's default of 3 would clip more.",
+        "does not mention it, and verl's default of 3 would clip more. Used by losses dapo and drgrpo.",
         gt=1,
         le=1000,
     )
-    loss_aggregation: Literal["TokenMean", "SequenceMean"] = filled(
+    tau_positive: float | None = filled(
+        "Temperature of SAPO's gate for positive advantages: the larger, the faster a token's weight falls as its "
+        "ratio leaves 1. Used by loss sapo.",
+        gt=0,
+        le=1000,
+    )
+    tau_negative: float | None = filled(
+        "The same for negative advantages; larger, because they spread over many unlikely tokens. Used by loss sapo.",
+        gt=0,
+        le=1000,
+    )
+    loss_aggregation: Literal["TokenMean", "SequenceMean", "SequenceSum"] = filled(
         "`TokenMean` gives every token of the batch the same weight (equation 12), so that a response counts in "
         "proportion to its length; "
-        "`SequenceMean` averages within each response first, as GRPO does."
+        "`SequenceMean` averages within each response first, as GRPO does; "
+        "`SequenceSum` sums within each response and divides by batch.maxResponseTokens, as Dr. GRPO does."
+    )
+    normalize_by_std: bool = filled(
+        "Divide advantages by the standard deviation of their group's rewards, as GRPO does (equation 9). Dr. GRPO "
+        "does not, because groups that are nearly all right or wrong would weigh more."
     )
     kl_coefficient: float = filled(
         "Weight of the KL divergence from the initial model. 0, because a policy that learns long reasoning moves far "
@@ -148,4 +197,9 @@ class Algorithm(SpecModel):
         default=None,
         description="Truncated importance sampling. If not set, none is applied, as in the paper; worth setting in "
         "Separated mode or when the difference between trainer and rollout grows. Needs batch.topP 1.",
+    )
+    rollout_rejection: RolloutRejection | None = Field(
+        default=None,
+        description="Rejection of what the rollout sampled with other probabilities than the trainer's (verl's "
+        "rollout_rs). If not set, nothing is rejected.",
     )

@@ -10,7 +10,8 @@ from dapo_core.errors import Problem, SpecError
 from dapo_core.jobspec.base import has_scheme
 from dapo_core.jobspec.job import DAPOJob, DAPOJobSpec
 from dapo_core.jobspec.leaves import MAX_LEVELS, deepest_field, leaves
-from dapo_core.jobspec.presets import PRESETS, chosen_preset, fill
+from dapo_core.jobspec.losses import LOSSES
+from dapo_core.jobspec.presets import PRESETS, chosen_loss, chosen_preset, fill
 from dapo_core.jobspec.problems import sentences
 from dapo_core.jobspec.rules import check
 from dapo_core.jobspec.yaml_file import read_mapping
@@ -38,14 +39,21 @@ def parse_job(data: Any) -> DAPOJob:
 
 
 def field_sources(data: dict[str, Any]) -> dict[str, str]:
-    """Where each value of a valid job comes from: dotted field -> "file", "preset dapo" (or grpo) or "default"."""
+    """Where each value of a valid job comes from: dotted field -> "file", "loss gspo" (or another), "preset dapo" (or
+    grpo) or "default"."""
     spec = data.get("spec")
     dumped = parse_job(data).model_dump(by_alias=True, mode="json")["spec"]
     in_file = dict(leaves(spec, "spec"))
-    preset = chosen_preset(spec if isinstance(spec, dict) else {})
-    in_preset = dict(leaves(PRESETS[preset], "spec"))
+    tree = spec if isinstance(spec, dict) else {}
+    preset, loss = chosen_preset(tree), chosen_loss(tree)
+    # The first that has a value: a loss comes over the preset.
+    origins = {
+        "file": in_file,
+        f"loss {loss}": {f"spec.algorithm.{field}" for field in LOSSES[loss]},
+        f"preset {preset}": dict(leaves(PRESETS[preset], "spec")),
+    }
     return {
-        path: "file" if path in in_file else f"preset {preset}" if path in in_preset else "default"
+        path: next((origin for origin, paths in origins.items() if path in paths), "default")
         for path, _ in leaves(dumped, "spec")
     }
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from dapo_core.jobspec.guards import GUARD_DEFAULTS, default_guards
 from dapo_core.jobspec.layout import slots_of
+from dapo_core.jobspec.losses import DEFAULT_LOSS, LOSSES, loss_defaults
 from dapo_core.jobspec.training import DEFAULT_STEPS
 
 Tree = dict[str, Any]
@@ -20,6 +21,7 @@ _DAPO: Final[Tree] = {
         "clipHigh": 0.28,
         "dualClip": 10.0,
         "lossAggregation": "TokenMean",
+        "normalizeByStd": True,
         "klCoefficient": 0.0,
         "dynamicSampling": {
             "enabled": True,
@@ -77,9 +79,21 @@ def chosen_preset(spec: Mapping[str, Any]) -> str:
     return named if isinstance(named, str) and named in PRESETS else DEFAULT_PRESET
 
 
+def chosen_loss(spec: Mapping[str, Any]) -> str:
+    """The loss that a spec names; dapo if it names none, or one that does not exist (which validation reports)."""
+    named = _at(spec, "algorithm", "loss")
+    return named if isinstance(named, str) and named in LOSSES else DEFAULT_LOSS
+
+
+def preset_values(preset: str, loss: str) -> Tree:
+    """What a preset fills in with a loss."""
+    values = PRESETS[preset]
+    return {**values, "algorithm": loss_defaults(values["algorithm"], loss)}
+
+
 def fill(spec: Mapping[str, Any]) -> Tree:
     """The spec with all defaults that are not constants. Wrong types are left for validation to report."""
-    filled = merged(PRESETS[chosen_preset(spec)], spec)
+    filled = merged(preset_values(chosen_preset(spec), chosen_loss(spec)), spec)
     _fill_penalty(spec, filled)
     _fill_mini_batch(spec, filled)
     _fill_schedule(filled)

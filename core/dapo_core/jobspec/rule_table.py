@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dapo_core.errors import Problem
+from dapo_core.jobspec.losses import LOSSES
 from dapo_core.jobspec.presets import PRESETS
 
 Check = Callable[..., Iterator[Problem]]
@@ -70,8 +71,11 @@ def or_default(field: str, default: object) -> str:
 
 
 def or_preset(group: str, field: str, holder: str | None = None) -> str:
-    """CEL for a field's value: what the file says, else what the preset says. `holder` is how CEL names the group,
-    which for a field that differs between presets has to be the algorithm's own."""
+    """CEL for a field's value: what the file says, else the loss, else the preset. `holder` is how CEL names the group,
+    which for a field that differs between presets or losses has to be the algorithm's own."""
     dapo, grpo = PRESETS["dapo"][group][field], PRESETS["grpo"][group][field]
-    by_preset = f"(has(self.preset) && self.preset == 'grpo' ? {grpo} : {dapo})"
-    return or_default(f"{holder or f'self.{group}'}.{field}", dapo if dapo == grpo else by_preset)
+    default = str(dapo) if dapo == grpo else f"(has(self.preset) && self.preset == 'grpo' ? {grpo} : {dapo})"
+    for loss, values in LOSSES.items() if group == "algorithm" else ():
+        if field in values:
+            default = f"(has(self.loss) && self.loss == '{loss}' ? {values[field]} : {default})"
+    return or_default(f"{holder or f'self.{group}'}.{field}", default)

@@ -6,11 +6,16 @@ from typing import Any, Final
 from pydantic.alias_generators import to_camel
 
 from dapo_core.errors import Problem
-from dapo_core.jobspec import operations_rules, reward_rules, training_rules
+from dapo_core.jobspec import algorithm_rules, operations_rules, reward_rules, training_rules
 from dapo_core.jobspec.rule_table import CelRule, Rule
 from dapo_core.naming import MAX_JOB_NAME, NAME_PATTERN
 
-RULES: Final[tuple[Rule, ...]] = (*reward_rules.RULES, *training_rules.RULES, *operations_rules.RULES)
+RULES: Final[tuple[Rule, ...]] = (
+    *reward_rules.RULES,
+    *training_rules.RULES,
+    *algorithm_rules.RULES,
+    *operations_rules.RULES,
+)
 # What was learned under other values of these groups is another run; the rest may change between attempts.
 FROZEN_GROUPS: Final = ("model", "data", "reward", "algorithm", "optimizer", "batch", "verl_overrides")
 

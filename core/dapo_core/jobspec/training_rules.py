@@ -114,29 +114,6 @@ def greedy_once(data: Data) -> Iterator[Problem]:
             )
 
 
-_LOW, _HIGH = (or_preset("algorithm", field, "self") for field in ("clipLow", "clipHigh"))
-
-
-@RULES.rule(
-    "algorithm",
-    cel=CelRule(
-        "spec.algorithm",
-        rule=f"{_LOW} <= {_HIGH}",
-        message="spec.algorithm.clipLow is more than spec.algorithm.clipHigh "
-        f"({PRESETS['dapo']['algorithm']['clipHigh']:g} with preset dapo, "
-        f"{PRESETS['grpo']['algorithm']['clipHigh']:g} with grpo): set clipLow to at most clipHigh.",
-        field_path=".clipLow",
-    ),
-)
-def clip_order(algorithm: Algorithm) -> Iterator[Problem]:
-    if algorithm.clip_low > algorithm.clip_high:
-        yield problem(
-            "algorithm.clipLow",
-            f"is {algorithm.clip_low:g} but spec.algorithm.clipHigh is {algorithm.clip_high:g}: "
-            "set clipLow to at most clipHigh.",
-        )
-
-
 _PENALTY: Final = "self.algorithm.overlong.penalty"
 
 

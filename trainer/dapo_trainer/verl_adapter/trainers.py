@@ -106,9 +106,12 @@ class _Hooks:
         compute = super()._compute_advantage  # type: ignore[misc]
 
         def of_part(part: KVBatchMeta, of_part_metrics: dict[str, Any]) -> KVBatchMeta:
-            with nullcontext() if loss_tokens(part) else _uncorrected(self.config.algorithm):
+            algorithm, counted = self.config.algorithm, loss_tokens(part)
+            with nullcontext() if counted else _uncorrected(algorithm):
                 result: KVBatchMeta = compute(part, of_part_metrics)
-                return result
+            if counted and algorithm.rollout_correction.rollout_rs:
+                _leave_out_rejected(part)
+            return result
 
         return by_part(of_part, batch, metrics)
 
@@ -230,7 +233,8 @@ class RecordedCheckpoints(CheckpointCallback):
 
 
 def _describe_policy(batch: KVBatchMeta, values: dict[str, Any]) -> None:
-    """Add the mean probability of the sampled tokens under the policy before its update (the paper's figure 7b).
+    """Add the mean probability of the sampled tokens under the policy before its update (the paper's figure 7b), and
+    the mean entropy per token: verl's own averages as the loss does, which is not per token where that sums.
 
     Where the overlong filter masked the whole batch, remove verl's NaNs, which would look like a broken policy and end
     the run.
@@ -240,14 +244,24 @@ def _describe_policy(batch: KVBatchMeta, values: dict[str, Any]) -> None:
         for name in [name for name, value in values.items() if value != value]:
             del values[name]
         return
-    total = 0.0
+    probability = entropy = 0.0
     for part in parts(batch):
         data = tq.kv_batch_get(
-            keys=part.keys, partition_id=part.partition_id, select_fields=["old_log_probs", "response_mask"]
+            keys=part.keys, partition_id=part.partition_id, select_fields=["old_log_probs", "entropy", "response_mask"]
         )
         kept = data["response_mask"].values().bool()
-        total += torch.exp(data["old_log_probs"].values()[kept]).sum().item()
-    values[metrics.MEAN_PROBABILITY] = total / tokens
+        probability += torch.exp(data["old_log_probs"].values()[kept]).sum().item()
+        entropy += data["entropy"].values()[kept].sum().item()
+    values[metrics.MEAN_PROBABILITY] = probability / tokens
+    values[metrics.ENTROPY] = entropy / tokens
+
+
+def _leave_out_rejected(batch: KVBatchMeta) -> None:
+    """Count only the tokens with a loss: verl's rejection changes `response_mask`, and its engine divides by the sum of
+    `loss_mask`, so that what is rejected would weaken the rest."""
+    data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["response_mask"])
+    data["loss_mask"] = data.pop("response_mask")
+    tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=data)
 
 
 def _correct_stale(batch: KVBatchMeta, newest_version: int) -> float:

@@ -21,7 +21,20 @@ PASS_TOKENS: dict[Device, int] = {"cuda": 16_384, "cpu": 4_096}
 # vLLM takes weights in parts of this size; on processors no tensor may be larger than a part.
 CPU_BUCKET_MIB = 64
 LAST_STEP_ONLY = 1_000_000_000
-LOSS_AGGREGATION = {"TokenMean": "token-mean", "SequenceMean": "seq-mean-token-mean"}
+LOSS_AGGREGATION = {
+    "TokenMean": "token-mean",
+    "SequenceMean": "seq-mean-token-mean",
+    "SequenceSum": "seq-mean-token-sum-norm",
+}
+# Registered by `verl_adapter.policy_loss`; Dr. GRPO is the clipped loss with another sum and plain advantages.
+LOSS_MODE = {"dapo": "dapo", "drgrpo": "dapo", "gspo": "dapo_gspo", "cispo": "dapo_cispo", "sapo": "dapo_sapo"}
+REJECTION_LEVEL = {
+    "Token": "token",
+    "SequenceMean": "seq_mean",
+    "SequenceSum": "seq_sum",
+    "SequenceMax": "seq_max",
+}
+REJECTION_MEASURE = {"Ratio": "k1", "K2": "k2", "K3": "k3"}
 FSDP_DTYPE = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
 
@@ -74,16 +87,24 @@ def _model(spec: DAPOJobSpec, placement: Placement, paths: Paths) -> Overrides:
 def _algorithm(spec: DAPOJobSpec) -> Overrides:
     algorithm = spec.algorithm
     actor = "actor_rollout_ref.actor."
-    return {
-        "algorithm.adv_estimator": "grpo",
-        "algorithm.norm_adv_by_std_in_grpo": True,
-        "algorithm.use_kl_in_reward": False,
-        "algorithm.filter_groups.enable": algorithm.dynamic_sampling.enabled,
-        "algorithm.filter_groups.metric": "acc",
-        f"{actor}policy_loss.loss_mode": "dapo",
+    # Those that the loss does not use have no value, and verl's stays.
+    bounds = {
         f"{actor}clip_ratio_low": algorithm.clip_low,
         f"{actor}clip_ratio_high": algorithm.clip_high,
         f"{actor}clip_ratio_c": algorithm.dual_clip,
+        f"{actor}tau_pos": algorithm.tau_positive,
+        f"{actor}tau_neg": algorithm.tau_negative,
+    }
+    # Without it verl divides by the longest response of each micro-batch.
+    if algorithm.loss_aggregation == "SequenceSum":
+        bounds[f"{actor}loss_scale_factor"] = spec.batch.max_response_tokens
+    return {key: value for key, value in bounds.items() if value is not None} | {
+        "algorithm.adv_estimator": "grpo",
+        "algorithm.norm_adv_by_std_in_grpo": algorithm.normalize_by_std,
+        "algorithm.use_kl_in_reward": False,
+        "algorithm.filter_groups.enable": algorithm.dynamic_sampling.enabled,
+        "algorithm.filter_groups.metric": "acc",
+        f"{actor}policy_loss.loss_mode": LOSS_MODE[algorithm.loss],
         f"{actor}loss_agg_mode": LOSS_AGGREGATION[algorithm.loss_aggregation],
         f"{actor}entropy_coeff": algorithm.entropy_coefficient,
         f"{actor}use_kl_loss": algorithm.kl_coefficient > 0,
@@ -100,6 +121,23 @@ def _importance(spec: DAPOJobSpec) -> Overrides:
         f"{verl}rollout_is": correction.level.lower(),
         f"{verl}rollout_is_threshold": correction.cap,
         # The trainer computes the old policy's probabilities: the clip is relative to them, separate from the weights.
+        f"{verl}bypass_mode": False,
+    }
+
+
+def _rejection(spec: DAPOJobSpec) -> Overrides:
+    """What is left out of the loss because trainer and rollout disagree on it."""
+    rejection, verl = spec.algorithm.rollout_rejection, "algorithm.rollout_correction."
+    if rejection is None:
+        return {}
+    threshold = f"{rejection.upper!r}"
+    if rejection.measure == "Ratio":
+        # verl bounds the inverse: the rollout's probability over the trainer's.
+        lower = 1 / rejection.upper if rejection.lower is None else rejection.lower
+        threshold = f"{1 / rejection.upper!r}_{1 / lower!r}"
+    return {
+        f"{verl}rollout_rs": f"{REJECTION_LEVEL[rejection.level]}_{REJECTION_MEASURE[rejection.measure]}",
+        f"{verl}rollout_rs_threshold": threshold,
         f"{verl}bypass_mode": False,
     }
 
@@ -283,6 +321,7 @@ def overrides(spec: DAPOJobSpec, placement: Placement, paths: Paths) -> Override
         | _model(spec, placement, paths)
         | _algorithm(spec)
         | _importance(spec)
+        | _rejection(spec)
         | _optimizer(spec)
         | _trainer_engine(spec, placement)
         | _rollout(spec, placement, paths)
