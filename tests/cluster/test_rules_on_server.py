@@ -61,6 +61,7 @@ BROKEN: dict[str, dict[str, Any]] = {
     "spec.batch.miniBatchResponses must divide": {"batch": {"miniBatchResponses": 48}},
     "spec.schedule.steps and": {"schedule": {"steps": 1, "epochs": 1}},
     "spec.topology.rollout.tensorParallel": {"topology": {"rollout": {"tensorParallel": 3}}},
+    "spec.trackers names": {"trackers": ["wandb", "wandb"]},
     "spec.runPolicy.backoffMaxSeconds": {"runPolicy": {"backoffSeconds": 700}},
     "spec.runPolicy.gang.queue": {"runPolicy": {"gang": {"scheduler": "kueue"}}},
     "spec.runPolicy.failureRules": {

@@ -111,6 +111,16 @@ def case(name: str, sentence: str, **spec: Any) -> Any:
             algorithm={"clipLow": 0.3, "clipHigh": 0.2},
         ),
         case(
+            "a tracker twice",
+            "trackers[2] is wandb, which the list has already: name each tracker once.",
+            trackers=["wandb", "mlflow", "wandb"],
+        ),
+        case(
+            "an unknown tracker",
+            'trackers[0] is "comet" but must be one of wandb, mlflow, tensorboard.',
+            trackers=["comet"],
+        ),
+        case(
             "a field of another loss",
             "algorithm.clipHigh is 0.3 but spec.algorithm.loss is sapo, which does not use it: remove it, or set loss "
             "to dapo or gspo or cispo or drgrpo.",

@@ -125,10 +125,11 @@ def test_what_is_rejected_does_not_weaken_the_rest(trainers: ModuleType, monkeyp
     }
 
     class Kept(Queue):
-        def kv_batch_put(self, keys: list[str], partition_id: str, fields: Any) -> None:
-            super().kv_batch_put(keys, partition_id, fields)
+        def kv_batch_put(self, keys: list[str], partition_id: str, fields: Any) -> Any:
             self.rows.update(fields)
+            return batch
 
+    batch = trainers.KVBatchMeta(partition_id="train", keys=["p0_0_0", "p0_1_0"], tags=[{}, {}])
     queue = Kept(TensorDict(rows, batch_size=len(LENGTHS)))
     for module in (trainers, engines.load("verl.trainer.ppo.v1.trainer_base")):
         monkeypatch.setattr(module, "tq", queue)
@@ -136,7 +137,6 @@ def test_what_is_rejected_does_not_weaken_the_rest(trainers: ModuleType, monkeyp
     trainer.config = OmegaConf.create(CONFIG)
     trainer.config.algorithm.rollout_correction.update({"rollout_rs": "token_k1", "rollout_rs_threshold": "0.5_2.0"})
     trainer._batch_fully_masked = False
-    batch = trainers.KVBatchMeta(partition_id="train", keys=["p0_0_0", "p0_1_0"], tags=[{}, {}])
     found: dict[str, Any] = {}
     trainer._compute_advantage(batch, found)
     for name in ("response_mask", "loss_mask"):

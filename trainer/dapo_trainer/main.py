@@ -36,6 +36,7 @@ from dapo_trainer.pod.gate import Gate
 from dapo_trainer.process.trainer_process import Heartbeat, TrainerEnvironment, exit_now
 from dapo_trainer.run_report import RunReport
 from dapo_trainer.spool import Sender, Spool
+from dapo_trainer.trackers.opening import mirrors
 
 if TYPE_CHECKING:  # these import Ray and verl, which is done late and in order
     from omegaconf import DictConfig
@@ -49,6 +50,7 @@ log = logging.getLogger("dapo_trainer")
 # How long a trainer that is done, or was asked to stop, may take to upload its last metrics and checkpoint.
 FLUSH_SECONDS = 60.0
 UPLOAD_SECONDS = 240.0
+TRACKER_SECONDS = 20.0
 
 
 class StopRequested(KeyboardInterrupt):
@@ -80,6 +82,7 @@ class TrainingAttempt:
         retention = Retention(kept.keep_last, kept.keep_best, kept.best_metric)
         self._uploads = CheckpointUploader(self._checkpoints, retention, remote_files=self._remote_files)
         self._samples = SampleLog(store, run_id, environment.attempt, self._spool)
+        self._mirrors = mirrors(job, run_id, work.parent, self._event)
         self.report = RunReport(
             work / "heartbeat.json",
             self._spool,
@@ -87,6 +90,7 @@ class TrainingAttempt:
             self._uploads,
             job.spec.digest(),
             lambda: self._sender.lag.seconds,
+            self._mirrors,
         )
 
     def _event(self, reason: str, message: str) -> None:
@@ -220,10 +224,15 @@ class TrainingAttempt:
         if not self.training:
             raise StopRequested
 
-    def close(self) -> bool:
-        """Upload what is still on its way. Returns whether all of it arrived."""
+    def close(self, *, done: bool) -> bool:
+        """Upload what is still on its way. Returns whether all of it arrived in the stores; trackers may lack steps.
+        `done`: the run is complete."""
+        for mirror in self._mirrors:
+            mirror.finish(TRACKER_SECONDS, done=done)
         uploaded = self._uploads.close(UPLOAD_SECONDS)
         self._samples.close()
+        for mirror in self._mirrors:
+            mirror.join()
         written = self._spool.close(FLUSH_SECONDS)
         return self._sender.close(FLUSH_SECONDS) and written and uploaded
 
@@ -252,7 +261,7 @@ def _run(environment: TrainerEnvironment, job: DAPOJob) -> tuple[ExitCode, LastW
             traceback.print_exc()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     trainer.report.phase("stop", trainer.step or 0, 0, "uploading the final metrics and checkpoint")
-    if not trainer.close() and code == ExitCode.DONE:
+    if not trainer.close(done=code == ExitCode.DONE) and code == ExitCode.DONE:
         message = "The final metrics or checkpoint could not be uploaded."
         code, words = ExitCode.STORES, LastWords(Reason.STORES_UNREACHABLE, message)
     trainer.leave(done=code == ExitCode.DONE)

@@ -1,5 +1,6 @@
 """What can be refused before anything starts: model, data, reward function. No torch, no verl."""
 
+import os
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from dapo_trainer.data.prompt_files import check as check_rows
 from dapo_trainer.data.sources import data_file, model_folder
 from dapo_trainer.data.weights import LONGEST_EPOCH, draws
 from dapo_trainer.rewards.verifier import READY, START_SECONDS, FunctionReference
+from dapo_trainer.trackers.opening import check_trackers
 from dapo_trainer.verl_config.placement import Paths
 
 
@@ -99,6 +101,7 @@ def fetch_model(spec: DAPOJobSpec, *, weights: bool = True) -> Path:
 def check(job: DAPOJob) -> None:
     """Check everything that needs no model in memory. Raises SpecError, ModelError or DataError."""
     check_reward(job.spec)
+    check_trackers(job.spec.trackers, os.environ)
     fetch_model(job.spec)
     rows = [len(each) for each in check_files(job.spec, _files(job.spec))][: len(job.spec.data.train)]
     _check_count(job.spec, sum(rows))
@@ -124,6 +127,7 @@ def fetch(job: DAPOJob, work: Path, resume_from: Path | None, *, weights: bool =
     """
     spec = job.spec
     check_reward(spec)
+    check_trackers(spec.trackers, os.environ)
     model = fetch_model(spec, weights=weights)
     written = write_files(spec, model, _files(spec), work)
     train = len(spec.data.train)

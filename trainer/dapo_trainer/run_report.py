@@ -13,6 +13,7 @@ from dapo_trainer.checkpoints.uploader import CheckpointUploader
 from dapo_trainer.groups.sample_log import SampleLog
 from dapo_trainer.process.trainer_process import Heartbeat
 from dapo_trainer.spool import Spool
+from dapo_trainer.trackers.mirror import Mirror
 from dapo_trainer.verl_adapter.session import Report
 
 log = logging.getLogger(__name__)
@@ -29,8 +30,9 @@ class RunReport(Report):
         uploads: CheckpointUploader,
         spec_digest: str,
         lag_seconds: Callable[[], float] = lambda: 0.0,
+        mirrors: Sequence[Mirror] = (),
     ) -> None:
-        self._lag_seconds = lag_seconds
+        self._lag_seconds, self._mirrors = lag_seconds, mirrors
         self._heartbeat, self._spool = heartbeat, spool
         self._samples, self._uploads, self._spec_digest = samples, uploads, spec_digest
 
@@ -42,7 +44,10 @@ class RunReport(Report):
             log.warning("The heartbeat cannot be written: %s", error)
 
     def step(self, step: int, values: Mapping[str, float]) -> None:
-        self._spool.step(step, {**values, STORE_LAG: self._lag_seconds()})
+        recorded = {**values, STORE_LAG: self._lag_seconds()}
+        self._spool.step(step, recorded)
+        for mirror in self._mirrors:
+            mirror.add(step, recorded)
 
     def event(self, type: EventType, reason: str, message: str, step: int | None = None) -> None:
         self._spool.event(reason, message, type=type, step=step)

@@ -12,7 +12,7 @@ from dapo_core.jobspec.algorithm import Algorithm
 from dapo_core.jobspec.base import FreeObject, Items, SpecModel, filled
 from dapo_core.jobspec.guards import GUARD_DEFAULTS, Guard
 from dapo_core.jobspec.inputs import Data, Model
-from dapo_core.jobspec.operations import Checkpoints, RunPolicy, Stores
+from dapo_core.jobspec.operations import Checkpoints, RunPolicy, Stores, TrackerName
 from dapo_core.jobspec.presets import fill
 from dapo_core.jobspec.reward import Reward
 from dapo_core.jobspec.rules import FROZEN_GROUPS, check
@@ -57,6 +57,13 @@ class DAPOJobSpec(SpecModel):
     )
     stores: Stores = Field(
         default=Stores(), description="Where the curves and objects of a job on Kubernetes are stored."
+    )
+    trackers: Items[TrackerName] = Field(
+        default=(),
+        max_length=3,
+        description="Experiment trackers that every metric is mirrored to, besides the metadata store: one run there, "
+        "whatever the number of attempts. Accounts and addresses come from the environment, on Kubernetes from "
+        "the stores' Secret (docs/trackers.md). A tracker that fails never stops training.",
     )
     verl_overrides: FreeObject = Field(
         default={},

@@ -142,6 +142,9 @@ class RunPolicy(SpecModel):
     )
 
 
+TrackerName = Literal["wandb", "mlflow", "tensorboard"]
+
+
 class Stores(SpecModel):
     """Where the curves and objects of a job on Kubernetes are stored."""
 

@@ -6,7 +6,7 @@ from typing import Final
 from dapo_core.errors import Problem
 from dapo_core.jobspec.guards import Guard
 from dapo_core.jobspec.inputs import Data
-from dapo_core.jobspec.operations import Checkpoints, RunPolicy
+from dapo_core.jobspec.operations import Checkpoints, RunPolicy, TrackerName
 from dapo_core.jobspec.rule_table import CelRule, RuleTable, or_default, problem
 from dapo_core.jobspec.topology import Topology
 from dapo_core.naming import ROLES
@@ -216,3 +216,18 @@ def one_guard_per_rule(guards: tuple[Guard, ...]) -> Iterator[Problem]:
                 f"is {guard.rule}, as in spec.guards[{seen[guard.rule]}]: keep one of the two.",
             )
         seen.setdefault(guard.rule, index)
+
+
+@RULES.rule(
+    "trackers",
+    cel=CelRule(
+        "spec",
+        rule="!has(self.trackers) || self.trackers.all(a, self.trackers.exists_one(b, b == a))",
+        message="spec.trackers names a tracker twice: name each once.",
+        field_path=".trackers",
+    ),
+)
+def trackers_once(trackers: tuple[TrackerName, ...]) -> Iterator[Problem]:
+    for index, name in enumerate(trackers):
+        if name in trackers[:index]:
+            yield problem(f"trackers[{index}]", f"is {name}, which the list has already: name each tracker once.")

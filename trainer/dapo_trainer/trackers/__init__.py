@@ -1,0 +1,1 @@
+"""Experiment trackers that a run's metrics are mirrored to: `spec.trackers`."""
