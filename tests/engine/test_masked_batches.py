@@ -129,14 +129,15 @@ def test_what_is_rejected_does_not_weaken_the_rest(trainers: ModuleType, monkeyp
             self.rows.update(fields)
             return batch
 
-    batch = trainers.KVBatchMeta(partition_id="train", keys=["p0_0_0", "p0_1_0"], tags=[{}, {}])
+    batch = trainers.KVBatchMeta(
+        partition_id="train", keys=["p0_0_0", "p0_1_0"], tags=[{"response_len": length} for length in LENGTHS]
+    )
     queue = Kept(TensorDict(rows, batch_size=len(LENGTHS)))
     for module in (trainers, engines.load("verl.trainer.ppo.v1.trainer_base")):
         monkeypatch.setattr(module, "tq", queue)
     trainer = object.__new__(trainers.Colocated)
     trainer.config = OmegaConf.create(CONFIG)
     trainer.config.algorithm.rollout_correction.update({"rollout_rs": "token_k1", "rollout_rs_threshold": "0.5_2.0"})
-    trainer._batch_fully_masked = False
     found: dict[str, Any] = {}
     trainer._compute_advantage(batch, found)
     for name in ("response_mask", "loss_mask"):

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from real_run import DapoRun, Starter
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from dapo_core.run.metrics import is_documented
 
@@ -67,6 +68,7 @@ def test_grpo_with_kl_on_two_ranks_reports_every_curve(
         topology__trainer__gpusPerPod=2,
         reward={"additional": [{**brevity, "weight": 0.1}]},
         data__train=[{"source": train, "weight": 3.0}, {"source": train, "weight": 1.0}],
+        trackers=["tensorboard"],
         **grpo,
     )
     assert run.end(400) == 0, run.tail()
@@ -76,6 +78,9 @@ def test_grpo_with_kl_on_two_ranks_reports_every_curve(
     assert [name for name in last if not is_documented(name)] == []
     assert last.keys() >= CURVES | VALIDATED, sorted((CURVES | VALIDATED) - last.keys())
     assert share(last, "all_wrong", "mixed", "all_right", "lost") == pytest.approx(1.0)
+    events = EventAccumulator(str(run.folder / "tensorboard")).Reload()
+    for name, value in last.items():
+        assert events.Scalars(name)[-1].value == pytest.approx(value, rel=1e-5), name
 
 
 def test_b5_adapters_are_trained_and_reach_the_engine(dapo: Starter) -> None:

@@ -109,7 +109,7 @@ class _Hooks:
             algorithm, counted = self.config.algorithm, loss_tokens(part)
             with nullcontext() if counted else _uncorrected(algorithm):
                 result: KVBatchMeta = compute(part, of_part_metrics)
-            if counted and algorithm.rollout_correction.rollout_rs:
+            if counted and algorithm.rollout_correction.get("rollout_rs"):
                 _leave_out_rejected(part)
             return result
 
