@@ -38,6 +38,7 @@ BROKEN: dict[str, dict[str, Any]] = {
     "spec.model.revision is set": {"model": {"source": "s3://bucket/model", "revision": "main"}},
     "spec.model.lora.targetModules has": {"model": {"lora": {"targetModules": ["q_proj", "all-linear"]}}},
     "spec.algorithm.importanceCorrection is set": {"batch": {"topP": 0.9}, "algorithm": {"importanceCorrection": {}}},
+    "spec.algorithm.rolloutRejection is set": {"batch": {"topP": 0.9}, "algorithm": {"rolloutRejection": {}}},
     "spec.algorithm.dynamicSampling.surplus is Carry": {
         "batch": {"topP": 0.9},
         "algorithm": {"dynamicSampling": {"surplus": "Carry"}},

@@ -366,6 +366,14 @@ def case(name: str, sentence: str, **spec: Any) -> Any:
             batch={"topP": 0.9},
         ),
         case(
+            "rejection by some tokens only",
+            "algorithm.rolloutRejection is set but spec.batch.topP is 0.9: vLLM's probabilities are then those among "
+            "the tokens that it samples from, and not comparable with the trainer's. Set topP to 1 or remove "
+            "rolloutRejection.",
+            algorithm={"rolloutRejection": {}},
+            batch={"topP": 0.9},
+        ),
+        case(
             "carried ratios of some tokens only",
             "algorithm.dynamicSampling.surplus is Carry but spec.batch.topP is 0.9: vLLM's probabilities are then "
             "those among the tokens that it samples from, and not comparable with the trainer's. Set topP to 1 or "

@@ -100,6 +100,16 @@ OTHER_LOSSES = st.fixed_dictionaries(
     {"preset": PRESETS, "loss": st.sampled_from(["gspo", "cispo", "sapo", "drgrpo"])},
     optional={"klCoefficient": st.floats(0, 1)},
 )
+
+
+def of_all_tokens(spec: dict[str, Any]) -> dict[str, Any]:
+    """Without a topP below 1 where probabilities of trainer and rollout are compared, which is refused."""
+    algorithm, batch = spec["algorithm"], spec.get("batch", {})
+    if algorithm.get("importanceCorrection") is None and algorithm.get("rolloutRejection") is None:
+        return spec
+    return {**spec, "batch": {key: value for key, value in batch.items() if key != "topP"}}
+
+
 SPECS = st.fixed_dictionaries(
     {"algorithm": st.one_of(ALGORITHMS, OTHER_LOSSES)},
     optional={
@@ -114,7 +124,7 @@ SPECS = st.fixed_dictionaries(
         ),
         "verlOverrides": st.dictionaries(st.text(max_size=5), st.integers(), max_size=2),
     },
-)
+).map(of_all_tokens)
 
 
 @settings(max_examples=100)

@@ -201,5 +201,5 @@ class Algorithm(SpecModel):
     rollout_rejection: RolloutRejection | None = Field(
         default=None,
         description="Rejection of what the rollout sampled with other probabilities than the trainer's (verl's "
-        "rollout_rs). If not set, nothing is rejected.",
+        "rollout_rs). If not set, nothing is rejected. Needs batch.topP 1.",
     )

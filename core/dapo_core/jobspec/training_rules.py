@@ -199,6 +199,26 @@ def correction_of_all_tokens(algorithm: Algorithm, batch: Batch) -> Iterator[Pro
     "batch",
     cel=CelRule(
         "spec",
+        rule=f"{_ALL_TOKENS} || !has(self.algorithm) || !has(self.algorithm.rolloutRejection)",
+        message="spec.algorithm.rolloutRejection is set but spec.batch.topP is less than 1: "
+        f"{_RENORMALIZED}. Set topP to 1 or remove rolloutRejection.",
+        field_path=".algorithm.rolloutRejection",
+    ),
+)
+def rejection_of_all_tokens(algorithm: Algorithm, batch: Batch) -> Iterator[Problem]:
+    if algorithm.rollout_rejection is not None and batch.top_p < 1:
+        yield problem(
+            "algorithm.rolloutRejection",
+            f"is set but spec.batch.topP is {batch.top_p:g}: {_RENORMALIZED}. Set topP to 1 or remove "
+            "rolloutRejection.",
+        )
+
+
+@RULES.rule(
+    "algorithm",
+    "batch",
+    cel=CelRule(
+        "spec",
         rule=f"{_ALL_TOKENS} || !has(self.algorithm) || !has(self.algorithm.dynamicSampling) "
         "|| !has(self.algorithm.dynamicSampling.surplus) || self.algorithm.dynamicSampling.surplus != 'Carry'",
         message="spec.algorithm.dynamicSampling.surplus is Carry but spec.batch.topP is less than 1: "
