@@ -11,6 +11,7 @@ import engines
 import pytest
 
 import dapo_trainer
+from dapo_trainer.verl_config.overrides import LOSS_MODE
 
 SOURCE = Path(dapo_trainer.__file__).parent
 ENGINES = ("verl", "vllm", "transfer_queue", "tensordict")
@@ -84,9 +85,12 @@ ENGINE = "verl.checkpoint_engine.base:CheckpointEngine"
         ("verl.trainer.ppo.v1:register_trainer", "name"),
         ("verl.trainer.ppo.checkpoint_callback:CheckpointCallback.on_save", "trainer global_step checkpoint_dir"),
         ("verl.trainer.ppo.core_algos:register_policy_loss", "name"),
-        (
-            "verl.trainer.ppo.core_algos:compute_policy_loss_vanilla",
-            "old_log_prob log_prob advantages response_mask loss_agg_mode config rollout_is_weights",
+        *(
+            (
+                f"verl.trainer.ppo.core_algos:compute_policy_loss_{loss}",
+                "old_log_prob log_prob advantages response_mask loss_agg_mode config rollout_is_weights",
+            )
+            for loss in ("vanilla", "gspo", "cispo", "sapo")
         ),
         ("verl.utils.torch_functional:masked_mean", "values mask"),
         (
@@ -142,7 +146,7 @@ def test_a_signature(path: str, parameters: str) -> None:
         ("verl.workers.config.rollout:AgentLoopConfig", "agent_loop_manager_class num_workers"),
         (
             "verl.trainer.config.algorithm:RolloutCorrectionConfig",
-            "rollout_is rollout_is_threshold bypass_mode",
+            "rollout_is rollout_is_threshold rollout_rs rollout_rs_threshold bypass_mode",
         ),
         ("transfer_queue:KVBatchMeta", "keys tags partition_id extra_info"),
     ],
@@ -194,7 +198,9 @@ def test_our_parts_are_registered_under_the_names_the_configuration_uses() -> No
 
     assert get_trainer_cls("dapo_colocated").__name__ == "Colocated"
     assert get_trainer_cls("dapo_separated").__name__ == "Separated"
-    assert get_policy_loss_fn("dapo").__name__ == "dapo_policy_loss"
+    assert {get_policy_loss_fn(mode).__module__ for mode in LOSS_MODE.values()} == {
+        "dapo_trainer.verl_adapter.policy_loss"
+    }
     assert CheckpointEngineRegistry._registry["dapo_tcp"].__name__ == "TcpTransport"
 
 
