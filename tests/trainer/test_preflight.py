@@ -335,6 +335,33 @@ class TestJob:
         (tmp_path / "train.parquet").unlink()
         assert refused(lambda: check_job(good)).startswith("spec.data.train[0].source file://")
 
+    @pytest.mark.parametrize(
+        ("more", "fits"),
+        [
+            pytest.param({"max_position_embeddings": 4096}, False, id="too short"),
+            pytest.param({"max_position_embeddings": 20_492}, True, id="just enough"),
+            pytest.param(
+                {"max_position_embeddings": 4096, "rope_scaling": {"rope_type": "yarn", "factor": 8.0}},
+                True,
+                id="scaled",
+            ),
+            pytest.param(
+                {"max_position_embeddings": 4096, "rope_parameters": {"rope_type": "default"}}, False, id="not scaled"
+            ),
+        ],
+    )
+    def test_s4_longer_responses_than_the_model_takes_are_refused(
+        self, good: DAPOJob, tmp_path: Path, more: dict[str, Any], fits: bool
+    ) -> None:
+        (tmp_path / "model" / "config.json").write_text(json.dumps({"model_type": "qwen2", **more}))
+        if fits:
+            check_job(good)
+            return
+        assert refused(lambda: check_job(good), SpecError) == (
+            "spec.batch.maxResponseTokens is 20480 and spec.data.maxPromptTokens is 12, together more than the model's "
+            "context of 4096 tokens: lower them so that their sum is at most that."
+        )
+
     def test_b9_a_step_of_more_prompts_than_there_are_is_refused(self, good: DAPOJob, tmp_path: Path) -> None:
         larger = local_job(tmp_path, batch={"prompts": 2})
         assert refused(lambda: check_job(larger), SpecError) == (

@@ -8,7 +8,7 @@ from pathlib import Path
 from dapo_core.errors import Problem, SpecError
 from dapo_core.jobspec import DAPOJob, DAPOJobSpec
 from dapo_core.jobspec.reward import ScoringRule
-from dapo_trainer.data.model_files import check_config, check_model, largest_tensor_bytes, token_counter
+from dapo_trainer.data.model_files import check_config, check_model, context, largest_tensor_bytes, token_counter
 from dapo_trainer.data.prompt_files import PromptFile, Row, check_lengths, parquet_rows, write
 from dapo_trainer.data.prompt_files import check as check_rows
 from dapo_trainer.data.sources import data_file, model_folder
@@ -74,6 +74,18 @@ def _check_count(spec: DAPOJobSpec, rows: int) -> None:
         raise SpecError([Problem("spec.batch.prompts", sentence)])
 
 
+def _check_context(spec: DAPOJobSpec, model: Path) -> None:
+    """Raises SpecError when prompt and response together can be longer than the model's context: vLLM would refuse it
+    after the model is loaded."""
+    prompt, response, most = spec.data.max_prompt_tokens, spec.batch.max_response_tokens, context(model)
+    if most is not None and prompt + response > most:
+        sentence = (
+            f"spec.batch.maxResponseTokens is {response} and spec.data.maxPromptTokens is {prompt}, together more than "
+            f"the model's context of {most} tokens: lower them so that their sum is at most that."
+        )
+        raise SpecError([Problem("spec.batch.maxResponseTokens", sentence)])
+
+
 def _check_weights(spec: DAPOJobSpec, rows: Sequence[int]) -> None:
     """Raises SpecError when weights make an epoch that is too long to be kept in memory."""
     if not spec.data.weighted:
@@ -102,7 +114,7 @@ def check(job: DAPOJob) -> None:
     """Check everything that needs no model in memory. Raises SpecError, ModelError or DataError."""
     check_reward(job.spec)
     check_trackers(job.spec.trackers, os.environ)
-    fetch_model(job.spec)
+    _check_context(job.spec, fetch_model(job.spec))
     rows = [len(each) for each in check_files(job.spec, _files(job.spec))][: len(job.spec.data.train)]
     _check_count(job.spec, sum(rows))
     _check_weights(job.spec, rows)
@@ -129,6 +141,7 @@ def fetch(job: DAPOJob, work: Path, resume_from: Path | None, *, weights: bool =
     check_reward(spec)
     check_trackers(spec.trackers, os.environ)
     model = fetch_model(spec, weights=weights)
+    _check_context(spec, model)
     written = write_files(spec, model, _files(spec), work)
     train = len(spec.data.train)
     rows = [parquet_rows(Path(file)) for file in written[:train]]

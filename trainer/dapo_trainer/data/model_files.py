@@ -40,6 +40,16 @@ def check_config(folder: Path) -> None:
         raise ModelError(f"spec.model.source: {folder / 'config.json'} has no model_type: {_AGAIN}")
 
 
+def context(folder: Path) -> int | None:
+    """The most tokens of prompt and response together that the model in `folder` takes; None where its config.json does
+    not say, or extends the number by scaled positions. Raises ModelError when the file cannot be read."""
+    config = _mapping(folder / "config.json")
+    rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    scaled = (rope.get("rope_type") or rope.get("type") or "default") != "default"
+    tokens = config.get("max_position_embeddings")
+    return tokens if isinstance(tokens, int) and not scaled else None
+
+
 def _mapping(file: Path) -> dict[str, Any]:
     try:
         content = json.loads(file.read_text())
