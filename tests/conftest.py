@@ -1,6 +1,8 @@
 """Settings of all tests."""
 
 import os
+import sys
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -20,6 +22,15 @@ settings.load_profile("dapo")
 # Several workers of pytest-xdist share the processors: threads that wait for each other would take most of them.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ["OMP_NUM_THREADS"] = "1"
+
+MAIN = sys.modules["__main__"]
+
+
+@pytest.fixture(autouse=True)
+def main_module() -> Iterator[None]:
+    """Put `__main__` back, which Streamlit replaces with a page: processes of multiprocessing would run that page."""
+    yield
+    sys.modules["__main__"] = MAIN
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -162,12 +162,14 @@ def test_a_killed_run_is_resumed_from_before_a_damaged_checkpoint(life: Life) ->
     kill(life.run.trainer())
     life.run.process.kill()
     life.run.process.wait(30)
+    reached = life.last_step()
     # The store's own word: whoever was killed may not have told the database of the newest.
     newest, whole, *_ = [manifest.step for manifest in life.checkpoints.manifests()]
     _damage(life, newest)
     _forget_local_copies(life.run)
     life.run = life.resume()
     life.goes_on(5)
+    life.run.wait_for_step(reached + 1, attempt=5)  # past everything that it repeats: its last step is the run's
     assert life.run.query("select step_from from attempts where attempt = 5") == [(whole,)]
     assert life.run.query("select 1 from events where reason = 'CheckpointDamaged'")
 

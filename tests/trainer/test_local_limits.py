@@ -126,7 +126,7 @@ class TestGuard:
         assert log.told == [("EntropyCollapse", 1.0), ("EntropyCollapse", 62.0), ("-EntropyCollapse", 64.0)]
 
     def test_values_that_are_not_finite_are_seen(self) -> None:
-        guard = GuardWatch(job(guards=[{"rule": "NonFinite", "action": "Fail"}]).spec)
+        guard = GuardWatch(job(guards=[{"rule": "NonFinite", "action": "Fail", "forSteps": 1}]).spec)
         alarms = guard.judge(FinishedStep(1, 1, 0.0, {"actor/grad_norm": float("nan")}))
         assert [alarm.action for alarm in alarms] == ["Fail"]
 

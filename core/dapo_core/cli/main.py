@@ -20,6 +20,7 @@ HELP: Final[dict[str, str]] = {
     "evaluate": "Evaluate a checkpoint or model: mean@k, pass@k and maj@k.",
     "data": "Prepare datasets for training and validation.",
     "plan": "Show what a job would run, without starting anything.",
+    "check": "Check jobs for GPUs against the installed packages.",
     "doctor": "Check whether this machine can train, with remedies.",
     "runs": "List the runs on this machine.",
     "show": "Show one run: progress, attempts, checkpoints and events.",

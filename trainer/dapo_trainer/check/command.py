@@ -51,7 +51,7 @@ def check(
         str, typer.Option(callback=gpu_kind, help=f"Kind of GPU to check for: {', '.join(GPUS)}.")
     ] = DEFAULT_GPU,
 ) -> None:
-    """Check that jobs for GPUs fit the installed packages, without a GPU.
+    """Check jobs for GPUs against the installed packages.
 
     The configuration is composed for CUDA; verl validates it, the model is built without memory, vLLM makes its
     configuration, and memory is estimated. Exit code 1 when a check fails.
