@@ -39,7 +39,7 @@ def test_each_image_tells_its_versions(training: Installation) -> None:
 
 def test_a_person_sees_it_move(training: Installation) -> None:
     line = training.kubectl("--namespace", TEAM, "get", "dapojob", JOB, "--no-headers")
-    assert re.match(rf"{JOB}\s+Training\s+\d+\s+-?[\d.]+\s+[\d.]+\s+[\d.]+\s+\S+\s+0\s", line), line
+    assert re.match(rf"{JOB}\s+Training\s+4/4\s+\d+\s+-?[\d.]+\s+[\d.]+\s+[\d.]+\s+\S+\s+0\s+1\s", line), line
     before = training.step()
     training.wait("another step", lambda: training.step() > before, 120)
 
