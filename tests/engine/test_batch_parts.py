@@ -8,17 +8,11 @@ import engines
 import pytest
 import torch
 from omegaconf import OmegaConf
+from verl_algorithm import VERL_ALGORITHM
 
 RESPONSES = 4
 CONFIG = {
-    "algorithm": {
-        "use_kl_in_reward": False,
-        "rollout_correction": {"rollout_is": "token", "rollout_is_threshold": 2.0, "rollout_rs": None},
-        "adv_estimator": "grpo",
-        "gamma": 1.0,
-        "lam": 1.0,
-        "norm_adv_by_std_in_grpo": True,
-    },
+    "algorithm": VERL_ALGORITHM,
     "actor_rollout_ref": {
         "actor": {"loss_agg_mode": "token-mean", "loss_scale_factor": None},
         "rollout": {"n": RESPONSES, "calculate_log_probs": True, "temperature": 1.0},

@@ -1,4 +1,4 @@
-"""verl's own vLLM server, as our groups use it, over an engine that answers when it is told to."""
+"""verl's own vLLM server, as our groups use it, over a stub engine whose outputs the test releases."""
 
 import asyncio
 from types import ModuleType, SimpleNamespace

@@ -142,7 +142,7 @@ def test_credentials_that_are_withdrawn(minio: MinioServer, proxy: S3Proxy, tmp_
     assert "the credentials do not permit this; grant them" in bench.told("CheckpointDelayed")
     with pytest.raises(StoreError) as refused:
         bench.checkpoints.restore_newest(tmp_path / "resumed")
-    assert not isinstance(refused.value, CheckpointError), "it is no checkpoint's fault, and no reason to begin anew"
+    assert not isinstance(refused.value, CheckpointError), "it is no checkpoint's fault, and no reason to start over"
     minio.admin.user_enable(user["DAPO_S3_ACCESS_KEY"])
     assert bench.uploader.close(patient(30)) and bench.resumed_from() == 10
 

@@ -67,7 +67,7 @@ class TestPolicy:
             pytest.param([ended(1, 11)], 0, "fail", 0.0, id="bad data"),
             pytest.param([ended(1, 137, "Stalled")], 0, "restart", 10.0, id="stalled"),
             pytest.param([ended(1, 143)], 0, "restart", 0.0, id="terminated by somebody"),
-            pytest.param([ended(n, 143, step_to=None) for n in (1, 2)], 0, "restart", 10.0, id="in vain again"),
+            pytest.param([ended(n, 143, step_to=None) for n in (1, 2)], 0, "restart", 10.0, id="again without a step"),
             pytest.param([ended(1, 20)], 0, "suspend", 0.0, id="the spec suspends"),
         ],
     )

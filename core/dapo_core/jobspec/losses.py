@@ -27,8 +27,8 @@ USED_BY: Final[Mapping[str, tuple[str, ...]]] = {
     "tauNegative": ("sapo",),
 }
 
-# Without these values the loss is another one: verl's SAPO averages by response whatever it is told, and the sum over a
-# response with no division by the deviation is what Dr. GRPO is.
+# With other values it would be another loss: verl's SAPO averages by response whatever the setting, and Dr. GRPO is the
+# sum over a response without division by the standard deviation.
 FIXED: Final[Mapping[str, Mapping[str, Any]]] = {
     "sapo": {"lossAggregation": "SequenceMean"},
     "drgrpo": {"lossAggregation": "SequenceSum", "normalizeByStd": False},

@@ -1,7 +1,7 @@
 """Rules between the fields that say what is trained and how: model, data, algorithm, batch and schedule."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from dapo_core.errors import Problem
@@ -174,64 +174,52 @@ _RENORMALIZED: Final = (
 )
 
 
-@RULES.rule(
-    "algorithm",
-    "batch",
-    cel=CelRule(
-        "spec",
-        rule=f"{_ALL_TOKENS} || !has(self.algorithm) || !has(self.algorithm.importanceCorrection)",
-        message="spec.algorithm.importanceCorrection is set but spec.batch.topP is less than 1: "
-        f"{_RENORMALIZED}. Set topP to 1 or remove importanceCorrection.",
-        field_path=".algorithm.importanceCorrection",
-    ),
+def _needs_all_tokens(field: str, value: str, used: Callable[[Algorithm], bool], unused: str, remedy: str) -> None:
+    """Add the rule that the algorithm's `field`, which is `value`, needs topP 1. `unused`: CEL, true where it is not
+    `used`."""
+    remedies = f"Set topP to 1 or {remedy}."
+
+    @RULES.rule(
+        "algorithm",
+        "batch",
+        cel=CelRule(
+            "spec",
+            rule=f"{_ALL_TOKENS} || !has(self.algorithm) || {unused}",
+            message=f"spec.algorithm.{field} is {value} but spec.batch.topP is less than 1: "
+            f"{_RENORMALIZED}. {remedies}",
+            field_path=f".algorithm.{field}",
+        ),
+    )
+    def all_tokens(algorithm: Algorithm, batch: Batch) -> Iterator[Problem]:
+        if used(algorithm) and batch.top_p < 1:
+            yield problem(
+                f"algorithm.{field}",
+                f"is {value} but spec.batch.topP is {batch.top_p:g}: {_RENORMALIZED}. {remedies}",
+            )
+
+
+_needs_all_tokens(
+    "importanceCorrection",
+    "set",
+    lambda algorithm: algorithm.importance_correction is not None,
+    "!has(self.algorithm.importanceCorrection)",
+    "remove importanceCorrection",
 )
-def correction_of_all_tokens(algorithm: Algorithm, batch: Batch) -> Iterator[Problem]:
-    if algorithm.importance_correction is not None and batch.top_p < 1:
-        yield problem(
-            "algorithm.importanceCorrection",
-            f"is set but spec.batch.topP is {batch.top_p:g}: {_RENORMALIZED}. Set topP to 1 or remove "
-            "importanceCorrection.",
-        )
-
-
-@RULES.rule(
-    "algorithm",
-    "batch",
-    cel=CelRule(
-        "spec",
-        rule=f"{_ALL_TOKENS} || !has(self.algorithm) || !has(self.algorithm.rolloutRejection)",
-        message="spec.algorithm.rolloutRejection is set but spec.batch.topP is less than 1: "
-        f"{_RENORMALIZED}. Set topP to 1 or remove rolloutRejection.",
-        field_path=".algorithm.rolloutRejection",
-    ),
+_needs_all_tokens(
+    "rolloutRejection",
+    "set",
+    lambda algorithm: algorithm.rollout_rejection is not None,
+    "!has(self.algorithm.rolloutRejection)",
+    "remove rolloutRejection",
 )
-def rejection_of_all_tokens(algorithm: Algorithm, batch: Batch) -> Iterator[Problem]:
-    if algorithm.rollout_rejection is not None and batch.top_p < 1:
-        yield problem(
-            "algorithm.rolloutRejection",
-            f"is set but spec.batch.topP is {batch.top_p:g}: {_RENORMALIZED}. Set topP to 1 or remove "
-            "rolloutRejection.",
-        )
-
-
-@RULES.rule(
-    "algorithm",
-    "batch",
-    cel=CelRule(
-        "spec",
-        rule=f"{_ALL_TOKENS} || !has(self.algorithm) || !has(self.algorithm.dynamicSampling) "
-        "|| !has(self.algorithm.dynamicSampling.surplus) || self.algorithm.dynamicSampling.surplus != 'Carry'",
-        message="spec.algorithm.dynamicSampling.surplus is Carry but spec.batch.topP is less than 1: "
-        f"{_RENORMALIZED}. Set topP to 1 or surplus to Discard.",
-        field_path=".algorithm.dynamicSampling.surplus",
-    ),
+_needs_all_tokens(
+    "dynamicSampling.surplus",
+    "Carry",
+    lambda algorithm: algorithm.dynamic_sampling.surplus == "Carry",
+    "!has(self.algorithm.dynamicSampling) "
+    "|| !has(self.algorithm.dynamicSampling.surplus) || self.algorithm.dynamicSampling.surplus != 'Carry'",
+    "surplus to Discard",
 )
-def carried_with_all_tokens(algorithm: Algorithm, batch: Batch) -> Iterator[Problem]:
-    if algorithm.dynamic_sampling.surplus == "Carry" and batch.top_p < 1:
-        yield problem(
-            "algorithm.dynamicSampling.surplus",
-            f"is Carry but spec.batch.topP is {batch.top_p:g}: {_RENORMALIZED}. Set topP to 1 or surplus to Discard.",
-        )
 
 
 @RULES.rule(
