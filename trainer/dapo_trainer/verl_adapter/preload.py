@@ -17,7 +17,7 @@ from typing import Final
 
 from dapo_trainer.process import fork_server
 from dapo_trainer.process.fork_child import LAUNCHER
-from dapo_trainer.verl_adapter import worker_start
+from dapo_trainer.verl_adapter import ray_ids, worker_start
 from dapo_trainer.verl_config.placement import Device
 
 log = logging.getLogger(__name__)
@@ -65,9 +65,13 @@ def _import_and_start(listener: socket) -> bool:
     # the raylet does not outlive this one, and does not end long before it.
     with _blank_logging():
         with _no_collections(), _environment({"RAY_JOB_ID": JOB_ID, "RAY_RAYLET_PID": str(os.getpid())}):
-            for module in MODULES:
-                importlib.import_module(module)
+            with ray_ids.none_drawn():
+                for module in MODULES:
+                    importlib.import_module(module)
             worker_start.in_place()
+        if not ray_ids.differ_in_copies():
+            log.warning("Imports drew an id from Ray's generator: processes are started one by one.")
+            return False
         return fork_server.start(listener, _renew)
 
 
