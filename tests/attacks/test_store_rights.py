@@ -1,10 +1,208 @@
-"""What one tenant's credentials may do in the object store, by the policies that the chart's accounts get."""
+"""What one tenant's credentials may do in the stores, with the logins and users that the chart's accounts get."""
 
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+import psycopg
 import pytest
+from psycopg import errors, sql
+from servers.postgres import PostgresServer, database_of_its_owner, plain
 
+from dapo_core.db import (
+    AlertRow,
+    AttemptRow,
+    Batch,
+    MetadataWriter,
+    Point,
+    RunRow,
+    dialects,
+    open_reader,
+    open_writer,
+    roles,
+    upgrade,
+)
+from dapo_core.db.roles import LoginError
+from dapo_core.errors import StoreError
 from dapo_operator.accounts import policy
+
+Session = psycopg.Connection[tuple[object, ...]]
+
+
+@dataclass(frozen=True)
+class Teams:
+    """A store with a run of each of two teams: its owner's URL, who is no superuser, and each team's writer."""
+
+    owner: str
+    a: str
+    b: str
+
+
+def _login(owner: str, team: str) -> str:
+    url = roles.grant(owner, f"{owner.rpartition('/')[2]}_{team}", "writer", f"team-{team}")
+    assert url is not None
+    return url.render_as_string(hide_password=False)
+
+
+@pytest.fixture(scope="module")
+def teams(postgres: PostgresServer) -> Teams:
+    owner = database_of_its_owner(postgres)
+    upgrade(owner, with_roles=True)
+    made = Teams(owner, _login(owner, "a"), _login(owner, "b"))
+    for team, url in (("a", made.a), ("b", made.b)):
+        open_writer(url).create_run(RunRow(team, team, f"team-{team}", created_at=1.0))
+        open_writer(url).write(team, Batch([Point.of("loss", 1, 1, 1.0, 1.0)]))
+    return made
+
+
+@pytest.fixture
+def attacker(teams: Teams) -> Iterator[Session]:
+    with psycopg.connect(plain(teams.b)) as session:
+        yield session
+        session.rollback()
+
+
+TABLES = ("points", "latest", "attempts", "rollups", "events", "checkpoints", "samples", "deliveries", "metric_names")
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a04_no_login_of_a_tenant_locks_a_table(table: str, attacker: Session) -> None:
+    with pytest.raises(errors.InsufficientPrivilege):
+        attacker.execute(sql.SQL("LOCK TABLE {} IN SHARE MODE").format(sql.Identifier(table)))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO metric_names (metric_id, name) SELECT n, 'x' || n FROM generate_series(1, 3000) n",
+        "SELECT nextval('metric_names_metric_id_seq')",
+        "SELECT setval('metric_names_metric_id_seq', 2147483647)",
+    ],
+)
+def test_a10_no_number_of_a_metric_can_be_taken(statement: str, attacker: Session) -> None:
+    with pytest.raises(errors.InsufficientPrivilege):
+        attacker.execute(statement.encode())
+
+
+def test_a10_names_of_one_team_leave_numbers_to_the_others(teams: Teams, attacker: Session) -> None:
+    attacker.execute("INSERT INTO metric_names (name) SELECT 'mine/' || n FROM generate_series(1, 3000) n")
+    attacker.commit()
+    writer = open_writer(teams.a)
+    writer.write("a", Batch([Point.of(f"val/new/{number}", 1, 1, 1.0, 1.0) for number in range(100)]))
+    assert open_reader(teams.a).latest("a")["val/new/99"].value == 1.0
+
+
+def test_a10_a_name_without_a_number_is_an_error_of_the_store(teams: Teams, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dapo_core.db import writer
+
+    monkeypatch.setattr(writer, "_metric_ids", lambda connection, names: {})
+    with pytest.raises(StoreError, match="did not take the metric 'never/known'"):
+        open_writer(teams.a).write("a", Batch([Point.of("never/known", 1, 1, 1.0, 1.0)]))
+
+
+def test_a13_temporary_tables_shadow_nothing(postgres: PostgresServer) -> None:
+    """With the rights that servers give every login unless somebody revokes them."""
+    owner = database_of_its_owner(postgres)
+    upgrade(owner, with_roles=True)
+    b = _login(owner, "b")
+    open_writer(owner).create_run(RunRow("a", "a", "team-a", created_at=1.0))
+    name = owner.rpartition("/")[2]
+    with psycopg.connect(plain(postgres.url(name)), autocommit=True) as administrator:
+        administrator.execute(sql.SQL("GRANT TEMPORARY ON DATABASE {} TO PUBLIC").format(sql.Identifier(name)))
+    with psycopg.connect(plain(b)) as attacker:
+        attacker.execute("CREATE TEMPORARY TABLE access (role text, namespace text)")
+        attacker.execute("INSERT INTO access VALUES (session_user, NULL)")
+        attacker.execute("GRANT SELECT ON access TO PUBLIC")
+        assert attacker.execute("SELECT run_id FROM runs").fetchall() == []
+        assert attacker.execute("SELECT dapo_scope()").fetchone() == ("team-b",)
+        attacker.execute("CREATE FUNCTION pg_temp.coalesce(text, text) RETURNS text LANGUAGE sql AS $$ SELECT '*' $$")
+        assert attacker.execute("SELECT run_id FROM runs").fetchall() == []
+
+
+@pytest.mark.parametrize("right", ["create tables", "create temporary tables"])
+def test_a13_an_upgrade_says_when_every_login_could_shadow_tables(right: str, postgres: PostgresServer) -> None:
+    """A database that an administrator made: what the store's login does not own, it cannot revoke."""
+    owner = database_of_its_owner(postgres)
+    name = owner.rpartition("/")[2]
+    with psycopg.connect(plain(postgres.url(name)), autocommit=True) as administrator:
+        for statement in (
+            "ALTER DATABASE {0} OWNER TO CURRENT_USER",
+            "GRANT CREATE ON SCHEMA public TO PUBLIC"
+            if right == "create tables"
+            else "GRANT ALL ON SCHEMA public TO {0}",
+        ):
+            administrator.execute(sql.SQL(statement).format(sql.Identifier(name)))
+    with pytest.raises(LoginError, match=f"may {right} in this database.* REVOKE CREATE ON SCHEMA"):
+        upgrade(owner, with_roles=True)
+
+
+def test_a14_a_new_password_replaces_the_old_one(teams: Teams) -> None:
+    name = f"{teams.owner.rpartition('/')[2]}_leaked"
+    leaked = roles.grant(teams.owner, name, "writer", "team-b", "old")
+    renewed = roles.grant(teams.owner, name, "writer", "team-b", "new")
+    assert leaked is not None and renewed is not None
+    assert open_reader(renewed.render_as_string(hide_password=False)).only_namespace() == "team-b"
+    with pytest.raises(StoreError, match="password authentication failed"):
+        open_reader(leaked.render_as_string(hide_password=False)).runs()
+
+
+def test_a16_one_login_leaves_connections_to_others(teams: Teams) -> None:
+    name = f"{teams.owner.rpartition('/')[2]}_many"
+    url = roles.grant(teams.owner, name, "writer", "team-b", most=3)
+    assert url is not None
+    address = plain(url.render_as_string(hide_password=False))
+    held = [psycopg.connect(address) for _ in range(3)]
+    with pytest.raises(psycopg.OperationalError, match="too many connections for role"):
+        psycopg.connect(address)
+    for connection in held:
+        connection.close()
+
+
+def test_a16_locks_that_anybody_may_take_stop_no_writer_and_no_upgrade(
+    teams: Teams, attacker: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attacker.execute("SELECT pg_advisory_xact_lock(hashtextextended('a', 8))")
+    attacker.execute("SELECT pg_advisory_xact_lock(%s)", (dialects._MIGRATION_LOCK,))
+    monkeypatch.setattr(dialects, "BUSY_TIMEOUT_MS", 100)
+    monkeypatch.setattr(dialects, "MIGRATION_MS", 100)
+    open_writer(teams.a).write("a", Batch([Point.of("loss", 2, 1, 2.0, 1.0)]))
+    open_writer(teams.owner).raise_alert(AlertRow("a", "NonFinite", 1.0, 1.0, "m", "Fail"))
+    upgrade(teams.owner, with_roles=True)
+    attacker.execute("SELECT 1 FROM runs FOR UPDATE")
+    open_writer(teams.a).write("a", Batch([Point.of("loss", 3, 1, 3.0, 1.0)]))
+
+
+def test_a18_the_operators_login_writes_all_runs_and_is_no_administrator(teams: Teams) -> None:
+    name = f"{teams.owner.rpartition('/')[2]}_operator"
+    url = roles.grant(teams.owner, name, "operator", None)
+    assert url is not None
+    address = url.render_as_string(hide_password=False)
+    writer = open_writer(address)
+    writer.probe()
+    _operators_work(writer)
+    with psycopg.connect(plain(address)) as operator:
+        for statement in (
+            "CREATE ROLE mine",
+            "SELECT * FROM access",
+            "DELETE FROM runs",
+            "DROP TABLE points",
+            "GRANT pg_execute_server_program TO CURRENT_USER",
+        ):
+            with pytest.raises(psycopg.Error, match=r"permission denied|must "):
+                operator.execute(statement.encode())
+            operator.rollback()
+
+
+def _operators_work(writer: MetadataWriter) -> None:
+    writer.create_run(RunRow("c", "c", "team-c", created_at=1.0))
+    for run_id in ("a", "b", "c"):
+        writer.start_attempt(AttemptRow(run_id, 2, time.time()))
+        writer.update_run_state(run_id, "Running", started_at=1.0)
+        writer.raise_alert(AlertRow(run_id, "Entropy", 1.0, 1.0, "m", "Warn"))
+        writer.clear_alert(run_id, "Entropy", 2.0)
+        writer.end_attempt(run_id, 2, reason="Killed")
+        writer.write(run_id, Batch([Point.of("loss", 9, 2, 2.0, 1.0)]))
 
 
 def may_list(namespace: str, prefix: str) -> bool:

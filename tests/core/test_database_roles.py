@@ -1,16 +1,14 @@
 """What each login of a Postgres store may do: its own namespace's rows, and no more than its part needs."""
 
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 
 import psycopg
 import pytest
 from psycopg import errors
-from servers.postgres import PostgresServer, plain
+from servers.postgres import PostgresServer, database_of_its_owner, plain
 
 from dapo_core.db import (
     AlertRow,
@@ -240,17 +238,8 @@ def test_roles_are_set_up_before_logins(postgres: PostgresServer) -> None:
 
 @pytest.fixture
 def created_role_owner(postgres: PostgresServer) -> str:
-    """The URL of a database with roles whose owner is as the chart's and managed servers have it: no superuser."""
-    maintenance = postgres.url("postgres")
-    name = f"owner_{uuid.uuid4().hex[:8]}"
-    with psycopg.connect(plain(maintenance), autocommit=True) as superuser:
-        superuser.execute(f"CREATE ROLE {name} LOGIN CREATEROLE PASSWORD 'p'".encode())
-        superuser.execute(f"CREATE DATABASE {name} OWNER {name}".encode())
-        for group in roles.GROUPS.values():  # other tests' databases may have created them
-            with suppress(errors.DuplicateObject):
-                superuser.execute(f"CREATE ROLE {group} NOLOGIN".encode())
-            superuser.execute(f"GRANT {group} TO {name} WITH ADMIN OPTION".encode())
-    url = postgres.url(name, name, "p")
+    """The URL of a database with roles whose owner is no superuser."""
+    url = database_of_its_owner(postgres)
     upgrade(url, with_roles=True)
     return url
 
@@ -280,10 +269,11 @@ def test_an_upgrade_restores_a_policy_beside_a_writer_without_a_deadlock(logins:
         owner.execute("DROP POLICY dapo_read ON samples")
         with psycopg.connect(plain(logins.owner)) as writing, ThreadPoolExecutor() as threads:
             writing.execute("SET deadlock_timeout = '100ms'")
+            writing.execute("SELECT 1 FROM runs WHERE run_id = 'a' FOR NO KEY UPDATE")
             writing.execute("UPDATE points SET value = value WHERE run_id = 'a'")
             upgraded = threads.submit(upgrade, logins.owner, with_roles=True)
             time.sleep(1.0)
-            for table in ("latest", "attempts", "events", "checkpoints", "samples", "runs"):
+            for table in ("latest", "attempts", "events", "checkpoints", "samples", "alerts"):
                 writing.execute(f"SELECT count(*) FROM {table}".encode())
             writing.commit()
             upgraded.result(60)

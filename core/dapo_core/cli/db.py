@@ -90,7 +90,9 @@ def prune(
 @db.command()
 def grant(
     login: LoginArgument,
-    role: Annotated[Literal["writer", "reader", "acknowledger"], typer.Option(help="Permissions of the login.")],
+    role: Annotated[
+        Literal["writer", "reader", "acknowledger", "operator"], typer.Option(help="Permissions of the login.")
+    ],
     metadata: MetadataOption = None,
     namespace: NamespaceOption = None,
     password_file: Annotated[

@@ -25,7 +25,9 @@ _REMEDY: Final = "use postgresql://user:password@host:5432/dapo or sqlite:///fol
 _OTHER_VERSION: Final = ("42P01", "42703")  # an unknown table, an unknown column
 _MIGRATION_LOCK: Final = 4713151604
 
-_LOCK_RUN: Final = text("SELECT pg_advisory_xact_lock(hashtextextended(:run_id, 8))")
+# A row lock, which only who may write the run can take; before the run has a row, a lock by its name.
+_LOCK_RUN: Final = text("SELECT 1 FROM runs WHERE run_id = :run_id FOR NO KEY UPDATE")
+_LOCK_NAME: Final = text("SELECT pg_advisory_xact_lock(hashtextextended(:run_id, 8))")
 
 Insert = sqlite.Insert | postgresql.Insert
 
@@ -237,7 +239,10 @@ def lock_for_migration(connection: Connection) -> None:
     if is_postgres(connection):
         # Wait for another process's migration of large tables, but not long for locks of the tables themselves.
         connection.execute(text(f"SET LOCAL lock_timeout = {MIGRATION_MS}"))
-        connection.execute(text(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})"))
+        # A lock of a table, where there is one: anybody who can connect could hold an advisory lock.
+        has_tables = connection.dialect.has_table(connection, "alembic_version")
+        lock = "LOCK TABLE alembic_version IN SHARE ROW EXCLUSIVE MODE"
+        connection.execute(text(lock if has_tables else f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})"))
         connection.execute(text(f"SET LOCAL lock_timeout = {BUSY_TIMEOUT_MS}"))
     # SQLite: BEGIN IMMEDIATE is that lock.
 
@@ -252,8 +257,8 @@ def probe_writing(connection: Connection) -> None:
 
 def lock_run(connection: Connection, run_id: str) -> None:
     """Lets only one transaction at a time write a run's curves, so that each sees what the previous one wrote."""
-    if is_postgres(connection):
-        connection.execute(_LOCK_RUN, {"run_id": run_id})
+    if is_postgres(connection) and connection.execute(_LOCK_RUN, {"run_id": run_id}).first() is None:
+        connection.execute(_LOCK_NAME, {"run_id": run_id})
 
 
 def size(connection: Connection) -> int:

@@ -2,10 +2,11 @@
 
 | role | rights |
 |---|---|
-| the owner | everything: migrations, the operator, `dapo db` |
+| the owner | everything: migrations, logins, `dapo db` |
 | dapo_writer | inserts and updates rows of runs in its namespace; deletes nothing |
 | dapo_reader | reads rows of its namespace |
 | dapo_acknowledger | as a reader, and acknowledges alerts |
+| dapo_operator | inserts and updates rows of runs, for the operator |
 
 Logins belong to one of these groups, and a row in `access`, which only the owner can read, binds them to one namespace
 or to all. Row-level security of each table decides what a login sees, so that neither a forgotten WHERE nor a stolen
@@ -16,37 +17,21 @@ import hashlib
 import random
 import secrets
 import time
-from collections.abc import Sequence
-from typing import Final, Literal
+from typing import Final
 
-from sqlalchemy import Connection, Engine, Table, text
+from sqlalchemy import Connection, Engine, text
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import OperationalError, ProgrammingError, SQLAlchemyError
 
-from dapo_core.db import dialects, schema
+from dapo_core.db import dialects, policies, schema
+from dapo_core.db.policies import GROUPS, Group
 from dapo_core.errors import DapoError, StoreError
 
-Group = Literal["writer", "reader", "acknowledger"]
-GROUPS: Final[dict[Group, str]] = {
-    "writer": "dapo_writer",
-    "reader": "dapo_reader",
-    "acknowledger": "dapo_acknowledger",
-}
-_WRITER, _READERS = GROUPS["writer"], "dapo_reader, dapo_acknowledger"
-_ALL: Final = ", ".join(GROUPS.values())
-# Tables that only the owner may use, and tables without rows of runs.
-_CLOSED: Final = (schema.access,)
-_SHARED: Final = (schema.metric_names,)
-# Columns that a writer may update, where not all: a run keeps its name and namespace, and people acknowledge alerts.
-_CHANGED: Final = {
-    "runs": "config, state, reason, message, started_at, ended_at, tags, total_steps, owner",
-    "alerts": "last_seen, cleared_at, message, action",
-}
-
-
-# `runs` last: the policies of all other tables read it.
+# As a batch is written: its writer locks the row of the run first. So we wait for it while we hold nothing yet.
 _LOCK_ORDER: Final = (
+    "runs",
     "deliveries",
+    "metric_names",
     "points",
     "latest",
     "attempts",
@@ -56,15 +41,21 @@ _LOCK_ORDER: Final = (
     "samples",
     "alerts",
     "evaluations",
-    "runs",
 )
 # Less than the server's deadlock_timeout of a second, so that it is never a writer who gives way.
 _LOCK_MS: Final = 500
 _LOCKED: Final = ("55P03", "40P01")  # lock_timeout, a deadlock
 _TRIES: Final = 60
 _PAUSE_SECONDS: Final = 0.25
+# Of one login at once: a job's trainer has one to three, a replica of the dashboard up to ten.
+CONNECTIONS: Final = 100
 
 _COMMENT: Final = text("SELECT obj_description('dapo_scope()'::regprocedure, 'pg_proc')")
+# Rights of all logins, by which one could put a table or a function of its own before the store's.
+_EVERYBODY: Final = text(
+    "SELECT CASE WHEN has_schema_privilege('public', current_schema(), 'CREATE') THEN 'create tables' "
+    "WHEN has_database_privilege('public', current_database(), 'TEMPORARY') THEN 'create temporary tables' END"
+)
 _IN_FORCE: Final = text(
     "SELECT md5(string_agg(line, ' ' ORDER BY line)) FROM ("
     "SELECT concat_ws(' ', tablename, policyname, cmd, roles, qual, with_check) AS line FROM pg_policies "
@@ -74,7 +65,9 @@ _IN_FORCE: Final = text(
     "SELECT concat_ws(' ', attrelid::regclass, attname, attacl) FROM pg_attribute "
     "JOIN pg_class ON pg_class.oid = attrelid "
     "WHERE relnamespace = current_schema()::regnamespace AND attacl IS NOT NULL UNION ALL "
-    "SELECT concat_ws(' ', prosrc, proacl, proconfig) FROM pg_proc WHERE oid = 'dapo_scope()'::regprocedure UNION ALL "
+    "SELECT concat_ws(' ', prosrc, proacl, proconfig) FROM pg_proc "
+    "WHERE oid IN (to_regproc('dapo_scope'), to_regproc('dapo_metric_id')) UNION ALL "
+    "SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE tgname = 'dapo_metric_id' UNION ALL "
     "SELECT concat_ws(' ', nspname, nspacl) FROM pg_namespace WHERE nspname = current_schema() UNION ALL "
     "SELECT concat_ws(' ', datacl) FROM pg_database WHERE datname = current_database() UNION ALL "
     f"SELECT rolname FROM pg_roles WHERE rolname IN ({', '.join(repr(name) for name in GROUPS.values())})) lines"
@@ -95,15 +88,25 @@ def are_set_up(connection: Connection) -> bool:
 def set_up(connection: Connection) -> None:
     """Creates or renews groups, rights and policies; changes and locks nothing if they are as this version has them.
 
-    Raises SQLAlchemyError, for example without CREATEROLE.
+    Raises SQLAlchemyError, for example without CREATEROLE, and LoginError if every login can shadow its tables.
     """
     if are_set_up(connection) and connection.execute(_COMMENT).scalar() == _fingerprint(connection):
         return
+    _renew(connection)
+    if (left := connection.execute(_EVERYBODY).scalar_one()) is not None:
+        raise LoginError(
+            f"Every login of this server may {left} in this database, and its owner cannot revoke that. Run as an "
+            "administrator of the server, in this database: REVOKE CREATE ON SCHEMA public FROM PUBLIC; "
+            f"REVOKE TEMPORARY ON DATABASE {connection.engine.url.database} FROM PUBLIC."
+        )
+
+
+def _renew(connection: Connection) -> None:
     for tries_left in reversed(range(_TRIES)):
         try:
             with connection.begin_nested():
                 _lock_tables(connection)
-                for statement in _statements():
+                for statement in policies.statements():
                     connection.execute(text(statement))
                 connection.exec_driver_sql(f"COMMENT ON FUNCTION dapo_scope() IS '{_fingerprint(connection)}'")
             return
@@ -117,34 +120,40 @@ def _lock_tables(connection: Connection) -> None:
     """Locks all tables before any is changed, in the order in which writers use them: nobody holds one that we wait
     for and waits for one that we hold. A short timeout: who comes after us waits as well."""
     connection.execute(text(f"SET LOCAL lock_timeout = {_LOCK_MS}"))
-    names = sorted((table.name for table in _bound_tables()), key=_LOCK_ORDER.index)
+    names = sorted(("metric_names", *(table.name for table in policies.bound_tables())), key=_LOCK_ORDER.index)
     connection.execute(text(f"LOCK TABLE {', '.join(names)} IN ACCESS EXCLUSIVE MODE"))
     connection.execute(text(f"SET LOCAL lock_timeout = {dialects.BUSY_TIMEOUT_MS}"))
 
 
 def _fingerprint(connection: Connection) -> str:
     """Of this version's statements, and of the rights and policies that the database has now."""
-    ours = hashlib.sha256("\n".join(_statements()).encode()).hexdigest()
+    ours = hashlib.sha256("\n".join(policies.statements()).encode()).hexdigest()
     return f"dapo {ours[:32]} {connection.execute(_IN_FORCE).scalar_one()}"
 
 
-def grant(url: str, login: str, group: Group, namespace: str | None, password: str | None = None) -> URL | None:
+def grant(
+    url: str, login: str, group: Group, namespace: str | None, password: str | None = None, most: int = CONNECTIONS
+) -> URL | None:
     """Binds a login to a group and to a namespace (None: all), and creates it if it does not exist.
 
-    Returns a new login's URL with its password; None for an existing one, which keeps its own. Raises LoginError.
+    Returns the login's URL with its password if that is new; None for an existing login without `password`, which keeps
+    its own. `most`: how many connections it may have at once, so that no login takes all of the server. Raises
+    LoginError.
     """
     engine = _owner_engine(url)
     try:
         with engine.begin() as connection:
             if not are_set_up(connection):
                 raise LoginError("This database has no roles yet: run `dapo db upgrade --roles` first.")
-            is_new = _ensure_login(connection, login, secret := password or secrets.token_urlsafe(24))
+            known = _is_known(connection, login)
+            secret = password or (None if known else secrets.token_urlsafe(24))
+            _set_login(connection, "ALTER" if known else "CREATE", login, secret, most)
             for other in GROUPS.values():
                 connection.execute(text(f"REVOKE {other} FROM {_quoted(login)}"))
             connection.execute(text(f"GRANT {GROUPS[group]} TO {_quoted(login)}"))
             connection.execute(schema.access.delete().where(schema.access.c.role == login))
             connection.execute(schema.access.insert().values(role=login, namespace=namespace))
-        return engine.url.set(username=login, password=secret) if is_new else None
+        return None if secret is None else engine.url.set(username=login, password=secret)
     except SQLAlchemyError as error:
         raise dialects.translate(error, f"a change of the login {login}") from error
     finally:
@@ -216,81 +225,22 @@ def _owner_engine(url: str) -> Engine:
     return engine
 
 
-def _ensure_login(connection: Connection, login: str, password: str) -> bool:
-    """Returns whether the login was created. The server gets only a verifier of the password."""
-    known = connection.execute(text("SELECT 1 FROM pg_roles WHERE rolname = :login"), {"login": login}).scalar()
-    if known:
-        return False
+def _is_known(connection: Connection, login: str) -> bool:
+    query = text("SELECT 1 FROM pg_roles WHERE rolname = :login")
+    return connection.execute(query, {"login": login}).scalar() is not None
+
+
+def _set_login(connection: Connection, verb: str, login: str, password: str | None, most: int) -> None:
+    """CREATE or ALTER the login. The server gets only a verifier of the password; None keeps the old one."""
     raw = connection.connection.driver_connection
     if raw is None:
         raise StoreError("The connection to the metadata database was lost.")
-    verifier = raw.pgconn.encrypt_password(password.encode(), login.encode(), b"scram-sha-256").decode()
-    connection.exec_driver_sql(f"CREATE ROLE {_quoted(login)} LOGIN PASSWORD '{verifier}'")
-    return True
+    secret = ""
+    if password is not None:
+        verifier = raw.pgconn.encrypt_password(password.encode(), login.encode(), b"scram-sha-256").decode()
+        secret = f" PASSWORD '{verifier}'"
+    connection.exec_driver_sql(f"{verb} ROLE {_quoted(login)} LOGIN CONNECTION LIMIT {most}{secret}")
 
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
-
-
-def _statements() -> list[str]:
-    statements = [_create_group(group) for group in GROUPS.values()]
-    statements += [
-        # The login, not the current role, so that SET ROLE makes no difference. In PL/pgSQL, which caches the query's
-        # plan: it runs several times per statement. Parallel safe, because long curves are read by several workers.
-        "CREATE OR REPLACE FUNCTION dapo_scope() RETURNS text LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY DEFINER "
-        "SET search_path FROM CURRENT AS $$ BEGIN "
-        "RETURN (SELECT coalesce(namespace, '*') FROM access WHERE role = session_user); END $$",
-        "REVOKE ALL ON FUNCTION dapo_scope() FROM PUBLIC",
-        f"GRANT EXECUTE ON FUNCTION dapo_scope() TO {_ALL}",
-        "DO $$ BEGIN EXECUTE format('REVOKE ALL ON DATABASE %I FROM PUBLIC', current_database()); "
-        f"EXECUTE format('GRANT CONNECT ON DATABASE %I TO {_ALL}', current_database()); "
-        f"EXECUTE format('GRANT USAGE ON SCHEMA %I TO {_ALL}', current_schema()); END $$",
-        f"GRANT SELECT ON alembic_version TO {_ALL}",
-        f"GRANT SELECT ON metric_names TO {_ALL}",
-        f"GRANT INSERT ON metric_names TO {_WRITER}",
-        f"GRANT USAGE ON SEQUENCE metric_names_metric_id_seq TO {_WRITER}",
-    ]
-    for table in _bound_tables():
-        statements += _rights(table) + _policies(table)
-    return [*statements, f"GRANT UPDATE (acknowledged_by, acknowledged_at) ON alerts TO {GROUPS['acknowledger']}"]
-
-
-def _create_group(group: str) -> str:
-    # Groups belong to the server, not to the database: the upgrade of another database may create them meanwhile.
-    return (
-        f"DO $$ BEGIN CREATE ROLE {group} NOLOGIN; "
-        "EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$"
-    )
-
-
-def _bound_tables() -> Sequence[Table]:
-    return [table for table in schema.metadata.sorted_tables if table not in (*_CLOSED, *_SHARED)]
-
-
-def _rights(table: Table) -> list[str]:
-    changed = f"UPDATE ({_CHANGED[table.name]})" if table.name in _CHANGED else "UPDATE"
-    return [
-        f"REVOKE ALL ON {table.name} FROM PUBLIC, {_ALL}",
-        f"GRANT SELECT ON {table.name} TO {_ALL}",
-        f"GRANT INSERT, {changed} ON {table.name} TO {_WRITER}",
-    ]
-
-
-def _policies(table: Table) -> list[str]:
-    """The rows that a login may read and write. Subqueries without a reference to the row run once per statement; the
-    one on `runs` is itself subject to the policy of `runs`."""
-    bound = "namespace = (SELECT dapo_scope())"
-    if table.name != "runs":
-        bound = f"EXISTS (SELECT 1 FROM runs WHERE runs.run_id = {table.name}.run_id)"
-    rows = f"((SELECT dapo_scope()) = '*' OR {bound})"
-    policies = [
-        ("dapo_write", f"FOR ALL TO {_WRITER} USING {rows} WITH CHECK {rows}"),
-        ("dapo_read", f"FOR SELECT TO {_READERS} USING {rows}"),
-    ]
-    if table.name == "alerts":
-        policies.append(("dapo_acknowledge", f"FOR UPDATE TO {GROUPS['acknowledger']} USING {rows} WITH CHECK {rows}"))
-    statements = [f"ALTER TABLE {table.name} ENABLE ROW LEVEL SECURITY"]
-    for name, rest in policies:
-        statements += [f"DROP POLICY IF EXISTS {name} ON {table.name}", f"CREATE POLICY {name} ON {table.name} {rest}"]
-    return statements

@@ -207,7 +207,10 @@ class MetadataWriter:
             return self._metric_ids
         missing = [{"name": name} for name in sorted(unknown)]
         connection.execute(dialects.insert(connection, schema.metric_names).on_conflict_do_nothing(), missing)
-        return self._metric_ids | _metric_ids(connection, unknown)
+        known = self._metric_ids | _metric_ids(connection, unknown)
+        if lost := unknown - known.keys():
+            raise StoreError(f"The metadata database did not take the metric {min(lost)!r}. Retrying.")
+        return known
 
     @contextmanager
     def _transaction(self, doing: str) -> Iterator[Connection]:

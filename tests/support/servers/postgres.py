@@ -26,7 +26,7 @@ from patience import patient
 from psycopg import sql
 from sqlalchemy.engine import make_url
 
-from dapo_core.db import upgrade
+from dapo_core.db import policies, upgrade
 from servers.ports import free_port
 
 OWNER: Final = "dapo"
@@ -204,6 +204,19 @@ def create_database(maintenance_url: str, template: str) -> str:
             sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template))
         )
     return name
+
+
+def database_of_its_owner(server: "PostgresServer | GivenServer") -> str:
+    """The URL of an empty database whose owner is as the chart's and managed servers have it: no superuser."""
+    name = f"owner_{uuid.uuid4().hex[:8]}"
+    with psycopg.connect(plain(server.url("postgres")), autocommit=True) as superuser:
+        superuser.execute(f"CREATE ROLE {name} LOGIN CREATEROLE PASSWORD 'p'".encode())
+        superuser.execute(f"CREATE DATABASE {name} OWNER {name}".encode())
+        for group in policies.GROUPS.values():  # other tests' databases may have created them
+            with suppress(psycopg.errors.DuplicateObject):
+                superuser.execute(f"CREATE ROLE {group} NOLOGIN".encode())
+            superuser.execute(f"GRANT {group} TO {name} WITH ADMIN OPTION".encode())
+    return server.url(name, name, "p")
 
 
 def plain(url: str) -> str:
