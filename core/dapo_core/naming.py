@@ -121,3 +121,8 @@ def samples_prefix(run_id: str) -> str:
 def samples_key(run_id: str, step: int, attempt: int) -> str:
     """The key of the Parquet object with the logged samples of one step."""
     return f"{samples_prefix(run_id)}{step_folder(step)}-attempt-{attempt}.parquet"
+
+
+def spool_prefix(run_id: str) -> str:
+    """The key prefix of records that the metadata store has not confirmed, with the trailing slash."""
+    return f"{run_id}/spool/"

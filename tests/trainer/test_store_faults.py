@@ -5,6 +5,7 @@ import os
 import random
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -14,10 +15,14 @@ from pathlib import Path
 import psycopg
 import pytest
 from servers.postgres import PostgresServer, plain
-from store_training import PATIENCE, RUN, Training, assert_each_point_once, wait_until
+from store_training import PATIENCE, QUICK, RUN, Training, assert_each_point_once, wait_until
 
-from dapo_core.db import open_writer
-from dapo_trainer.spool import drain
+from dapo_core.db import open_reader, open_writer
+from dapo_core.objectstore import FolderStore
+from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore
+from dapo_trainer.spool import Sender, StoredTail, drain
+
+COMMITTING = Path(__file__).parent / "fakes" / "committing_metrics.py"
 
 # A connection that breaks while SQLAlchemy opens it is left to the garbage collector, which says so.
 pytestmark = [pytest.mark.server, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
@@ -103,6 +108,31 @@ def test_it_hangs(server: PostgresServer, training: Training) -> None:
         server.resume()
     assert drain(training.folder, open_writer(training.url), RUN, PATIENCE)
     assert_each_point_once(training.url, training.folder)
+
+
+def test_it_is_away_while_a_pod_ends(server: PostgresServer, tmp_path: Path) -> None:
+    """B6: the pod's disk goes with it; the next attempt brings what was recorded up to the last checkpoint."""
+    url, disk, store = server.new_database(upgraded=True), tmp_path / "disk", FolderStore(tmp_path / "store")
+    head = subprocess.Popen([sys.executable, str(COMMITTING), str(disk), store.url, url, "1"], stdout=subprocess.PIPE)
+    assert head.stdout is not None
+    try:
+        head.stdout.readline()
+        server.stop()
+        for _ in range(10):
+            head.stdout.readline()
+    finally:
+        head.kill()
+        head.wait()
+    shutil.rmtree(disk)
+    server.start()
+    committed = CheckpointStore(store, RUN).steps()[0]
+    tail = StoredTail(store, RUN)
+    sender = Sender(tmp_path / "next" / "spool", open_writer(url), RUN, backoff=QUICK)
+    sender.add_earlier(tail.fetch(tmp_path / "next" / "earlier-spools"))
+    assert sender.close(PATIENCE) and tail.remove_delivered() == 0
+    found = [point.step for point in open_reader(url).curve(RUN, "m/0")]
+    assert found[:committed] == list(range(1, committed + 1)) and committed >= 50
+    head.stdout.close()
 
 
 def test_an_older_copy_takes_its_place(server: PostgresServer, training: Training, tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ from dapo_trainer.plan.memory import Gpu
 from dapo_trainer.pod.gate import Gate
 from dapo_trainer.process.trainer_process import Heartbeat, TrainerEnvironment, exit_now
 from dapo_trainer.run_report import RunReport
-from dapo_trainer.spool import Sender, Spool
+from dapo_trainer.spool import Sender, Spool, StoredTail
 from dapo_trainer.trackers.opening import mirrors
 
 if TYPE_CHECKING:  # these import Ray and verl, which is done late and in order
@@ -77,7 +77,8 @@ class TrainingAttempt:
         store = open_store(environment.stores.objects)
         # With pods of their own, ranks fetch and store their files where they run.
         here = (lambda entry: entry.rank is None) if environment.ray_address else (lambda _: True)
-        self._checkpoints = CheckpointStore(store, run_id, self._spool, here)
+        self._tail = StoredTail(store, run_id)
+        self._checkpoints = CheckpointStore(store, run_id, self._spool, here, self._secure_metrics)
         kept = job.spec.checkpoints
         retention = Retention(kept.keep_last, kept.keep_best, kept.best_metric)
         self._uploads = CheckpointUploader(self._checkpoints, retention, remote_files=self._remote_files)
@@ -165,12 +166,29 @@ class TrainingAttempt:
             lambda: restore(self._checkpoints, self.job, environment.work, environment.attempt, self._known),
             lambda message: self.report.phase("start", 0, 0, message),
         )
+        self._deliver_earlier()
         step = 0 if restored is None else restored.manifest.step
         self._record(lambda: self._writer.attempt_resumed(environment.run_id, environment.attempt, step))
         if restored is not None:
             message = f"Resuming from the checkpoint at step {step} of {restored.manifest.run_id}."
             self.report.event("Normal", "Resumed", message, step)
         return restored
+
+    def _deliver_earlier(self) -> None:
+        """Deliver the records that pods of earlier attempts left in the object store."""
+        try:
+            self._sender.add_earlier(self._tail.fetch(self.environment.work / "earlier-spools"))
+        except (StoreError, OSError) as error:  # they stay there, for the next attempt or `dapo db deliver`
+            message = f"Metrics of earlier attempts cannot be fetched from the object store: {error}"
+            self._event("SpoolUnreadable", message)
+
+    def _secure_metrics(self) -> None:
+        """What the metadata store has not confirmed goes to the object store. Raises StoreError."""
+        try:
+            self._tail.save(self._spool.folder, self.environment.attempt)
+            self._tail.remove_delivered()
+        except OSError as error:  # a disk that fails must not hold up the checkpoint
+            log.warning("The spool %s cannot be read: %s", self._spool.folder, error)
 
     def _known(self) -> Sequence[CheckpointRow]:
         reader = open_reader(self.environment.stores.metadata)
@@ -234,7 +252,11 @@ class TrainingAttempt:
         for mirror in self._mirrors:
             mirror.join()
         written = self._spool.close(FLUSH_SECONDS)
-        return self._sender.close(FLUSH_SECONDS) and written and uploaded
+        self._record(self._secure_metrics)  # before the wait for a database that may be down
+        delivered = self._sender.close(FLUSH_SECONDS)
+        if delivered:
+            self._record(self._secure_metrics)  # removes what was stored for a later attempt
+        return delivered and written and uploaded
 
     def leave(self, *, done: bool) -> None:
         """Disconnect the other pods and shut Ray down; after a fault Ray may not respond, and is left alone."""

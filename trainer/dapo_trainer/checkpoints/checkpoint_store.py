@@ -87,12 +87,15 @@ class CheckpointStore:
         run_id: str,
         journal: Journal | None = None,
         is_local: Callable[[FileEntry], bool] = lambda _: True,
+        secure_metrics: Callable[[], None] = lambda: None,
     ) -> None:
-        """`is_local`: which files a restore brings to this machine; of the others it checks that they exist."""
+        """`is_local`: which files a restore brings to this machine; of the others it checks that they exist.
+        `secure_metrics`, called before each commit, makes what the journal holds outlive this machine."""
         self.store = store
         self.run_id = run_id
         self.journal: Journal = journal or NullJournal()
         self.is_local = is_local
+        self._secure_metrics = secure_metrics
         self._shared: set[str] = set()  # keys of the shared files that this process has stored
 
     def uri(self, step: int) -> str:
@@ -147,6 +150,7 @@ class CheckpointStore:
         files, stale = retry(lambda: self._store_all(local, give, retry, remote_files))
         # A resume continues after this step: its metrics have to be safe before it may be resumed from.
         self.journal.sync(SYNC_SECONDS)
+        retry(self._secure_metrics)
         manifest = Manifest(
             self.run_id, step, local.attempt, local.spec_digest, time.time(), files, dict(local.metrics)
         )

@@ -71,7 +71,12 @@ def spool_id(folder: Path) -> str | None:
 def ensure_spool_id(folder: Path) -> None:
     """Give the folder its unique name, once. The caller holds the folder's lock. Raises OSError."""
     if spool_id(folder) is None:
-        write_atomically(folder / _ID, uuid.uuid4().hex)
+        set_spool_id(folder, uuid.uuid4().hex)
+
+
+def set_spool_id(folder: Path, name: str) -> None:
+    """Give a folder the name of the spool whose records it holds. Raises OSError."""
+    write_atomically(folder / _ID, name)
 
 
 def write_cursor(folder: Path, seq: int) -> None:

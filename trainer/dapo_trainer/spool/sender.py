@@ -185,7 +185,7 @@ class Sender:
         backoff: Backoff = Backoff(0.5, 30.0),  # noqa: B008 - frozen
     ) -> None:
         self._deliveries = [Delivery(folder, sink, run_id, notify) for folder in (*earlier, spool_folder)]
-        self._notify = notify
+        self._sink, self._run_id, self._notify = sink, run_id, notify
         self._poll_seconds = poll_seconds
         self._backoff = backoff
         self._changed = threading.Condition()
@@ -201,6 +201,14 @@ class Sender:
     def lag(self) -> Lag:
         """As last measured by the thread, some seconds ago at most."""
         return self._lag
+
+    def add_earlier(self, folders: Sequence[Path]) -> None:
+        """Also deliver these spools, of attempts that ended."""
+        added = [Delivery(folder, self._sink, self._run_id, self._notify) for folder in folders]
+        with self._changed:
+            self._deliveries = [*added, *self._deliveries]
+            self._hurry = True
+            self._changed.notify_all()
 
     def flush(self, timeout_seconds: float) -> bool:
         """Deliver all that is in the spool now. Returns whether the store has it within `timeout_seconds`."""
@@ -262,7 +270,8 @@ class Sender:
             except OSError as error:
                 if delivery is self._deliveries[-1]:
                     raise
-                self._deliveries = [other for other in self._deliveries if other is not delivery]
+                with self._changed:
+                    self._deliveries = [other for other in self._deliveries if other is not delivery]
                 log.warning("The spool %s cannot be read: %s", delivery.folder, error)
                 self._notify(
                     "SpoolUnreadable",
