@@ -4,9 +4,10 @@
 
 Prompts have a difficulty; responses have log-normal lengths up to the limit, the longer the harder the prompt is, at
 three strengths; a base model solves little and a trained one much. It prints, for each of them, groups generated per
-group trained and the ideal, the worst step in batches, the mean length of the first and the last mini-batch, their
-truncated shares, the weight of a token in the first against one in the last, and the share of stale responses; then
-the CPU seconds and peak memory of the driver's part of it, and those of the head for one step (head_memory.py).
+group trained and the ideal, the worst step in batches and what that step needed, the mean length of the first and the
+last mini-batch, their truncated shares, the weight of a token in the first against one in the last, and the share of
+stale responses; then the CPU seconds and peak memory of the driver's part of it, and those of the head for one step
+(head_memory.py).
 """
 
 import heapq
@@ -22,7 +23,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from dapo_trainer.groups.dynamic_sampling import GroupOutcome
+from dapo_trainer.groups.dynamic_sampling import GroupOutcome, Kind
 from dapo_trainer.verl_adapter import group_buffer, session
 from dapo_trainer.verl_adapter.group_buffer import TRAIN, GroupBuffer
 
@@ -52,6 +53,7 @@ class Engines:
     step: int = 0
     now: float = 0.0
     made: int = 0
+    mixed: list[bool] = field(default_factory=list)  # each prompt's, in the order of submission
     running: list[tuple[float, int, GroupOutcome]] = field(default_factory=list)
     free: list[float] = field(default_factory=list)
 
@@ -60,10 +62,16 @@ class Engines:
             start = self.now if len(self.free) < self.slots else max(self.now, heapq.heappop(self.free))
             self.made += 1
             group = self._group()
+            self.mixed.append(group.kind is Kind.MIXED)
             end = start + max(group.lengths)
             heapq.heappush(self.free, end)
             heapq.heappush(self.running, (end, group.order, group))
         return count
+
+    def needed(self, generated: int, groups: int) -> int:
+        """How many of the newest `generated` prompts, in the order of submission, have `groups` mixed groups."""
+        found = [place for place, mixed in enumerate(self.mixed[-generated:], 1) if mixed] if generated else []
+        return found[groups - 1] if groups > 0 else 0
 
     def in_flight(self, _partition: str) -> int:
         return len(self.running)
@@ -96,6 +104,7 @@ class Result:
     generated_per_trained: float
     ideal: float
     worst_step: float  # in batches
+    worst_need: float  # batches that this step could not do without: its prompts up to the last one of the batch
     first_length: float
     last_length: float
     first_truncated: float
@@ -127,6 +136,7 @@ def simulate(task: Task, prompts: int, steps: int, surplus: str = "Discard", see
 
 def _train(buffer: GroupBuffer, engines: Engines, prompts: int, steps: int) -> Result:
     generated: list[int] = []
+    needs: list[int] = []
     kept = stale = rows = 0
     first: list[int] = []
     last: list[int] = []
@@ -138,6 +148,7 @@ def _train(buffer: GroupBuffer, engines: Engines, prompts: int, steps: int) -> R
         if step == 1:
             continue
         generated.append(buffer.tally.generated)
+        needs.append(engines.needed(buffer.tally.generated, prompts - carried))
         kept += buffer.tally.trained + buffer.tally.dropped + buffer.carried - carried
         stale += sum(tag["step"] < step for tag in batch.tags)
         rows += len(batch.tags)
@@ -148,6 +159,7 @@ def _train(buffer: GroupBuffer, engines: Engines, prompts: int, steps: int) -> R
         generated_per_trained=sum(generated) / (prompts * len(generated)),
         ideal=sum(generated) / kept,
         worst_step=max(generated) / prompts,
+        worst_need=max(zip(generated, needs, strict=True))[1] / prompts,
         first_length=fmean(first),
         last_length=fmean(last),
         first_truncated=first.count(LIMIT) / len(first),
@@ -183,16 +195,16 @@ def main(
     steps: Annotated[int, typer.Option(help="Steps of each task.")] = 20,
 ) -> None:
     before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
-    print("| task | surplus | generated per trained | ideal | worst step, batches | length: first | last "
+    print("| task | surplus | generated per trained | ideal | worst step, batches | it needed | length: first | last "
           "| truncated: first | last | token weight, first : last | stale |")  # fmt: skip
-    print("|---" * 11 + "|")
+    print("|---" * 12 + "|")
     for name, task in TASKS:
         for surplus in ("Discard", "Carry"):
             r = simulate(task, prompts, steps, surplus)
             print(
                 f"| {name} | {surplus} | {r.generated_per_trained:.2f} | {r.ideal:.2f} | {r.worst_step:.2f} "
-                f"| {r.first_length:.0f} | {r.last_length:.0f} | {r.first_truncated:.1%} | {r.last_truncated:.1%} "
-                f"| {r.token_weight:.2f} | {r.stale:.0%} |",
+                f"| {r.worst_need:.2f} | {r.first_length:.0f} | {r.last_length:.0f} "
+                f"| {r.first_truncated:.1%} | {r.last_truncated:.1%} | {r.token_weight:.2f} | {r.stale:.0%} |",
                 flush=True,
             )
     peak, seconds = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, time.process_time() - start

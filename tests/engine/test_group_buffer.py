@@ -55,10 +55,10 @@ def test_surplus_is_carried_into_the_next_step_and_not_beyond_one_batch(stage: B
 
 
 def test_dropped_surplus_leaves_the_queue(stage: Build) -> None:
-    at = stage(answers=[0] * 4, surplus="Discard")
+    at = stage(answers=[0] * 8, surplus="Discard")
     batch = at.step(4)
     at.queue.kv_clear(batch.keys, TRAIN)
-    assert at.rollout.made == 12 and at.buffer.tally.dropped == 4
+    assert at.rollout.made == 16 and at.buffer.tally.dropped == 4
     assert at.buffer.carried == 0 and not at.queue.items
 
 

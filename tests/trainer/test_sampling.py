@@ -80,8 +80,10 @@ def test_tally_counts_responses_and_groups() -> None:
         pytest.param(True, None, 8, 0, 0, 0, 0.6, 0, 14, id="ahead, expects rejections and rounds up"),
         pytest.param(True, None, 8, 0, 0, 0, 0.3, 0, 16, id="ahead, a wave is at most two batches"),
         pytest.param(True, None, 8, 4, 4, 9, 0.4, 12, 0, id="ahead, enough on their way if all are kept"),
-        pytest.param(True, None, 8, 4, 2, 9, 0.4, 12, 5, id="ahead, too few even if all are kept"),
-        pytest.param(True, None, 8, 4, 0, 9, 0.4, 12, 10, id="ahead, the next wave"),
+        pytest.param(True, None, 8, 4, 2, 9, 0.4, 12, 2, id="ahead, too few even if all are kept"),
+        pytest.param(True, None, 8, 4, 0, 9, 0.4, 10, 6, id="ahead, the next wave, up to two batches in a step"),
+        pytest.param(True, None, 8, 4, 0, 9, 0.4, 13, 10, id="ahead, two batches would not do"),
+        pytest.param(True, None, 8, 4, 0, 9, 0.4, 16, 10, id="ahead, two batches did not do"),
         pytest.param(True, 16, 8, 0, 0, 0, 0.1, 0, 16, id="ahead, never above the cap"),
         pytest.param(True, 16, 8, 2, 3, 0, 0.1, 12, 1, id="ahead, in flight counts against the cap"),
         pytest.param(True, 16, 8, 2, 0, 0, 0.1, 20, 0, id="ahead, cap passed"),
@@ -180,12 +182,13 @@ def test_b2_the_order_of_completion_does_not_make_a_step_generate_more(
                 acceptance.end_wave()
             count = policy.wanted(batch, ready, len(wave), 0, acceptance.value, asked - len(wave))
             assert len(wave) + count <= 2 * batch
+            if asked + count > 2 * batch:
+                assert ready + len(wave) + 2 * batch - asked < batch, "two batches cannot fill this one"
             for _ in range(count):
                 difficulty = rng.random()
                 kept = abs(difficulty - 0.5) < mixed / 2
                 wave.append((difficulty + rng.gauss(0, noise), kept))
             asked += count
-            assert not count or asked <= 2 * batch or ready + len(wave) - count < batch, "those could fill the batch"
             wave.sort()
             kept = wave.pop(0)[1]
             ready += kept

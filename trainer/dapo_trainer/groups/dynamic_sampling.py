@@ -126,7 +126,7 @@ class Policy:
     def wanted(self, needed: int, ready: int, in_flight: int, rejected: int, acceptance: float, generated: int) -> int:
         """How many prompts to submit now; `rejected`: groups not replaced yet, `acceptance` in (0, 1]."""
         if self.ahead:
-            count = _wave(needed, ready, in_flight, acceptance)
+            count = _wave(needed, ready, in_flight, acceptance, generated)
         else:
             count = max(rejected, needed - ready - in_flight)
         if self.max_generated is not None:
@@ -142,14 +142,17 @@ class Policy:
 WAVE_BATCHES: Final = 2
 
 
-def _wave(needed: int, ready: int, in_flight: int, acceptance: float) -> int:
+def _wave(needed: int, ready: int, in_flight: int, acceptance: float, generated: int) -> int:
     """While groups of a wave are in flight, only what is missing even if all of them are kept.
 
     What has come back of a wave says little about the rest: prompts whose responses are short come back first, and
-    these are the easy ones.
+    these are the easy ones. A step passes two batches only where these cannot fill its own.
     """
     missing = max(0, needed - ready - in_flight)
-    return min(math.ceil(missing / acceptance), WAVE_BATCHES * needed - in_flight)
+    left = WAVE_BATCHES * needed - in_flight
+    if missing <= left - generated:
+        left -= generated
+    return min(math.ceil(missing / acceptance), left)
 
 
 class Acceptance:
