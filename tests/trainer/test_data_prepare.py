@@ -17,6 +17,7 @@ from dapo_core.errors import DataError, ModelError
 from dapo_trainer.data.model_files import token_counter, tokenizer_folder
 from dapo_trainer.data.preparation import SCHEMA, PreparationRequest, prepare
 from dapo_trainer.data.preparation_report import EDGES, Lengths
+from dapo_trainer.data.prompt_files import PromptFile, check
 from dapo_trainer.data.prompts import PAPER_TEMPLATE, label_of, normalized, prompt_key
 from dapo_trainer.data.source_tables import Columns, SourceFile
 
@@ -100,6 +101,38 @@ def test_each_prompt_once_where_it_was_first_and_as_it_was_first_written(tmp_pat
         "reward_model": {"style": "rule", "ground_truth": "2"},
         "extra_info": {"index": prompt_key("b?")},
     }
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
+def test_what_a_reward_needs_of_a_row_is_kept(tmp_path: Path, suffix: str) -> None:
+    """The first copy's, with the fields of all rows; `index` is ours."""
+    tests = [["assert f(1) == 2", "assert f(2) == 3"], [], ["assert g()"]]
+    extras = [{"tests": made, "level": {"of": place, "it's": 0.5}} for place, made in enumerate(tests)]
+    rows = [row(text, "1") | {"extra_info": extra} for text, extra in zip("aba", extras, strict=True)]
+    source = saved(tmp_path / f"given{suffix}", [*rows, row("c", "1") | {"extra_info": None}])
+    request = asked(tmp_path, rows, sources=[source])
+    prepare(request)
+    digest = sha256(request.out.read_bytes()).digest()
+    made = [one["extra_info"] for one in parquet.read_table(request.out).to_pylist()]
+    nothing = {"index": prompt_key("c"), "tests": None, "level": None}
+    assert made == [{**extra, "index": prompt_key(key)} for key, extra in zip("ab", extras, strict=False)] + [nothing]
+    prepare(request)
+    assert sha256(request.out.read_bytes()).digest() == digest
+    [first, *_] = check(PromptFile("spec.data.train[0]", "maths", request.out), "custom")
+    assert json.loads(first["extra_info"]["json"]) == made[0]
+
+
+@pytest.mark.parametrize(
+    ("extra", "sentence"),
+    [
+        pytest.param("level 3", 'extra_info: "level 3" is not an object', id="text"),
+        pytest.param([1, 2], "extra_info: [1,2] is not an object", id="list"),
+        pytest.param({"level": 1, "Level": 2}, "its fields Level, level cannot be the columns", id="case"),
+    ],
+)
+def test_extra_info_that_is_no_object_is_refused(tmp_path: Path, extra: object, sentence: str) -> None:
+    source = saved(tmp_path / "source.jsonl", [row() | {"extra_info": extra}])
+    assert sentence in refused(asked(tmp_path, [row()], sources=[source]))
 
 
 def test_prompts_whose_copies_disagree_are_listed_and_left_out(tmp_path: Path) -> None:

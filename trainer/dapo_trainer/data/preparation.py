@@ -10,8 +10,8 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from dapo_core.errors import DataError
+from dapo_trainer.data.extra_info import INDEX, NO_EXTRA_INFO, ExtraInfo, extra_info_of
 from dapo_trainer.data.model_files import TokenCounter
 from dapo_trainer.data.preparation_report import Lengths, PreparationReport
 from dapo_trainer.data.prompts import HeldOut, Message, fingerprint, label_of, prompt_key, refuse_overlap, text_of
@@ -34,7 +35,7 @@ SCHEMA: Final = pa.schema(
         ("prompt", pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))),
         ("ability", pa.string()),
         ("reward_model", pa.struct([("style", pa.string()), ("ground_truth", pa.string())])),
-        ("extra_info", pa.struct([("index", pa.string())])),
+        ("extra_info", NO_EXTRA_INFO.type),
     ]
 )
 
@@ -70,6 +71,7 @@ class AnsweredPrompt:
     key: str
     label: str
     messages: Sequence[Message]
+    extra: Mapping[str, Any]
 
     @property
     def integer(self) -> bool:
@@ -151,22 +153,24 @@ class _Preparation:
         return count
 
     def _write_data(self, held_out: Sequence[HeldOut]) -> None:
+        extra = extra_info_of(self.connection, _CANDIDATES.format(extra="extra"))
+        schema = SCHEMA.set(len(SCHEMA) - 1, pa.field(SCHEMA.names[-1], extra.type))
         with parquet.ParquetWriter(
-            self.folder / "data", SCHEMA, version="2.6", compression="zstd", compression_level=6
+            self.folder / "data", schema, version="2.6", compression="zstd", compression_level=6
         ) as writer:
             rows: list[dict[str, Any]] = []
-            for candidate in self._within_limit(self._not_held_out(held_out, self._with_answer())):
+            for candidate in self._within_limit(self._not_held_out(held_out, self._with_answer(extra))):
                 rows.append(self._row(candidate))
                 if len(rows) == ROW_GROUP:
-                    writer.write_table(pa.Table.from_pylist(rows, SCHEMA))
+                    writer.write_table(pa.Table.from_pylist(rows, schema))
                     rows = []
             if rows:
-                writer.write_table(pa.Table.from_pylist(rows, SCHEMA))
+                writer.write_table(pa.Table.from_pylist(rows, schema))
 
-    def _with_answer(self) -> Prompts:
-        for batch in batches(self.connection, _CANDIDATES):
+    def _with_answer(self, extra: ExtraInfo) -> Prompts:
+        for batch in batches(self.connection, _CANDIDATES.format(extra=f"{extra.expression} AS extra")):
             for row in batch:
-                candidate = AnsweredPrompt(row["key"], row["label"], row["messages"])
+                candidate = AnsweredPrompt(row["key"], row["label"], row["messages"], row["extra"] or {})
                 if self.request.integers and not candidate.integer:
                     self.dropped["not_integer"] += 1
                 else:
@@ -206,7 +210,7 @@ class _Preparation:
             return candidate
         *before, last = candidate.messages
         content = self.request.template.replace("{prompt}", last["content"])
-        return AnsweredPrompt(candidate.key, candidate.label, [*before, {"role": last["role"], "content": content}])
+        return replace(candidate, messages=[*before, {"role": last["role"], "content": content}])
 
     def _row(self, candidate: AnsweredPrompt) -> dict[str, Any]:
         self.kept += 1
@@ -215,7 +219,7 @@ class _Preparation:
             "prompt": candidate.messages,
             "ability": "MATH",
             "reward_model": {"style": "rule", "ground_truth": candidate.label},
-            "extra_info": {"index": candidate.key},
+            "extra_info": {**candidate.extra, INDEX: candidate.key},
         }
 
 
@@ -258,5 +262,5 @@ _CONFLICTS: Final = """
            ORDER BY readings.position) AS answers
     FROM readings JOIN prompts USING (key) WHERE conflicting GROUP BY key ORDER BY min(readings.position)"""
 _CANDIDATES: Final = """
-    SELECT key, label, messages FROM prompts JOIN readings USING (key, position)
+    SELECT key, label, messages, {extra} FROM prompts JOIN readings USING (key, position)
     WHERE NOT conflicting ORDER BY position"""

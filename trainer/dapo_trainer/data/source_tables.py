@@ -14,6 +14,7 @@ BATCH_ROWS: Final = 4096
 FILE_ROWS: Final = 1 << 40  # more than any file has
 JSON_LINE_BYTES: Final = 64 << 20
 _JSON_SUFFIXES: Final = (".jsonl", ".json", ".ndjson", ".jsonl.gz", ".ndjson.gz")
+EXTRA_INFO: Final = "extra_info"
 # Prompts of every shape are converted to this one; a text is one message of the user.
 _MESSAGES: Final = "STRUCT(role VARCHAR, content VARCHAR)[]"
 # A row with a prompt and an answer.
@@ -49,12 +50,15 @@ def connect(folder: Path, threads: int) -> duckdb.DuckDBPyConnection:
 
 
 def load(connection: duckdb.DuckDBPyConnection, table: str, files: Sequence[SourceFile], columns: Columns) -> None:
-    """Create `table(position, messages, answer, copies)`: each distinct pair once, its first position, and its count.
+    """Create `table(position, messages, answer, copies, extra)`: each distinct pair once, its first position, its
+    count, and its first `extra_info` as JSON.
 
     Positions count rows, file after file, with gaps between the files. Raises DataError naming the file that cannot be
     read or lacks a column.
     """
-    connection.execute(f"CREATE TABLE {table} (position BIGINT, messages {_MESSAGES}, answer VARCHAR, copies BIGINT)")
+    connection.execute(
+        f"CREATE TABLE {table} (position BIGINT, messages {_MESSAGES}, answer VARCHAR, copies BIGINT, extra JSON)"
+    )
     for index, file in enumerate(files):
         try:
             _load_file(connection, table, index, file, columns)
@@ -78,17 +82,21 @@ def _load_file(
     pairs, messages = read(connection, file, columns)
     connection.execute(
         f"""INSERT INTO {table}
-            SELECT {index * FILE_ROWS} + min(row), {messages}, answer, count(*)
+            SELECT {index * FILE_ROWS} + min(row), {messages}, answer, count(*),
+                   to_json(arg_min(extra, row))
             FROM ({pairs}) GROUP BY prompt, answer"""
     )
 
 
 def _from_parquet(connection: duckdb.DuckDBPyConnection, file: SourceFile, columns: Columns) -> tuple[str, str]:
-    """A query for (row, prompt, answer), and the prompt as messages."""
+    """A query for (row, prompt, answer, extra), and the prompt as messages."""
     rows = f"read_parquet({_text(str(file.path))}, file_row_number = true)"
     prompt, answer = (_expression(connection, rows, file, column) for column in (columns.prompt, columns.answer))
     [(_, kind, *_)] = connection.execute(f"DESCRIBE SELECT {prompt} FROM {rows}").fetchall()
-    query = f"SELECT file_row_number AS row, {prompt} AS prompt, CAST({answer} AS VARCHAR) AS answer FROM {rows}"
+    names = [name for name, *_ in connection.execute(f"DESCRIBE FROM {rows}").fetchall()]
+    extra = _name(EXTRA_INFO) if EXTRA_INFO in names else "NULL"
+    query = f"""SELECT file_row_number AS row, {prompt} AS prompt, CAST({answer} AS VARCHAR) AS answer, {extra} AS extra
+                FROM {rows}"""
     if kind == "VARCHAR":
         return query, _AS_USER
     if kind.endswith("[]") and "role" in kind and "content" in kind:
@@ -107,8 +115,8 @@ def _from_json(connection: duckdb.DuckDBPyConnection, file: SourceFile, columns:
             first = connection.execute(f"SELECT json_keys(json) FROM {objects} LIMIT 1").fetchone()
             _refuse_column(file, column, [] if first is None else list(first[0]))
     # Rows are numbered in the order of the file: DuckDB keeps it for a window without an order of its own.
-    query = f"""SELECT row_number() OVER () - 1 AS row, json -> {prompt} AS prompt, json ->> {answer} AS answer
-                FROM {objects}"""
+    query = f"""SELECT row_number() OVER () - 1 AS row, json -> {prompt} AS prompt, json ->> {answer} AS answer,
+                json -> '$.{EXTRA_INFO}' AS extra FROM {objects}"""
     return (
         query,
         f"""CASE json_type(prompt)
