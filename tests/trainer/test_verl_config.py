@@ -16,6 +16,7 @@ from dapo_trainer.verl_config import Paths, Placement, compose, overrides
 from dapo_trainer.verl_config.compose import _defaults, _exists
 from dapo_trainer.verl_config.ignored_keys import IGNORED
 from dapo_trainer.verl_config.placement import detect_device
+from dapo_trainer.verl_config.truncated_sampling import TOP_P
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").rglob("*.yaml"))
 PATHS = Paths(model="/m", train=("/t.parquet",), validation=("/v.parquet",), checkpoints="/c")
@@ -539,6 +540,35 @@ def test_g3_a_response_is_spread_over_ranks_only_by_attention_that_spans_them(
     with pytest.raises(SpecError, match="attends only to its own part of a response") as error:
         compose(wanted, CUDA, PATHS)
     assert [problem.field for problem in error.value.problems] == [f"spec.verlOverrides.{field}"]
+
+
+CORRECTION = "algorithm.rollout_correction."
+
+
+@pytest.mark.parametrize(
+    ("given", "overrides", "named"),
+    [
+        pytest.param({"algorithm": {"importanceCorrection": {}}}, {TOP_P: 0.9}, "importanceCorrection", id="weights"),
+        pytest.param({"algorithm": {"rolloutRejection": {}}}, {TOP_P: 0.9}, "rolloutRejection", id="rejection"),
+        pytest.param(
+            {"algorithm": {"dynamicSampling": {"surplus": "Carry"}}}, {TOP_P: 0.9}, "surplus Carry", id="carried"
+        ),
+        pytest.param({"batch": {"topP": 0.7}}, {f"{CORRECTION}rollout_is": "token"}, "importanceCorrection", id="is"),
+        pytest.param({"batch": {"topP": 0.7}}, {f"{CORRECTION}bypass_mode": True}, "bypass mode", id="bypass"),
+        pytest.param({}, {TOP_P: 0.9}, None, id="nothing compares them"),
+        pytest.param({"algorithm": {"importanceCorrection": {}}}, {TOP_P: 1.0}, None, id="all tokens"),
+    ],
+)
+def test_an_override_does_not_get_around_top_p_1(
+    given: dict[str, Any], overrides: dict[str, Any], named: str | None
+) -> None:
+    wanted = spec(**given, verlOverrides=overrides)
+    if named is None:
+        compose(wanted, CPU, PATHS)
+        return
+    with pytest.raises(SpecError, match=f"{named} compares vLLM's probabilities") as error:
+        compose(wanted, CPU, PATHS)
+    assert [problem.field for problem in error.value.problems] == [f"spec.verlOverrides.{TOP_P}"]
 
 
 @pytest.mark.parametrize(("largest", "bucket"), [(0, 64), (2**20, 64), (151936 * 896 * 4, 520)])

@@ -18,6 +18,7 @@ from dapo_trainer.verl_config.ignored_keys import instead_of
 from dapo_trainer.verl_config.kernels import check_sequence_parallel
 from dapo_trainer.verl_config.overrides import overrides
 from dapo_trainer.verl_config.placement import Paths, Placement
+from dapo_trainer.verl_config.truncated_sampling import check_truncated_sampling
 
 
 def _config_folder() -> Path:
@@ -76,6 +77,7 @@ def compose(spec: DAPOJobSpec, placement: Placement, paths: Paths) -> DictConfig
     OmegaConf.set_struct(config, False)
     for key, value in [*overrides(spec, placement, paths).items(), *leaves(spec.verl_overrides, into_lists=False)]:
         OmegaConf.update(config, key, value, merge=False, force_add=True)
+    check_truncated_sampling(config)
     if placement.device == "cuda":
         check_sequence_parallel(config)
     return config
