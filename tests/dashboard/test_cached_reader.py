@@ -8,6 +8,7 @@ from typing import Any
 import dashboard_data
 import pytest
 
+from dapo_core.db import Bucket
 from dapo_core.errors import StoreError
 from dapo_core.run.metrics import STEP_SECONDS
 from dapo_dashboard.reads.cached_reader import PAUSE_SECONDS, CachedReader, NewestVersions, NothingReadError
@@ -116,6 +117,24 @@ def test_curves_grow_by_what_is_new_and_follow_a_restart(tmp_path: Path) -> None
     assert [bucket.step_to for bucket in window] == [3, 4, 5]
 
 
+@pytest.mark.parametrize(("steps", "start"), [(32, 20), (700, 500)], ids=["single steps", "buckets of several steps"])
+def test_b22_a_live_page_shows_the_steps_that_a_restart_repeats(tmp_path: Path, steps: int, start: int) -> None:
+    store, clock, names = dashboard_data.Store(tmp_path), Clock(), ["actor/entropy"]
+    run = store.run("r", steps=steps)
+    one = CachedReader(store.url, now=clock)
+    read_curves(one, run, names)
+    store.attempt(run, 2, start)
+    clock.now += 5
+    read_curves(one, run, names)
+    for step in range(start + 1, start + 10, 3):
+        store.steps(run, range(step, step + 3), attempt=2, shapes={"actor/entropy": lambda step: 9.0})
+        clock.now += 5
+        curve = read_curves(one, run, names).value.curves["actor/entropy"]
+        reached = [bucket.mean for bucket in curve if start < bucket.step_from and bucket.step_to < step + 3]
+        assert reached and set(reached) == {9.0}, step
+        assert curve[-1].step_to == steps
+
+
 def test_page_reads(tmp_path: Path) -> None:
     store = dashboard_data.Store(tmp_path)
     store.run("r", steps=9)
@@ -124,6 +143,29 @@ def test_page_reads(tmp_path: Path) -> None:
     assert [step for step, _ in moments] == [3, 7, 9]
     assert moments[-1] == (9, dashboard_data.START + 9 * dashboard_data.SECONDS_PER_STEP)
     assert one.read("gpus", lambda reader, _: reader.gpus(["r"])).value["r"] >= 1
+
+
+def test_b23_what_was_used_longest_ago_makes_room() -> None:
+    made: list[str] = []
+
+    def make(name: str) -> Callable[[], str]:
+        return lambda: made.append(name) or name * 1_000
+
+    kept = NewestVersions[str](100, max_bytes=2_500)
+    for name in ("a", "b", "a", "c", "a", "b"):
+        kept.get(name, 1, make(name))
+    assert made == ["a", "b", "c", "b"]
+    assert len(kept.get("larger than all", 1, lambda: "x" * 5_000)) == 5_000
+
+
+def test_b23_a_reader_forgets_what_does_not_fit() -> None:
+    one, made = cached_reader(Clock()), list[int]()
+    rows = [Bucket(step, step, 0.1, 0.2, 0.3, 0.4, 1, None) for step in range(50_000)]
+    for key in range(20):
+        one.read(key, lambda reader, _: list(rows))
+    one.read(19, lambda reader, _: made.append(19) or rows)
+    one.read(0, lambda reader, _: made.append(0) or rows)
+    assert made == [0]
 
 
 def test_of_what_is_looked_at_only_the_newest_is_kept() -> None:

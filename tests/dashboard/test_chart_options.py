@@ -165,7 +165,8 @@ def test_validation_has_its_interval_and_comes_before_training() -> None:
 
 def test_any_other_metric_can_be_drawn() -> None:
     plot = panels.free_plot("rollout_corr/kl")
-    assert plot.key == "free-rollout_corr-kl" and plot.wants("rollout_corr/kl")
+    assert plot.key.startswith("free-rollout-corr-kl-") and plot.wants("rollout_corr/kl")
+    assert len({panels.key_of("free", name) for name in ("a/b", "a-b", "a_b", "a.b")}) == 4, "B28"
     assert plot.build({"rollout_corr/kl": curve(1.0)}).title == "rollout_corr/kl"
 
 

@@ -10,14 +10,16 @@ import pytest
 from dapo_core.db import CurvePoint, RunRow, RunTableRow
 from dapo_core.jobspec.guards import GUARD_DEFAULTS
 from dapo_core.run.guards import HEALTH_RULES
-from dapo_core.run.metrics import REWARD_GENERATED
+from dapo_core.run.metrics import REWARD_GENERATED, Validation
+from dapo_core.run.validations import ValidationResult
 from dapo_dashboard import escaping, help_topics
 from dapo_dashboard.charts import panels
 from dapo_dashboard.escaping import diff_html, text_html
 from dapo_dashboard.pages import widgets
-from dapo_dashboard.reads import comparison, run_list
+from dapo_dashboard.reads import comparison, run_columns
 from dapo_dashboard.reads.redact import HIDDEN, without_secrets
-from dapo_dashboard.reads.run_list import Filters
+from dapo_dashboard.reads.run_columns import Filters
+from dapo_dashboard.reads.run_list import Beside
 from dapo_dashboard.server_settings import Access, DashboardSettings, SettingsError, read_access
 
 HOSTILE = "<script>alert(1)</script> **bold** [x](javascript:alert(1)) $x$ :red[y]"
@@ -121,6 +123,15 @@ ROWS = [
 ]
 
 
+MEAN = Validation("aime", "mean", 8)
+BESIDE = Beside(
+    {"gamma": 60.0, "alpha": 90.0},
+    {"alpha": ValidationResult(MEAN, 0.5, 20, 0.75, 10), "beta": ValidationResult(MEAN, 0.8, 20, 0.8, 20)},
+    {"alpha": [0.1, None, 0.2]},
+    {"alpha": 8},
+)
+
+
 @pytest.mark.parametrize(
     ("filters", "kept"),
     [
@@ -134,7 +145,7 @@ ROWS = [
     ],
 )
 def test_filters(filters: Filters, kept: list[str]) -> None:
-    assert [each.run_id for each in run_list.selected(ROWS, filters, "newest first", {})] == kept
+    assert [each.run_id for each in run_columns.selected(ROWS, filters, "newest first", Beside())] == kept
 
 
 @pytest.mark.parametrize(
@@ -144,19 +155,25 @@ def test_filters(filters: Filters, kept: list[str]) -> None:
         ("name", "alpha"),
         ("reward, highest first", "alpha"),
         ("time left", "gamma"),
+        ("validation, best first", "beta"),
         ("no such order", "gamma"),
     ],
 )
 def test_orders(order: str, first: str) -> None:
-    assert run_list.selected(ROWS, Filters(), order, {"gamma": 60.0})[0].run_id == first
+    assert run_columns.selected(ROWS, Filters(), order, BESIDE)[0].run_id == first
 
 
 def test_a_row_of_the_table() -> None:
-    table = run_list.columns(ROWS[:1], {"alpha": [0.1, None, 0.2]}, {"alpha": 8}, {"alpha": 90.0}, now=160.0)
+    table = run_columns.columns(ROWS[:1], BESIDE, now=160.0)
     one = {name: values[0] for name, values in table.items()}
     assert one["Done"] == 50 and one["Step"] == "5/10" and one["Reward curve"] == [0.1, 0.2] and one["GPUs"] == 8
     assert one["Last step"] == "1m00s ago" and one["State"] == "▶ Running" and one["Tags"] == ["lr=high"]
     assert one["Time left"] == "1m30s"
+    assert (one["Validation"], one["Best"], one["Best at step"]) == (50, 75, 10)
+
+
+def test_a_run_without_a_validation_has_none_in_the_table() -> None:
+    assert run_columns.columns(ROWS[2:], BESIDE, now=160.0)["Best"] == [None]
 
 
 def runs() -> list[RunRow]:

@@ -11,6 +11,7 @@ from dapo_core.db import EvaluationRow
 from dapo_core.jobspec.guards import Guard
 from dapo_core.run.guards import evaluate
 from dapo_core.run.metrics import ENTROPY
+from dapo_dashboard import context
 
 __all__ = ["store"]
 
@@ -58,8 +59,7 @@ def test_events_and_attempts(store: Store) -> None:
     ("view", "words"),
     [
         ("Curves", "Reward: before filtering"),
-        ("Results", "Best is the highest value"),
-        ("Ablation", "A bar is the mean"),
+        ("Results", "A bar is the mean"),
         ("Differences", "These runs have the same job"),
     ],
 )
@@ -67,6 +67,14 @@ def test_a_comparison(store: Store, view: str, words: str) -> None:
     for name in ("a", "b"):
         store.run(name, steps=4)
     assert words in texts(shown("compare", runs=["a", "b"], view=view))
+
+
+def test_b28_a_run_deleted_under_a_live_page_is_said_to_be(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.run("r", steps=1)
+    found = iter([True])
+    visible = context.visible_run
+    monkeypatch.setattr(context, "visible_run", lambda name: visible(name) if next(found, False) else None)
+    assert "was deleted" in texts(shown("run", run="r"))
 
 
 def test_alerts_of_all_runs_and_what_to_do(store: Store) -> None:

@@ -22,7 +22,7 @@ class Counted:
             self.asked.append((name, tuple(run_ids)))
             return getattr(self._reader, name)(run_ids, *rest)
 
-        return noted if name in ("sparklines", "gpus") else getattr(self._reader, name)
+        return noted if name in ("sparklines", "gpus", "validations") else getattr(self._reader, name)
 
 
 def test_runs_that_ended_are_asked_for_once_and_again_when_they_went_on(tmp_path: Path) -> None:
@@ -37,18 +37,18 @@ def test_runs_that_ended_are_asked_for_once_and_again_when_they_went_on(tmp_path
         reader.asked.clear()
         rows = run_list.read_rows(cached).value
         run_list.read_accelerators(cached, rows)
+        assert set(run_list.read_results(cached, rows)) <= {row.run_id for row in rows}
         return {run for run, curve in run_list.read_sparklines(cached, rows).items() if curve}
 
     assert look() == {"done", "going"}
-    assert len(reader.asked) == 3
+    assert len(reader.asked) == 5
     assert look() == {"done", "going"}
-    assert reader.asked == [("sparklines", ("going",))]
+    assert reader.asked == [("validations", ("going",)), ("sparklines", ("going",))]
     store.attempt("done", 2, 3)
     store.steps("done", [4], attempt=2)
     store.run("new", steps=1, state="Failed")
     assert look() == {"done", "going", "new"}
     assert {(name, frozenset(ids)) for name, ids in reader.asked} == {
         ("gpus", frozenset({"new"})),
-        ("sparklines", frozenset({"done", "new"})),
-        ("sparklines", frozenset({"going"})),
+        *((what, frozenset(ids)) for what in ("sparklines", "validations") for ids in ({"done", "new"}, {"going"})),
     }

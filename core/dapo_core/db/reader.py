@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, desc, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from dapo_core.db import curves, dialects, roles, run_changes, run_table, schema
+from dapo_core.db import curves, dialects, roles, run_changes, run_table, schema, validations
 from dapo_core.run.store_rows import (
     AlertRow,
     AttemptRow,
@@ -25,6 +25,7 @@ from dapo_core.run.store_rows import (
     RunTableRow,
     SamplesRow,
 )
+from dapo_core.run.validations import ValidationResult
 
 # Steps of the curves that come with a run's progress.
 FIRST_STEPS = 30
@@ -174,6 +175,11 @@ class MetadataReader:
         """How many GPUs the pods of each run request together, by its spec; 0 for one without a topology."""
         with self._connection() as connection:
             return run_table.gpus_of(connection, run_ids)
+
+    def validations(self, run_ids: Sequence[str]) -> dict[str, list[ValidationResult]]:
+        """The results of the runs' validation sets, of each run by the set's name; runs without any are left out."""
+        with self._connection() as connection:
+            return validations.validations_of(connection, run_ids)
 
     def progress(
         self,

@@ -336,12 +336,6 @@ def panel_of(name: str) -> Panel | None:
     return Panel.ACCURACY if validation_of(name) is not None else None
 
 
-def lower_is_better(name: str) -> bool:
-    """Whether a lower value of the metric is the better one."""
-    known = METRICS.get(name)
-    return known is not None and known.better == "lower"
-
-
 def is_documented(name: str) -> bool:
     """Whether the catalogue or a family has the metric."""
     return name in METRICS or any(family.has(name) for family in FAMILIES)

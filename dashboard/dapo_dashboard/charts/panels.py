@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
+from zlib import crc32
 
 from dapo_core.run import metrics
 from dapo_core.run.metrics import METRICS, PHASES, Panel, validation_of
@@ -36,9 +37,14 @@ def build(plots: Sequence[Plot], curves: Curves) -> list[CurveChart]:
     return [chart for chart in charts if any(line.curve for line in chart.lines)]
 
 
+def key_of(prefix: str, metric: str) -> str:
+    """The key of a metric's chart: letters, digits and dashes, as in a CSS class; different for each metric."""
+    return f"{prefix}-{re.sub(r'[^a-zA-Z0-9]+', '-', metric)}-{crc32(metric.encode()):08x}"
+
+
 def free_plot(metric: str) -> Plot:
     """A chart of any single metric."""
-    key = "free-" + re.sub(r"\W+", "-", metric)
+    key = key_of("free", metric)
     return Plot(
         key,
         lambda name: name == metric,

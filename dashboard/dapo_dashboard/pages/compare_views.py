@@ -2,6 +2,7 @@
 and the differences of their jobs."""
 
 from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
 from typing import Final
 
 import pandas as pd
@@ -19,7 +20,7 @@ from dapo_dashboard.charts.view import StepClock
 from dapo_dashboard.escaping import shown
 from dapo_dashboard.pages.chart_grid import card, draw, link, toolbar
 from dapo_dashboard.reads import comparison
-from dapo_dashboard.reads.comparison import CurveOutcome, RunGroup
+from dapo_dashboard.reads.comparison import Outcome, RunGroup
 
 USUAL: Final = (
     metrics.REWARD_GENERATED,
@@ -59,55 +60,47 @@ def curves(runs: Sequence[RunRow], groups: Sequence[RunGroup]) -> None:
 
 
 def results(runs: Sequence[RunRow], groups: Sequence[RunGroup]) -> None:
-    """Final and best values, a row for each run."""
-    names = _outcome_metrics(runs)
-    series = _read(runs, names)
+    """What came out: a row for each run, and a bar for each group."""
+    found = _outcomes(runs)
     table: dict[str, list[object]] = {
         "Run": [shown(run.run_id, 128) for run in runs],
         "State": [run.state for run in runs],
         "Duration": [_duration(run) for run in runs],
+        **{_headed(one): [one.values.get(run.run_id) for run in runs] for one in found},
     }
-    for name in names:
-        outcomes = [_outcome(series, run.run_id, name) for run in runs]
-        short = name.removeprefix("val-core/")
-        table[f"{short}, final"] = [one.final if one else None for one in outcomes]
-        table[f"{short}, best"] = [one.best if one else None for one in outcomes]
-        table[f"{short}, best at step"] = [one.best_step if one else None for one in outcomes]
     st.dataframe(
         pd.DataFrame(table),
         hide_index=True,
         placeholder="",
-        column_config={"Run": st.column_config.TextColumn(pinned=True)},
-        alt=f"Final and best values of {len(runs)} runs",
+        column_config={
+            "Run": st.column_config.TextColumn(pinned=True),
+            **{_headed(one): st.column_config.NumberColumn(format="%.4g") for one in found},
+        },
+        alt=f"Results of {len(runs)} runs",
     )
-    st.caption(
-        "Best is the highest value of any step (the lowest where lower is better); point at the table to download it "
-        "as CSV."
-    )
+    st.caption("The best is that of all validations of a run. Point at the table to download it as CSV.")
+    _bars(groups, [one for one in found if not one.title.endswith("step")])
 
 
-def ablation(runs: Sequence[RunRow], groups: Sequence[RunGroup]) -> None:
-    """A bar for each group: the final or best value of one metric, with the spread over the group's runs."""
-    names = _outcome_metrics(runs)
-    if not names:
+def _headed(outcome: Outcome) -> str:
+    return f"{outcome.title} ({outcome.unit})" if outcome.unit else outcome.title
+
+
+def _bars(groups: Sequence[RunGroup], found: Sequence[Outcome]) -> None:
+    """A bar for each group, with the spread over the group's runs."""
+    if not found:
         _no_steps()
         return
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        name = st.selectbox("Metric", names, key="metric", bind="query-params", width=320)
-        which = st.segmented_control(
-            "Value", ["best", "final"], default="best", required=True, key="which", bind="query-params"
-        )
-    series = _read(runs, [name])
-    factor = 100 if metrics.in_percent(name) else 1
-    by_group = {group.name: _values(group, name, series, which or "best", factor) for group in groups}
+    by_title = {one.title: one for one in found}
+    title = st.selectbox("Compare", list(by_title), key="outcome", bind="query-params", width=420)
+    one = by_title[title]
+    by_group = {group.name: [one.values[run] for run in group.run_ids if run in one.values] for group in groups}
     bars = {group: values for group, values in by_group.items() if values}
     st.echarts_chart(
-        intervals.ablation(bars, "%" if metrics.in_percent(name) else ""),
+        intervals.ablation(bars, one.unit),
         height=intervals.ablation_height(len(bars)),
         key="ablation",
-        alt="; ".join(
-            f"{group}: {sum(values) / len(values):.4g} over {len(values)} runs" for group, values in bars.items()
-        ),
+        alt="; ".join(f"{group}: {fmean(values):.4g} over {len(values)} runs" for group, values in bars.items()),
     )
     st.caption(
         "A bar is the mean of a group's runs, a point is a run, the line goes from their minimum to the maximum."
@@ -134,7 +127,6 @@ def differences(runs: Sequence[RunRow], groups: Sequence[RunGroup]) -> None:
 VIEWS: Final[Mapping[str, Callable[[Sequence[RunRow], Sequence[RunGroup]], None]]] = {
     "Curves": curves,
     "Results": results,
-    "Ablation": ablation,
     "Differences": differences,
 }
 
@@ -150,7 +142,7 @@ def _chart(name: str, groups: Sequence[RunGroup], series: Series) -> CurveChart:
         count = f" (n={len(members)})" if len(group.run_ids) > 1 else ""
         lines.append(PlotLine(shown(group.name, 60) + count, curve, color=color, dash=dash))
     panel = metrics.panel_of(name)
-    key = "compare-" + "".join(letter if letter.isalnum() else "-" for letter in name)
+    key = panels.key_of("compare", name)
     anchor = panel.anchor if panel else ""
     return CurveChart(key, metrics.title_of(name), panels.axis_unit(name), lines, help_anchor=anchor)
 
@@ -180,18 +172,11 @@ def _read(runs: Sequence[RunRow], names: Sequence[str], window: tuple[int, int] 
     return reading.value
 
 
-def _outcome_metrics(runs: Sequence[RunRow]) -> list[str]:
-    names = _metric_names(runs)
-    return [*metrics.validation_means(names), *(name for name in RESULTS if name in names)]
-
-
-def _outcome(series: Series, run_id: str, name: str) -> CurveOutcome | None:
-    return comparison.outcome(series.get((run_id, name), []), lower_is_better=metrics.lower_is_better(name))
-
-
-def _values(group: RunGroup, name: str, series: Series, which: str, factor: float) -> list[float]:
-    outcomes = [_outcome(series, run_id, name) for run_id in group.run_ids]
-    return [factor * (one.best if which == "best" else one.final) for one in outcomes if one is not None]
+def _outcomes(runs: Sequence[RunRow]) -> list[Outcome]:
+    ids = tuple(run.run_id for run in runs)
+    names = [name for name in RESULTS if name in _metric_names(runs)]
+    validations = context.reader().read(("validations", ids), lambda db, _: db.validations(ids), max_age=1.5).value
+    return comparison.outcomes(ids, validations, _read(runs, names), names)
 
 
 def _duration(run: RunRow) -> str:

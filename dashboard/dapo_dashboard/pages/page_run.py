@@ -1,6 +1,7 @@
 """The page of one run: whether it is well, and if not, why."""
 
 import time
+from collections.abc import Sequence
 
 import streamlit as st
 
@@ -9,12 +10,13 @@ from dapo_core.run.formatting import ago, duration, number, percent
 from dapo_core.run.guards import help_topic
 from dapo_core.run.progress import LAST_METRICS, PACE_METRICS, progress_of
 from dapo_core.run.status import Progress
+from dapo_core.run.validations import ValidationResult
 from dapo_dashboard import context
 from dapo_dashboard.escaping import figures_html, markdown, shown
 from dapo_dashboard.pages import run_curves, run_details, run_evaluations, run_samples
 from dapo_dashboard.pages.widgets import no_runs
 from dapo_dashboard.reads.cached_reader import NothingReadError
-from dapo_dashboard.reads.run_list import STATE_COLORS, state_label
+from dapo_dashboard.reads.run_columns import STATE_COLORS, state_label
 
 VIEWS = {
     "Curves": run_curves.show,
@@ -59,6 +61,7 @@ def _open_picked() -> None:
 def _live(run_id: str) -> None:
     run = context.visible_run(run_id)
     if run is None:
+        st.warning(f"The run {markdown(run_id, 120)} was deleted, or you may not see it.", icon=":material/search_off:")
         return
     context.show_outage(context.read_run(run_id))
     _status(run)
@@ -84,14 +87,19 @@ def _status(run: RunRow) -> None:
     latest = reader.read(("latest", run.run_id), lambda db, _: db.latest(run.run_id)).value
     attempts = reader.read(("attempts", run.run_id), lambda db, _: db.attempts(run.run_id)).value
     alerts = reader.read(("alerts", run.run_id), lambda db, _: db.alerts([run.run_id], open_only=True)).value
+    validations = reader.read(("validations", run.run_id), lambda db, _: _validations(db, run.run_id)).value
     _head(run)
-    _figures(run, progress, len(attempts), max((point.ts for point in latest.values()), default=None))
+    _figures(run, progress, validations, len(attempts), max((point.ts for point in latest.values()), default=None))
     for alert in alerts:
         _alert(alert)
 
 
 def _progress(db: MetadataReader, run_id: str) -> Progress:
     return progress_of(db.progress([run_id], LAST_METRICS, PACE_METRICS)[run_id])
+
+
+def _validations(db: MetadataReader, run_id: str) -> list[ValidationResult]:
+    return db.validations([run_id]).get(run_id, [])
 
 
 def _head(run: RunRow) -> None:
@@ -105,7 +113,9 @@ def _head(run: RunRow) -> None:
     st.caption(markdown(" · ".join(about) + why, 600))
 
 
-def _figures(run: RunRow, progress: Progress, attempts: int, updated: float | None) -> None:
+def _figures(
+    run: RunRow, progress: Progress, validations: Sequence[ValidationResult], attempts: int, updated: float | None
+) -> None:
     now, step, ended = time.time(), progress.step, run.state in ENDED_STATES
     left = None if ended else progress.eta
     figures = {
@@ -115,8 +125,9 @@ def _figures(run: RunRow, progress: Progress, attempts: int, updated: float | No
         "Duration" if ended else "Running for": (
             "-" if run.started_at is None else duration((run.ended_at or now) - run.started_at)
         ),
+        **{f"{one.validation.set_name} {one.validation.title}": _validated(one) for one in validations[:1]},
         "Reward": number(progress.reward),
-        "Accuracy": percent(progress.accuracy),
+        "Training accuracy": percent(progress.accuracy),
         "Entropy": number(progress.entropy),
         "Length": number(progress.response_length),
         "Restarts": str(max(0, attempts - 1)),
@@ -124,6 +135,11 @@ def _figures(run: RunRow, progress: Progress, attempts: int, updated: float | No
     st.html(figures_html(figures))
     if run.total_steps and step is not None and not ended:
         st.progress(min(1.0, step / run.total_steps))
+
+
+def _validated(result: ValidationResult) -> str:
+    best = "" if result.best_step == result.last_step else f" (best {percent(result.best)} at {result.best_step})"
+    return percent(result.last) + best
 
 
 def _alert(alert: AlertRow) -> None:

@@ -12,7 +12,16 @@ from dapo_dashboard.pages.widgets import Selection, go, no_runs, steady_table
 from dapo_dashboard.reads import run_list
 from dapo_dashboard.reads.cached_reader import NothingReadError, Reading
 from dapo_dashboard.reads.comparison import MAX_COMPARED
-from dapo_dashboard.reads.run_list import STATE_COLORS, STATE_ICONS, Filters, state_label
+from dapo_dashboard.reads.run_columns import (
+    ORDERS,
+    STATE_COLORS,
+    STATE_ICONS,
+    Filters,
+    columns,
+    selected,
+    state_label,
+    tags_of,
+)
 
 COLUMNS = {
     "Run": st.column_config.TextColumn(pinned=True, width=250),
@@ -20,11 +29,18 @@ COLUMNS = {
     "Alerts": st.column_config.NumberColumn(width=60, help="Guards that are exceeded now"),
     "Done": st.column_config.ProgressColumn(min_value=0, max_value=100, format="%.0f%%", width=110),
     "Step": st.column_config.TextColumn(width=90),
+    "Validation": st.column_config.NumberColumn(
+        format="%.1f%%", width=85, help="Mean accuracy on the run's first validation set, at its last validation"
+    ),
+    "Best": st.column_config.NumberColumn(format="%.1f%%", width=70, help="The highest of all its validations"),
+    "Best at step": st.column_config.NumberColumn(width=95),
     "Reward curve": st.column_config.LineChartColumn(
         width=130, help="Before filtering, from the first step to the last"
     ),
     "Reward": st.column_config.NumberColumn(format="%.3f", width=75),
-    "Accuracy": st.column_config.NumberColumn(format="%.1f%%", width=80),
+    "Training accuracy": st.column_config.NumberColumn(
+        format="%.1f%%", width=130, help="Of the responses that the last step generated"
+    ),
     "Entropy": st.column_config.NumberColumn(format="%.3f", width=75, help="Nats per token"),
     "Length": st.column_config.NumberColumn(format="%.0f", width=70, help="Mean tokens of a response"),
     "Time left": st.column_config.TextColumn(width=85),
@@ -66,9 +82,9 @@ def _filters(rows: Sequence[RunTableRow]) -> tuple[Filters, str]:
         )
         namespaces = sorted({row.namespace for row in rows})
         chosen = st.multiselect("Namespace", namespaces, key="namespace", bind="query-params", width=190)
-        tags = sorted({tag for row in rows for tag in run_list.tags_of(row)})
+        tags = sorted({tag for row in rows for tag in tags_of(row)})
         tagged = st.multiselect("Tags", tags, key="tag", bind="query-params", width=190)
-        order = st.selectbox("Order", list(run_list.ORDERS), key="order", bind="query-params", width=200)
+        order = st.selectbox("Order", list(ORDERS), key="order", bind="query-params", width=200)
         alerts = st.toggle("With alerts only", key="alerts", bind="query-params")
     return Filters(search, states, chosen, tagged, alerts), order
 
@@ -77,17 +93,15 @@ def _table(filters: Filters, order: str) -> None:
     reading = _rows()
     context.show_outage(reading)
     all_rows = run_list.read_rows(context.reader()).value  # of all namespaces: read once for all viewers
-    left = run_list.read_seconds_left(context.reader(), all_rows)
-    rows = run_list.selected(reading.value, filters, order, left)
-    accelerators = run_list.read_accelerators(context.reader(), all_rows)
-    _summary(reading.value, rows, accelerators)
+    beside = run_list.read_beside(context.reader(), all_rows)
+    rows = selected(reading.value, filters, order, beside)
+    _summary(reading.value, rows, beside.accelerators)
     if not rows:
         if reading.value:
             st.info("No run matches the filters.", icon=":material/filter_alt_off:")
         return
-    curves = run_list.read_sparklines(context.reader(), all_rows)
     selection = steady_table(
-        run_list.columns(rows, curves, accelerators, left, time.time()),
+        columns(rows, beside, time.time()),
         [row.run_id for row in rows],
         key="runs-table",
         column_config=COLUMNS,

@@ -80,9 +80,9 @@ def _verdict(sample: Sample) -> str:
 
 def _summary(samples: Sequence[Sample], row: SamplesRow) -> None:
     st.caption(
-        f"{len(samples)} samples of step {row.step}, attempt {row.attempt}: "
+        f"{len(samples)} samples of step {row.step}, attempt {row.attempt}, some of every prompt: "
         f"{sum(sample.is_right for sample in samples)} right, {sum(sample.truncated for sample in samples)} truncated. "
-        "Click one to read it."
+        "Accuracy is on the curves. Click a sample to read it."
     )
 
 

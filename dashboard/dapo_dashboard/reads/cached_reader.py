@@ -10,9 +10,12 @@ from typing import Any, Final, Generic, TypeVar
 
 from dapo_core.db import MetadataReader, RejectedError, open_reader
 from dapo_core.errors import StoreError
+from dapo_dashboard.reads.memory_size import size_of
 
 T = TypeVar("T")
 MAX_ENTRIES: Final = 2_000
+# A zoom into a run's page takes 2 MB and a comparison of twenty runs 11: entries alone do not limit memory.
+MAX_BYTES: Final = 128 * 2**20
 # After a failed read, nothing is read for so long: a page of many reads waits for one timeout, not for each of them.
 PAUSE_SECONDS: Final = 2.0
 
@@ -20,39 +23,55 @@ PAUSE_SECONDS: Final = 2.0
 class KeyedSlots(Generic[T]):
     """A slot with a lock for each key; only the slots that were used last are kept, so memory does not grow."""
 
-    def __init__(self, max_keys: int) -> None:
-        self._max_keys = max_keys
+    def __init__(self, max_keys: int, max_bytes: int = MAX_BYTES) -> None:
+        self._max_keys, self._max_bytes = max_keys, max_bytes
         self._lock = threading.Lock()
         self._slots: OrderedDict[Hashable, Slot[T]] = OrderedDict()
+        self._bytes = 0
 
     def slot(self, key: Hashable) -> "Slot[T]":
         """The key's slot, new and empty if there is none."""
         with self._lock:
             slot = self._slots.setdefault(key, Slot())
             self._slots.move_to_end(key)
-            while len(self._slots) > self._max_keys:
-                self._slots.popitem(last=False)
+            self._shrink()
             return slot
+
+    def filled(self, key: Hashable, value: object) -> None:
+        """Account for the `value` that the key's slot has now; what was used longest ago makes room for it."""
+        size = size_of(value)
+        with self._lock:
+            if (slot := self._slots.get(key)) is not None:
+                self._bytes += size - slot.size
+                slot.size = size
+                self._shrink()
 
     def drop(self, key: Hashable) -> None:
         """Remove the key's slot, if there is one."""
         with self._lock:
-            self._slots.pop(key, None)
+            if (slot := self._slots.pop(key, None)) is not None:
+                self._bytes -= slot.size
+
+    def _shrink(self) -> None:
+        while len(self._slots) > self._max_keys or (self._bytes > self._max_bytes and len(self._slots) > 1):
+            _, slot = self._slots.popitem(last=False)
+            self._bytes -= slot.size
 
 
 class Slot(Generic[T]):
-    """One value, to be read and written under `lock`."""
+    """One value, to be read and written under `lock`. `size` is what `KeyedSlots` accounts for it, in bytes."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.value: T | None = None
+        self.size = 0
 
 
 class NewestVersions(Generic[T]):
     """What was made last for each key: of a key, only the newest version is kept."""
 
-    def __init__(self, max_keys: int) -> None:
-        self._made: KeyedSlots[tuple[Hashable, T]] = KeyedSlots(max_keys)
+    def __init__(self, max_keys: int, max_bytes: int = MAX_BYTES) -> None:
+        self._made: KeyedSlots[tuple[Hashable, T]] = KeyedSlots(max_keys, max_bytes)
 
     def get(self, key: Hashable, version: Hashable, make: Callable[[], T]) -> T:
         """The key's value of that version; made by the first caller, while the others wait."""
@@ -60,6 +79,7 @@ class NewestVersions(Generic[T]):
         with slot.lock:
             if slot.value is None or slot.value[0] != version:
                 slot.value = (version, make())
+                self._made.filled(key, slot.value)
             return slot.value[1]
 
 
@@ -115,7 +135,10 @@ class CachedReader:
         slot = self._readings.slot(key)
         with slot.lock:
             if slot.value is None or self._now() - slot.value.at > max_age or slot.value.problem:
-                slot.value = self._load(slot.value, load)
+                before = slot.value
+                slot.value = self._load(before, load)
+                if before is None or slot.value.value is not before.value:
+                    self._readings.filled(key, slot.value.value)
             return slot.value
 
     def forget(self, key: Hashable) -> None:

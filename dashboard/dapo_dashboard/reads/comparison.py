@@ -1,16 +1,20 @@
-"""Comparing runs: the differences of their jobs, bands over seeds, best values. Pure."""
+"""Comparing runs: the differences of their jobs, bands over seeds, what came out of them. Pure."""
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Final
 
-from dapo_core.db import Bucket, RunRow
+from dapo_core.db import Bucket, Flag, RunRow
 from dapo_core.jobspec.leaves import leaves
+from dapo_core.run import metrics
+from dapo_core.run.validations import ValidationResult
 from dapo_dashboard.charts.buckets import Curve
 from dapo_dashboard.reads.redact import without_secrets
 
 MAX_COMPARED: Final = 20
+FINAL_STEPS: Final = 10
 BY_RUN: Final = "each run"
 BY_JOB: Final = "job (bands over its runs)"
 # A job's name does not change what it does.
@@ -26,12 +30,12 @@ class RunGroup:
 
 
 @dataclass(frozen=True)
-class CurveOutcome:
-    """Of one metric of a run: the last value, and the best with its step."""
+class Outcome:
+    """One number of each run that has it, by run."""
 
-    final: float
-    best: float
-    best_step: int
+    title: str
+    unit: str
+    values: Mapping[str, float]
 
 
 def groups(runs: Sequence[RunRow], by: str) -> list[RunGroup]:
@@ -73,42 +77,88 @@ def _text(job: Mapping[str, Any], path: str) -> str:
 
 
 def band(curves: Sequence[Curve]) -> list[Bucket]:
-    """One curve out of several on their common steps: their mean, with their minimum and maximum."""
-    at: dict[int, list[Bucket]] = {}
-    for curve in curves:
-        for bucket in curve:
-            at.setdefault(bucket.step_to, []).append(bucket)
-    # Only common steps: a shorter curve would bend the mean where it stops.
-    return [_joined(buckets) for _, buckets in sorted(at.items()) if len(buckets) == len(curves)] if at else []
-
-
-def _joined(buckets: Sequence[Bucket]) -> Bucket:
-    means = [bucket.mean for bucket in buckets if bucket.mean is not None]
-    lasts = [bucket.last for bucket in buckets if bucket.last is not None]
-    wide = len(buckets) > 1
-    lows = means if wide else [bucket.min for bucket in buckets if bucket.min is not None]
-    highs = means if wide else [bucket.max for bucket in buckets if bucket.max is not None]
-    return Bucket(
-        min(bucket.step_from for bucket in buckets),
-        buckets[0].step_to,
-        min(lows, default=None),
-        max(highs, default=None),
-        fmean(means) if means else None,
-        fmean(lasts) if lasts else None,
-        len(buckets),
-        next((bucket.flag for bucket in buckets if bucket.flag), None),
-    )
-
-
-def outcome(curve: Curve, *, lower_is_better: bool = False) -> CurveOutcome | None:
-    """None for a curve without a finite value."""
-    ends = [(bucket.step_to, bucket.last) for bucket in curve if bucket.last is not None]
-    if not ends:
-        return None
-    extremes = [
-        (value, bucket.step_to)
-        for bucket in curve
-        if (value := bucket.min if lower_is_better else bucket.max) is not None
+    """One curve out of several: their mean, minimum and maximum at every step that any of them has, over those that
+    have begun and not ended there; `count` is how many. Between its own steps a curve is a straight line: it may have
+    been measured at other steps than the others."""
+    if len(curves) < 2:
+        return list(curves[0]) if curves else []
+    starts: dict[int, int] = {}
+    flags: dict[int, Flag] = {}
+    for bucket in (bucket for curve in curves for bucket in curve):
+        starts[bucket.step_to] = min(bucket.step_from, starts.get(bucket.step_to, bucket.step_from))
+        if bucket.flag:
+            flags[bucket.step_to] = bucket.flag
+    steps = sorted(starts)
+    values = [_between(curve, steps) for curve in curves]
+    return [
+        _joined(starts[step], step, [value for value in at if value is not None], flags.get(step))
+        for step, at in zip(steps, zip(*values, strict=True), strict=True)
     ]
-    best, step = min(extremes) if lower_is_better else max(extremes, key=lambda extreme: (extreme[0], -extreme[1]))
-    return CurveOutcome(ends[-1][1], best, step)
+
+
+def _between(curve: Curve, steps: Sequence[int]) -> list[float | None]:
+    """The curve's means at these steps; None before its first and after its last."""
+    known = [(bucket.step_to, bucket.mean) for bucket in curve if bucket.mean is not None]
+    if not known:
+        return [None] * len(steps)
+    own = [step for step, _ in known]
+    return [_at(known, bisect_left(own, step), step) for step in steps]
+
+
+def _at(known: Sequence[tuple[int, float]], place: int, step: int) -> float | None:
+    """The line through the points `known` at a step; `place` is that of the first point at or after it."""
+    if place == len(known):
+        return None
+    after, value = known[place]
+    if after == step:
+        return value
+    if place == 0:
+        return None
+    before, start = known[place - 1]
+    return start + (value - start) * (step - before) / (after - before)
+
+
+def _joined(step_from: int, step_to: int, means: Sequence[float], flag: Flag | None) -> Bucket:
+    mean = fmean(means) if means else None
+    return Bucket(step_from, step_to, min(means, default=None), max(means, default=None), mean, mean, len(means), flag)
+
+
+def final(curve: Curve) -> float | None:
+    """The mean of the last `FINAL_STEPS` steps: one step's value is noise. None for a curve without a finite value."""
+    total, count = 0.0, 0
+    for bucket in reversed(curve):
+        if count >= FINAL_STEPS:
+            break
+        if bucket.mean is not None:
+            total, count = total + bucket.mean * bucket.count, count + bucket.count
+    return total / count if count else None
+
+
+def outcomes(
+    run_ids: Sequence[str],
+    validations: Mapping[str, Sequence[ValidationResult]],
+    series: Mapping[tuple[str, str], Curve],
+    names: Sequence[str],
+) -> list[Outcome]:
+    """What the runs are compared by: their best and last validations, then how the other metrics `names` ended.
+
+    The best of a metric that is not a validation is not among them: it is the step with the most noise."""
+    results = {run_id: {one.validation: one for one in validations.get(run_id, ())} for run_id in run_ids}
+    sets = sorted({one for of_run in results.values() for one in of_run}, key=lambda one: (one.set_name, one.samples))
+    found: list[Outcome] = []
+    for one in sets:
+        title = f"{one.set_name} {one.title}"
+        known = {run_id: of_run[one] for run_id, of_run in results.items() if one in of_run}
+        found += [
+            Outcome(f"{title}, best", "%", {run_id: 100 * result.best for run_id, result in known.items()}),
+            Outcome(f"{title}, best at step", "", {run_id: result.best_step for run_id, result in known.items()}),
+            Outcome(f"{title}, last", "%", {run_id: 100 * result.last for run_id, result in known.items()}),
+        ]
+    return found + [_final_outcome(run_ids, name, series) for name in names]
+
+
+def _final_outcome(run_ids: Sequence[str], name: str, series: Mapping[tuple[str, str], Curve]) -> Outcome:
+    is_share = metrics.in_percent(name)
+    ends = {run_id: final(series.get((run_id, name), ())) for run_id in run_ids}
+    values = {run_id: (100 if is_share else 1) * end for run_id, end in ends.items() if end is not None}
+    return Outcome(f"{metrics.title_of(name)}, last {FINAL_STEPS} steps", "%" if is_share else "", values)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
-from dapo_core.db import CurvePoint, MetadataReader
+from dapo_core.db import AttemptRow, CurvePoint, MetadataReader
 from dapo_core.run.metrics import STEP_SECONDS, TOKENS_PROCESSED
 from dapo_dashboard.charts.buckets import BUCKETS, MAX_BUCKETS, Curve, appended, bucket_of
 from dapo_dashboard.charts.view import StepClock
@@ -29,6 +29,17 @@ class RunCurves:
     def size(self) -> int:
         return max((len(curve) for curve in self.curves.values()), default=0)
 
+    @property
+    def step_to(self) -> int:
+        """The last step of any curve."""
+        return max((curve[-1].step_to for curve in self.curves.values() if curve), default=0)
+
+    @property
+    def whole_to(self) -> int:
+        """The end of the last bucket of several steps; -1 if each is of one step."""
+        wide = (bucket.step_to for curve in self.curves.values() for bucket in curve if bucket.count > 1)
+        return max(wide, default=-1)
+
 
 def read_curves(
     reader: CachedReader, run_id: str, names: Sequence[str], window: tuple[int, int] | None = None
@@ -36,11 +47,15 @@ def read_curves(
     """The curves, shared by all viewers. Raises NothingReadError."""
 
     def load(db: MetadataReader, last: RunCurves | None) -> RunCurves:
-        attempt = max((row.attempt for row in db.attempts(run_id)), default=0)
-        if last is None or last.attempt != attempt or last.size > MAX_BUCKETS or not last.curves or window is not None:
-            whole = _all(db, run_id, names, window, attempt)
-            return last if whole == last else whole
-        return _more(db, run_id, names, last)
+        newest = max(db.attempts(run_id), key=lambda row: row.attempt, default=None)
+        attempt = 0 if newest is None else newest.attempt
+        if last is not None and last.attempt == attempt and last.curves and window is None:
+            reached = _reached(newest)
+            # A bucket of several steps cannot be split: while the newest attempt is inside one, all is read again.
+            if last.size <= MAX_BUCKETS and not reached < last.whole_to:
+                return _more(db, run_id, names, last, min(last.step_to, reached) - REREAD_STEPS)
+        whole = _all(db, run_id, names, window, attempt)
+        return last if last is not None and whole == last else whole
 
     return reader.read(("curves", run_id, tuple(names), window), load)
 
@@ -53,11 +68,16 @@ def _all(
     return RunCurves(attempt, {name: read.get((run_id, name), []) for name in names})
 
 
-def _more(db: MetadataReader, run_id: str, names: Sequence[str], last: RunCurves) -> RunCurves:
-    """Reads what is newer than the last bucket of several steps (which cannot be split) and what may still change."""
-    newest = max((curve[-1].step_to for curve in last.curves.values() if curve), default=0)
-    whole = max((bucket.step_to for c in last.curves.values() for bucket in c if bucket.count > 1), default=-1)
-    new = db.since(run_id, names, max(whole, newest - REREAD_STEPS))
+def _reached(attempt: AttemptRow | None) -> int:
+    """The last step of the newest attempt: those after it are an earlier attempt's, and will be replaced."""
+    if attempt is None:
+        return 0
+    return attempt.step_to if attempt.step_to is not None else attempt.step_from or 0
+
+
+def _more(db: MetadataReader, run_id: str, names: Sequence[str], last: RunCurves, after: int) -> RunCurves:
+    """Reads the steps after `after`, but for those of buckets of several steps."""
+    new = db.since(run_id, names, max(last.whole_to, after))
     if all(_is_end(last.curves.get(name, ()), new.get(name, ())) for name in names):
         return last
     return RunCurves(last.attempt, {name: appended(last.curves.get(name, []), new.get(name, ())) for name in names})

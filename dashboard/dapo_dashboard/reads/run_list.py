@@ -1,17 +1,17 @@
-"""The table of runs: read in one query, with only what is new of what is slow to read; its rows, filters and order."""
+"""What the table of runs shows, read in few queries: of what is slow to read, only what is new."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final, Generic, TypeVar
 
-from dapo_core.db import ENDED_STATES, MetadataReader, RunState, RunTableRow
+from dapo_core.db import ENDED_STATES, MetadataReader, RunTableRow
 from dapo_core.run import metrics
-from dapo_core.run.formatting import ago, duration
-from dapo_core.run.metrics import HEADLINES, Headline
+from dapo_core.run.metrics import HEADLINES
 from dapo_core.run.progress import PACE_METRICS, PACE_STEPS, progress_of
-from dapo_dashboard.escaping import shown
+from dapo_core.run.validations import ValidationResult
 from dapo_dashboard.reads.cached_reader import CachedReader, Reading
 
+T = TypeVar("T")
 SPARKLINE: Final = metrics.REWARD_GENERATED
 MAX_RUNS: Final = 5_000
 SPARKLINE_BUCKETS: Final = 32
@@ -19,34 +19,31 @@ SPARKLINE_BUCKETS: Final = 32
 SPARKLINE_SECONDS: Final = 15.0
 # Nor need the time left of all runs.
 LEFT_SECONDS: Final = 5.0
+# A validation takes a while, and comes every tenth step or so.
+VALIDATIONS_SECONDS: Final = 5.0
 Values = Sequence[float | None]
 SecondsLeft = Mapping[str, float]
 """By run, of those for which it is known."""
-# A symbol besides the color: color is not the only difference.
-STATE_ICONS: Final[Mapping[RunState, str]] = {
-    "Created": "○",
-    "Running": "▶",
-    "Restarting": "↻",
-    "Suspended": "‖",
-    "Stopped": "■",
-    "Succeeded": "✓",
-    "Failed": "✗",
-}
-STATE_COLORS: Final[Mapping[str, str]] = {
-    "Running": "blue",
-    "Succeeded": "green",
-    "Failed": "red",
-    "Restarting": "orange",
-    "Suspended": "violet",
-}
+Results = Mapping[str, ValidationResult]
+"""By run, of its first validation set."""
 
 
 @dataclass(frozen=True)
-class Sparklines:
-    """By run; `until` is the time of the run's last step when its curve was read."""
+class Ended(Generic[T]):
+    """What was read of runs that ended, by run; `until` is the time of the run's last step then."""
 
-    curves: Mapping[str, Values] = field(default_factory=dict)
+    values: Mapping[str, T] = field(default_factory=dict)
     until: Mapping[str, float | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What is read of the runs beside their rows, by run."""
+
+    left: SecondsLeft = field(default_factory=dict)
+    results: Results = field(default_factory=dict)
+    sparklines: Mapping[str, Values] = field(default_factory=dict)
+    accelerators: Mapping[str, int] = field(default_factory=dict)
 
 
 def read_rows(reader: CachedReader) -> Reading[list[RunTableRow]]:
@@ -78,125 +75,52 @@ def read_seconds_left(reader: CachedReader, rows: Sequence[RunTableRow]) -> Seco
 
 
 def read_sparklines(reader: CachedReader, rows: Sequence[RunTableRow]) -> Mapping[str, Values]:
-    """Curves of runs that ended are read once, and again if they were resumed; those of the others every
-    SPARKLINE_SECONDS. `rows` are those of all runs."""
+    """The curve of each run. `rows` are those of all runs."""
+
+    def load(db: MetadataReader, run_ids: Sequence[str]) -> Mapping[str, Values]:
+        return db.sparklines(run_ids, SPARKLINE, SPARKLINE_BUCKETS)
+
+    return _of_all(reader, rows, "sparklines", load, SPARKLINE_SECONDS)
+
+
+def read_results(reader: CachedReader, rows: Sequence[RunTableRow]) -> Results:
+    """The results of validation of the runs that have any. `rows` are those of all runs."""
+
+    def load(db: MetadataReader, run_ids: Sequence[str]) -> Results:
+        return {run_id: results[0] for run_id, results in db.validations(run_ids).items()}
+
+    return _of_all(reader, rows, "validations", load, VALIDATIONS_SECONDS)
+
+
+def _of_all(
+    reader: CachedReader,
+    rows: Sequence[RunTableRow],
+    what: str,
+    load: Callable[[MetadataReader, Sequence[str]], Mapping[str, T]],
+    max_age: float,
+) -> Mapping[str, T]:
+    """Of runs that ended it is read once, and again if they were resumed; of the others every `max_age` seconds."""
     ended = [row for row in rows if row.state in ENDED_STATES]
     alive = [row.run_id for row in rows if row.state not in ENDED_STATES]
 
-    def load(db: MetadataReader, last: Sparklines | None) -> Sparklines:
-        known = last or Sparklines()
+    def more(db: MetadataReader, last: Ended[T] | None) -> Ended[T]:
+        known = last or Ended()
         new = [row for row in ended if known.until.get(row.run_id, -1.0) != row.updated_at]
         if not new:
             return known
-        read = db.sparklines([row.run_id for row in new], SPARKLINE, SPARKLINE_BUCKETS)
-        return Sparklines({**known.curves, **read}, {**known.until, **{row.run_id: row.updated_at for row in new}})
+        read = load(db, [row.run_id for row in new])
+        return Ended({**known.values, **read}, {**known.until, **{row.run_id: row.updated_at for row in new}})
 
-    old = reader.read(("sparklines", "ended"), load).value.curves
-    new = reader.read(
-        ("sparklines", "alive"),
-        lambda db, _: db.sparklines(alive, SPARKLINE, SPARKLINE_BUCKETS) if alive else {},
-        max_age=SPARKLINE_SECONDS,
-    )
+    old = reader.read((what, "ended"), more).value.values
+    new = reader.read((what, "alive"), lambda db, _: load(db, alive) if alive else {}, max_age=max_age)
     return {**old, **new.value}
 
 
-def state_label(state: str) -> str:
-    """`▶ Running`."""
-    return f"{STATE_ICONS.get(state, '·')} {state}"  # type: ignore[call-overload]
-
-
-def last(row: RunTableRow, headline: Headline) -> float | None:
-    """The run's last value of the headline; None if it has none or the last one is not finite."""
-    point = headline.of(row.values)
-    return None if point is None else point.value
-
-
-@dataclass(frozen=True)
-class Filters:
-    """Which runs to show; an empty list means no restriction."""
-
-    search: str = ""
-    states: Sequence[str] = ()
-    namespaces: Sequence[str] = ()
-    tags: Sequence[str] = ()
-    with_alerts: bool = False
-
-    def keep(self, row: RunTableRow) -> bool:
-        """Whether the run passes all filters; each word of the search must occur in its ID, job, owner, namespace or
-        tags."""
-        tags = tags_of(row)
-        text = " ".join((row.run_id, row.name, row.owner or "", row.namespace, *tags)).lower()
-        return (
-            all(word in text for word in self.search.lower().split())
-            and (not self.states or row.state in self.states)
-            and (not self.namespaces or row.namespace in self.namespaces)
-            and set(self.tags) <= set(tags)
-            and (not self.with_alerts or row.alerts > 0)
-        )
-
-
-def tags_of(row: RunTableRow) -> list[str]:
-    """`name=value` of each, sorted by name."""
-    return [f"{name}={value}" for name, value in sorted(row.tags.items())]
-
-
-ORDERS: Final[Mapping[str, Callable[[RunTableRow, SecondsLeft], Any]]] = {
-    "newest first": lambda row, _: -row.created_at,
-    "needs attention": lambda row, _: (-row.alerts, row.state != "Failed", row.state in ENDED_STATES, -row.created_at),
-    "name": lambda row, _: row.run_id,
-    "reward, highest first": lambda row, _: _descending(last(row, Headline.REWARD)),
-    "accuracy, highest first": lambda row, _: _descending(last(row, Headline.ACCURACY)),
-    "time left": lambda row, left: _ascending(left.get(row.run_id)),
-    "last step, longest ago": lambda row, _: row.updated_at or 0.0,
-}
-
-
-def _descending(value: float | None) -> tuple[bool, float]:
-    return value is None, -(value or 0.0)
-
-
-def _ascending(value: float | None) -> tuple[bool, float]:
-    return value is None, value or 0.0
-
-
-def selected(rows: Iterable[RunTableRow], filters: Filters, order: str, left: SecondsLeft) -> list[RunTableRow]:
-    """The runs that pass the filters, in that order; newest first if there is no such order."""
-    key = ORDERS.get(order, ORDERS["newest first"])
-    return sorted(filter(filters.keep, rows), key=lambda row: key(row, left))
-
-
-def columns(
-    rows: Sequence[RunTableRow],
-    sparklines: Mapping[str, Sequence[float | None]],
-    accelerators: Mapping[str, int],
-    left: SecondsLeft,
-    now: float,
-) -> dict[str, list[Any]]:
-    """The table by column; `now` is in Unix seconds."""
-    return {
-        "Run": [shown(row.run_id, 128) for row in rows],
-        "State": [state_label(row.state) for row in rows],
-        "Alerts": [row.alerts or None for row in rows],
-        "Done": [_share(row) for row in rows],
-        "Step": [f"{'-' if row.step is None else row.step}/{row.total_steps or '?'}" for row in rows],
-        "Reward curve": [[value for value in sparklines.get(row.run_id, ()) if value is not None] for row in rows],
-        "Reward": [last(row, Headline.REWARD) for row in rows],
-        "Accuracy": [_percent(last(row, Headline.ACCURACY)) for row in rows],
-        "Entropy": [last(row, Headline.ENTROPY) for row in rows],
-        "Length": [last(row, Headline.LENGTH) for row in rows],
-        "Time left": [duration(left[row.run_id]) if row.run_id in left else "" for row in rows],
-        "Last step": [ago(row.updated_at, now) for row in rows],
-        "Restarts": [max(0, row.attempts - 1) for row in rows],
-        "GPUs": [accelerators.get(row.run_id) for row in rows],
-        "Namespace": [row.namespace for row in rows],
-        "Owner": [shown(row.owner or "", 80) for row in rows],
-        "Tags": [[shown(tag, 60) for tag in tags_of(row)] for row in rows],
-    }
-
-
-def _share(row: RunTableRow) -> float | None:
-    return None if row.step is None or not row.total_steps else min(100.0, 100 * row.step / row.total_steps)
-
-
-def _percent(value: float | None) -> float | None:
-    return None if value is None else 100 * value
+def read_beside(reader: CachedReader, rows: Sequence[RunTableRow]) -> Beside:
+    """All that the table shows beside the rows, which are those of all runs."""
+    return Beside(
+        read_seconds_left(reader, rows),
+        read_results(reader, rows),
+        read_sparklines(reader, rows),
+        read_accelerators(reader, rows),
+    )

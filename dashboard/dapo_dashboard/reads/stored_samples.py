@@ -7,12 +7,11 @@ from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-import streamlit as st
-
 from dapo_core.db import RunRow, SamplesRow
 from dapo_core.errors import StoreError
 from dapo_core.objectstore import open_store, s3_address
 from dapo_core.run.samples import Sample
+from dapo_dashboard.reads.cached_reader import NewestVersions
 from dapo_dashboard.server_settings import DashboardSettings
 
 # In DAPO_STORE_URL: replaced by the namespace of the run, where each namespace has its own folder.
@@ -20,6 +19,8 @@ NAMESPACE: Final = "{namespace}"
 # More than a step of any run has.
 MAX_ROWS: Final = 50_000
 MAX_BYTES: Final = 64 * 2**20
+# Shared by all viewers. The steps that were looked at last, as many as fit.
+_READ: Final[NewestVersions[list[Sample]]] = NewestVersions(64, max_bytes=2 * MAX_BYTES)
 
 
 def store_url(run: RunRow, settings: DashboardSettings) -> str | None:
@@ -56,12 +57,10 @@ def read_samples(url: str, row: SamplesRow) -> list[Sample]:
     """The samples that the row points to. Raises StoreError."""
     if not row.key.startswith(f"{row.run_id}/samples/") or ".." in row.key:
         raise StoreError(f"{row.key} is not a valid key of samples of run {row.run_id}.")
-    samples: list[Sample] = _read(url, row.key, row.ts)
-    return samples
+    return _READ.get((url, row.key), row.ts, lambda: _read(url, row.key))
 
 
-@st.cache_data(max_entries=64, ttl=3600, show_spinner=False)
-def _read(url: str, key: str, ts: float) -> list[Sample]:
+def _read(url: str, key: str) -> list[Sample]:
     import pyarrow.parquet as parquet
 
     data = open_store(url).get_bytes(key)
