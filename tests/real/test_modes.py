@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -54,9 +55,20 @@ async def score(responses, truth, *, prompt, extra_info):
 """
 
 
-@pytest.mark.parametrize("loss", ["dapo", "drgrpo"])
+# What a GPU trains with beyond the packed rows of every device: each response over two ranks, log-probs by chunks of
+# tokens.
+AS_ON_GPUS = {
+    "actor_rollout_ref.actor.ulysses_sequence_parallel_size": 2,
+    "actor_rollout_ref.model.use_fused_kernels": True,
+}
+
+
+@pytest.mark.parametrize(
+    ("loss", "overrides"),
+    [pytest.param("dapo", {}, id="dapo"), pytest.param("drgrpo", AS_ON_GPUS, id="drgrpo, as on GPUs")],
+)
 def test_grpo_with_kl_on_two_ranks_reports_every_curve(
-    dapo: Starter, small_model: Path, tmp_path: Path, loss: str
+    dapo: Starter, small_model: Path, tmp_path: Path, loss: str, overrides: dict[str, Any]
 ) -> None:
     """With a second reward, which a function of a file gives to whole groups, and files that are drawn by weight."""
     (tmp_path / "brevity.py").write_text(RANKED)
@@ -69,10 +81,14 @@ def test_grpo_with_kl_on_two_ranks_reports_every_curve(
         reward={"additional": [{**brevity, "weight": 0.1}]},
         data__train=[{"source": train, "weight": 3.0}, {"source": train, "weight": 1.0}],
         trackers=["tensorboard"],
+        verlOverrides=overrides,
         **grpo,
     )
     assert run.end(400) == 0, run.tail()
-    last = curves(run)[STEPS]
+    by_step = curves(run)
+    last = by_step[STEPS]
+    disagreement = [by_step[step]["training/rollout_probs_diff_mean"] for step in range(1, STEPS + 1)]
+    assert max(disagreement) < 0.01, f"the trainer's log-probs are not the engine's: {disagreement}"
     assert last["dapo/reward_failures"] == 0 and 0 < last["dapo/rewards/brevity"] < 1
     assert last["dapo/rewards/math"] == pytest.approx(2 * last["dapo/accuracy/generated"] - 1)
     assert [name for name in last if not is_documented(name)] == []
