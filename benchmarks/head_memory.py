@@ -19,7 +19,8 @@ from typing import Annotated, Any, Final
 import typer
 from paper_scale import LIMIT, RESPONSES, Engines, Task
 
-GIB: Final = 2**30
+from dapo_core.quantity import GIB
+
 PROMPT: Final = 128
 PHASES: Final = ("old_log_prob", "advantage", "metrics")
 

@@ -24,7 +24,6 @@ from dapo_core.jobspec.leaves import MAX_LEVELS
 from dapo_core.run.last_words import LastWords
 from dapo_operator.children import Children
 from dapo_operator.jobs.builders.pods import pod, template_problems
-from dapo_operator.jobs.builders.quantities import amount
 from dapo_operator.jobs.dapojob import job_of
 from dapo_operator.jobs.observed import pod_of
 from dapo_operator.kube import nesting
@@ -200,19 +199,6 @@ def test_a02_pruned_json_is_json_of_at_most_so_many_levels(opened: list[str], te
     while isinstance(tree, list | dict):
         level, tree = level + 1, tree[0] if isinstance(tree, list) else tree["a"]
     assert level == min(len(opened) + 1, nesting.MAX_LEVELS)
-
-
-@pytest.mark.parametrize("length", [33, 16_000, 100_000])
-def test_a07_a_long_quantity_is_refused_at_once(length: int) -> None:
-    with pytest.raises(ValueError, match="not a valid quantity") as error:
-        amount("1" * length + "!")
-    assert len(str(error.value)) < 100
-
-
-@given(st.text("0123456789.eE+-mkKMGTPi!", max_size=32))
-def test_a07_any_quantity_is_a_number_or_an_error(text: str) -> None:
-    with contextlib.suppress(ValueError):
-        assert amount(text) >= 0
 
 
 @pytest.mark.parametrize(

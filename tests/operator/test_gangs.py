@@ -8,7 +8,7 @@ from builders import job as job_with
 from planner_bench import SITE
 
 from dapo_operator.jobs.builders.pods import pod
-from dapo_operator.jobs.builders.quantities import amount, requests, text
+from dapo_operator.jobs.builders.quantities import requests, text
 from dapo_operator.jobs.builders.support import support_objects
 
 SMALL = {"cpu": "500m", "memory": "1Gi", "shm": "1Gi"}
@@ -26,30 +26,6 @@ def group(scheduler: str, **policy: Any) -> dict[str, Any]:
     job = job_with(topology=TOPOLOGY, runPolicy={"gang": gang, **policy})
     found = [each for each in support_objects(job, "uid", 3, "") if each["kind"] == "PodGroup"]
     return found[0] if found else {}
-
-
-@pytest.mark.parametrize(
-    ("quantity", "number"),
-    [
-        (4, Fraction(4)),
-        ("500m", Fraction(1, 2)),
-        ("1.5", Fraction(3, 2)),
-        ("16Gi", Fraction(16 * 2**30)),
-        ("2k", Fraction(2000)),
-        ("128Ki", Fraction(128 * 2**10)),
-        ("1e3", Fraction(1000)),
-        ("1E", Fraction(10**18)),
-    ],
-    ids=str,
-)
-def test_quantities(quantity: object, number: Fraction) -> None:
-    assert amount(quantity) == number
-
-
-@pytest.mark.parametrize("quantity", ["", "much", "1.2.3", "-1", "5gi", None], ids=str)
-def test_no_quantities(quantity: object) -> None:
-    with pytest.raises(ValueError, match="is not a valid quantity"):
-        amount(quantity)
 
 
 @pytest.mark.parametrize(

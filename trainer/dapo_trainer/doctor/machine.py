@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 from dapo_core.db import open_reader
 from dapo_core.errors import DapoError, first_line
 from dapo_core.objectstore import open_store
+from dapo_core.quantity import GIB
 from dapo_core.run.formatting import size
 from dapo_trainer.doctor.check import Check, failed, ok, skipped, warning
 
-GIB: Final = 1024**3
 SHARED_MEMORY: Final = Path("/dev/shm")
 # What a container has by default: Ray's object store and NCCL end in a bus error there.
 CONTAINER_DEFAULT_BYTES: Final = 64 * 1024**2

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from dapo_core.jobspec import DAPOJobSpec
+from dapo_core.quantity import GIB, amount
 from dapo_trainer.plan.architecture import Architecture
 from dapo_trainer.plan.head_memory import head_memory
 from dapo_trainer.plan.memory import (
-    GIB,
     GenerationMemory,
     Gpu,
     MemorySettings,
@@ -17,7 +17,6 @@ from dapo_trainer.plan.memory import (
     offloaded_memory,
     training_memory,
 )
-from dapo_trainer.plan.quantity import quantity
 
 # Of a trainer pod's main memory, what Ray, Python and the pinned copies of a batch take, in bytes for each GPU.
 _PROCESS = 8 * GIB
@@ -107,8 +106,8 @@ def _generation(
 def _main_memory(spec: DAPOJobSpec, training: TrainingMemory, settings: MemorySettings) -> Iterator[str]:
     pod = spec.topology.trainer
     needed = offloaded_memory(training, settings, pod.gpus_per_pod) + _PROCESS * pod.gpus_per_pod
-    needed += quantity(pod.resources.shm)
-    if needed > quantity(pod.resources.memory):
+    needed += float(amount(pod.resources.shm))
+    if needed > amount(pod.resources.memory):
         yield (
             f"A trainer pod needs about {gib(needed)} of main memory ({pod.resources.shm} of it /dev/shm), and "
             f"requests {pod.resources.memory}: raise spec.topology.trainer.resources.memory."
@@ -117,7 +116,7 @@ def _main_memory(spec: DAPOJobSpec, training: TrainingMemory, settings: MemorySe
 
 def _head(spec: DAPOJobSpec) -> Iterator[str]:
     needed, resources = head_memory(spec), spec.topology.head.resources
-    if needed.total > quantity(resources.memory):
+    if needed.total > amount(resources.memory):
         yield (
             f"The head pod needs up to {gib(needed.total)} of memory ({gib(needed.queue)} for the data queue and "
             f"{gib(needed.computing)} for advantages and metrics, with every response at its limit), and requests "

@@ -12,8 +12,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from dapo_core.jobspec import DAPOJobSpec
 from dapo_core.jobspec.leaves import leaves
+from dapo_core.quantity import GIB
 from dapo_trainer.plan.architecture import Architecture
-from dapo_trainer.plan.memory import GIB, Gpu, MemorySettings, generation_memory, training_memory
+from dapo_trainer.plan.memory import Gpu, MemorySettings, generation_memory, training_memory
 
 ROLLOUT: Final = "actor_rollout_ref.rollout."
 UTILIZATION: Final = f"{ROLLOUT}gpu_memory_utilization"

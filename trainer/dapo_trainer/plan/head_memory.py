@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dapo_core.jobspec import DAPOJobSpec
-from dapo_trainer.plan.memory import GIB
-from dapo_trainer.plan.quantity import quantity
+from dapo_core.quantity import GIB, amount
 from dapo_trainer.verl_config.overrides import storage_units
 
 # In the queue: tokens, ids, positions and two masks as 64-bit integers, reward and vLLM's log-prob as float32 ...
@@ -49,5 +48,5 @@ def head_memory(spec: DAPOJobSpec) -> HeadMemory:
         queue=generated + tokens * TRAINED_BYTES,
         computing=max(min(tokens, PART_TOKENS) * PART_BYTES, tokens * PADDED_BYTES),
         processes=DRIVER + (storage_units(spec) + 1) * STORAGE_UNIT,
-        shared=quantity(spec.topology.head.resources.shm),
+        shared=float(amount(spec.topology.head.resources.shm)),
     )

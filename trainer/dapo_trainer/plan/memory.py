@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dapo_core.jobspec import DAPOJobSpec
+from dapo_core.quantity import GIB
 from dapo_trainer.plan.architecture import Architecture
 from dapo_trainer.verl_config.kernels import LOG_PROB_CHUNK
 
-GIB: Final = 1024**3
 # CUDA's context, NCCL's buffers and what allocators hold on to, in each process group of a GPU.
 RUNTIME: Final = 3 * GIB
 # vLLM's own: its activations and CUDA graphs.

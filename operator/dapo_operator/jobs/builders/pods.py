@@ -6,6 +6,7 @@ from typing import Any, Final
 from dapo_core.errors import Problem
 from dapo_core.jobspec import DAPOJob, DAPOJobSpec, Resources, RunPolicy, Scratch
 from dapo_core.naming import Role, child_labels, child_name
+from dapo_core.quantity import amount
 from dapo_operator.jobs.builders import quantities
 from dapo_operator.jobs.builders.common import (
     HEAD_PORT,
@@ -191,7 +192,7 @@ def _environment(job: DAPOJob, role: Role, attempt: int, index: int, run_id: str
     }
     if (cache := spec.topology.model_cache) is not None:
         values["DAPO_MODEL_CACHE"] = MODELS_FOLDER
-        values["DAPO_MODEL_CACHE_BYTES"] = str(math.ceil(quantities.amount(cache.max_size)))
+        values["DAPO_MODEL_CACHE_BYTES"] = str(math.ceil(amount(cache.max_size)))
     if (uri := spec.checkpoints.uri) is not None:  # overrides the stores' Secret
         values["DAPO_STORE_URL"] = uri.replace("pvc://", "file:///pvc/", 1) if uri.startswith("pvc://") else uri
     pod_name = {"fieldRef": {"fieldPath": "metadata.name"}}

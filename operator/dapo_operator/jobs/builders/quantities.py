@@ -1,26 +1,13 @@
 """Sums of pods' resource requests, as Kubernetes quantities. Pure."""
 
 import math
-import re
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from typing import Any, Final
+from typing import Any
 
-from kubernetes.utils import parse_quantity
+from dapo_core.quantity import amount
 
 Amounts = dict[str, Fraction]
-
-_MAX_CHARACTERS: Final = 32
-# The client also takes what Python takes for a number, such as "nan", "1_0" and an exponent of any size.
-_FORM: Final = re.compile(r"([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,2}|[numkMGTPE]|[KMGTPE]i)?")
-
-
-def amount(quantity: object) -> Fraction:
-    """The number that a quantity stands for. Raises ValueError when it is not a quantity."""
-    written = str(quantity)
-    if len(written) > _MAX_CHARACTERS or _FORM.fullmatch(written) is None:
-        raise ValueError(f"{written[:_MAX_CHARACTERS]} is not a valid quantity")
-    return Fraction(parse_quantity(written))
 
 
 def text(number: Fraction) -> str:
