@@ -13,7 +13,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from dapo_core.jobspec import DAPOJob, DAPOJobSpec, load_job
 from dapo_trainer.check import command
-from dapo_trainer.plan.architecture import KNOWN, config_json
+from dapo_trainer.plan.architecture import config_json
+from dapo_trainer.plan.known_models import KNOWN
 from dapo_trainer.plan.memory import GPUS
 from dapo_trainer.verl_config import Paths, Placement, compose
 
@@ -152,6 +153,33 @@ def test_g4_memory_with_its_arithmetic() -> None:
 def test_s4_the_context_of_the_model(source: str, passed: bool) -> None:
     given = job(model={"source": source})
     assert command.attempted("context", lambda: command._context(given)).passed == passed
+
+
+@pytest.mark.parametrize("scheme", ["file", "hf"])
+@pytest.mark.parametrize(
+    ("change", "passed", "words"),
+    [
+        pytest.param({"max_position_embeddings": 2048}, False, "of the model's 2,048", id="too short"),
+        pytest.param({"max_position_embeddings": 65_536}, True, "of the model's 65,536", id="long enough"),
+        pytest.param({"rope_scaling": {"rope_type": "yarn"}}, True, "scales it", id="scaled"),
+    ],
+)
+def test_a_config_json_at_hand_says_more_than_the_table(
+    scheme: str, change: dict[str, Any], passed: bool, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a folder, and of a hub's repository that was fetched before, whose name is one of the table's."""
+    config = config_json(KNOWN["Qwen2.5-0.5B"], 40_000) | change
+    folder = tmp_path / "models--Qwen--Qwen2.5-7B" / "snapshots" / ("0" * 40)
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder.parents[1] / "refs").mkdir()
+    (folder.parents[1] / "refs" / "main").write_text("0" * 40)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    given = job(model={"source": f"file://{folder}" if scheme == "file" else "hf://Qwen/Qwen2.5-7B"})
+    seen = command.attempted("context", lambda: command._context(given))
+    assert seen.passed == passed and words in seen.seen, seen
+    assert command.architecture(given) == KNOWN["Qwen2.5-0.5B"]
+    assert command._model_folder(given, tmp_path) == str(folder)
 
 
 def test_g3_a_configuration_that_is_refused_ends_the_checks_of_its_job() -> None:

@@ -8,26 +8,18 @@ import pytest
 from builders import job
 
 from dapo_core.jobspec import DAPOJobSpec, load_job
-from dapo_trainer.plan.architecture import (
-    KNOWN,
-    Architecture,
-    config_json,
-    known,
-    known_context,
-    of_config,
-    of_folder,
-)
+from dapo_core.quantity import GIB, amount
+from dapo_trainer.plan.architecture import Architecture, config_json, of_config, of_folder
 from dapo_trainer.plan.estimate import Estimate, estimate
 from dapo_trainer.plan.head_memory import head_memory
+from dapo_trainer.plan.known_models import KNOWN, known, known_context
 from dapo_trainer.plan.memory import (
-    GIB,
     GPUS,
     MemorySettings,
     generation_memory,
     trained_parameters,
     training_memory,
 )
-from dapo_trainer.plan.quantity import quantity
 from dapo_trainer.verl_config import Paths, Placement, compose
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -95,7 +87,9 @@ def test_an_architecture_becomes_the_config_it_is_read_from(name: str) -> None:
         pytest.param("hf://Qwen/Qwen2.5-7B-Instruct", 32_768, id="instruct"),
         pytest.param("hf://Qwen/Qwen2.5-Math-7B", 4096, id="math"),
         pytest.param("hf://Qwen/Qwen2.5-Math-7B-Instruct", 4096, id="math, instruct"),
-        pytest.param("hf://Qwen/Qwen3-8B-Base", 32_768, id="Qwen3"),
+        pytest.param("hf://Qwen/Qwen2.5-0.5B-Instruct", 32_768, id="small"),
+        pytest.param("hf://Qwen/Qwen3-8B-Base", 32_768, id="Qwen3, base"),
+        pytest.param("hf://Qwen/Qwen3-8B", 40_960, id="Qwen3, tuned"),
         pytest.param("hf://meta-llama/Llama-3.1-8B", 131_072, id="Llama"),
         pytest.param("hf://someone/else", None, id="unknown"),
     ],
@@ -321,20 +315,11 @@ def test_examples_by_size_have_the_gpus_they_say(name: str) -> None:
     assert example(f"gpu/{name}").topology.layout.gpus == int(name.partition("-")[0])
 
 
-@pytest.mark.parametrize(
-    ("text", "count"),
-    [("64Gi", 64 * GIB), ("500M", 5e8), ("1024", 1024), ("1.5Ti", 1.5 * 1024 * GIB)],
-    ids=["gibibytes", "megabytes", "bytes", "a fraction"],
-)
-def test_quantities(text: str, count: float) -> None:
-    assert quantity(text) == count
-
-
 def test_g4_the_default_head_holds_the_default_batch() -> None:
     spec = job(topology={"trainer": {"replicas": 16, "gpusPerPod": 8}}).spec
-    assert head_memory(spec).total < quantity(spec.topology.head.resources.memory) < 1.5 * head_memory(spec).total
+    assert head_memory(spec).total < amount(spec.topology.head.resources.memory) < 1.5 * head_memory(spec).total
 
 
 def test_the_head_of_a_small_job_needs_little() -> None:
     small = example("arithmetic-cluster")
-    assert head_memory(small).total < quantity(small.topology.head.resources.memory)
+    assert head_memory(small).total < amount(small.topology.head.resources.memory)

@@ -59,6 +59,20 @@ def model_folder(uri: str, revision: str | None = None, *, weights: bool = True)
     return folder
 
 
+def folder_at_hand(uri: str, revision: str | None = None) -> Path | None:
+    """A model's folder on this machine, which may lack some of its files: the file:// folder itself, or what the hub's
+    client has fetched before. None for any other; nothing is fetched."""
+    scheme, _, rest = uri.partition("://")
+    if scheme == "file":
+        return local_path(uri)
+    if scheme != "hf":
+        return None
+    from huggingface_hub import try_to_load_from_cache
+
+    found = try_to_load_from_cache(rest, "config.json", revision=revision)
+    return Path(found).parent if isinstance(found, str) else None
+
+
 def hub_model(repository: str, revision: str | None, weights: bool) -> Path:
     """A copy of a hub's repository. Raises what the hub's client raises, and ModelError when the cache is too small."""
     from huggingface_hub import HfApi, snapshot_download

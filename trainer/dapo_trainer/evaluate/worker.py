@@ -23,6 +23,7 @@ from dapo_core.run.last_words import LastWords, ending
 from dapo_core.run.reasons import ExitCode, Reason
 from dapo_core.run.samples import Sample
 from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore
+from dapo_trainer.data.model_files import context
 from dapo_trainer.evaluate.request import data_files
 from dapo_trainer.evaluate.target import Checkpoint
 from dapo_trainer.evaluate.worker_process import EvaluationFolder
@@ -110,11 +111,10 @@ def _compose(folder: EvaluationFolder, job: DAPOJob, ray_address: str | None) ->
 
 def _check_context(job: DAPOJob, model: Path) -> None:
     """Raises ModelError when prompt and response together can be longer than the model's context."""
-    context = json.loads((model / "config.json").read_text()).get("max_position_embeddings")
-    prompt, response = job.spec.data.max_prompt_tokens, job.spec.batch.max_response_tokens
-    if context is not None and prompt + response > context:
+    most, prompt, response = context(model), job.spec.data.max_prompt_tokens, job.spec.batch.max_response_tokens
+    if most is not None and prompt + response > most:
         raise ModelError(
-            f"{prompt} tokens of prompt and {response} of response are more than the model's context of {context}: "
+            f"{prompt} tokens of prompt and {response} of response are more than the model's context of {most}: "
             "set --max-prompt-tokens and --max-response-tokens to at most that together."
         )
 

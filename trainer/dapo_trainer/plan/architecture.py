@@ -1,4 +1,4 @@
-"""A model's architecture, from its config.json or from a table of known models, and the sizes that follow from it."""
+"""A model's architecture, from its config.json, and the sizes that follow from it."""
 
 import json
 from collections.abc import Mapping
@@ -45,41 +45,6 @@ class Architecture:
         return 2 * self.layers * heads * self.head_dim * element_bytes
 
 
-def _qwen(layers: int, hidden: int, intermediate: int, heads: int, kv_heads: int, **more: Any) -> Architecture:
-    base: dict[str, Any] = {"head_dim": 128, "vocabulary": 152_064, "qkv_bias": True}
-    return Architecture(layers, hidden, intermediate, heads, kv_heads, **base | more)
-
-
-# From the models' own config.json files; names without owner and without -Base, -Instruct and the like.
-KNOWN: Final[Mapping[str, Architecture]] = {
-    "Qwen2.5-0.5B": _qwen(24, 896, 4864, 14, 2, head_dim=64, vocabulary=151_936, tied=True),
-    "Qwen2.5-1.5B": _qwen(28, 1536, 8960, 12, 2, vocabulary=151_936, tied=True),
-    "Qwen2.5-3B": _qwen(36, 2048, 11_008, 16, 2, vocabulary=151_936, tied=True),
-    "Qwen2.5-7B": _qwen(28, 3584, 18_944, 28, 4),
-    "Qwen2.5-14B": _qwen(48, 5120, 13_824, 40, 8),
-    "Qwen2.5-32B": _qwen(64, 5120, 27_648, 40, 8),
-    "Qwen2.5-72B": _qwen(80, 8192, 29_568, 64, 8),
-    "Qwen3-0.6B": _qwen(28, 1024, 3072, 16, 8, vocabulary=151_936, tied=True, qkv_bias=False, qk_norm=True),
-    "Qwen3-1.7B": _qwen(28, 2048, 6144, 16, 8, vocabulary=151_936, tied=True, qkv_bias=False, qk_norm=True),
-    "Qwen3-4B": _qwen(36, 2560, 9728, 32, 8, vocabulary=151_936, tied=True, qkv_bias=False, qk_norm=True),
-    "Qwen3-8B": _qwen(36, 4096, 12_288, 32, 8, vocabulary=151_936, qkv_bias=False, qk_norm=True),
-    "Qwen3-14B": _qwen(40, 5120, 17_408, 40, 8, vocabulary=151_936, qkv_bias=False, qk_norm=True),
-    "Qwen3-32B": _qwen(64, 5120, 25_600, 64, 8, vocabulary=151_936, qkv_bias=False, qk_norm=True),
-    "Llama-3.1-8B": Architecture(32, 4096, 14_336, 32, 8, 128, 128_256),
-    "Llama-3.1-70B": Architecture(80, 8192, 28_672, 64, 8, 128, 128_256),
-    "Llama-3.2-1B": Architecture(16, 2048, 8192, 32, 8, 64, 128_256, tied=True),
-    "Llama-3.2-3B": Architecture(28, 3072, 8192, 24, 8, 128, 128_256, tied=True),
-}
-_SUFFIXES = ("-Base", "-Instruct", "-Math")
-# Tokens of prompt and response together (max_position_embeddings), by the start of the name; the first that fits.
-_CONTEXTS: Final = (
-    ("Qwen2.5-Math-", 4096),
-    ("Qwen2.5-0.5B", 32_768),
-    ("Qwen2.5-3B", 32_768),
-    ("Qwen2.5-", 131_072),
-    ("Qwen3-", 32_768),
-    ("Llama-3", 131_072),
-)
 # Model types that the formulas above describe.
 _DENSE: Final[Mapping[str, Mapping[str, bool]]] = {
     "qwen2": {"qkv_bias": True},
@@ -87,24 +52,6 @@ _DENSE: Final[Mapping[str, Mapping[str, bool]]] = {
     "llama": {},
     "mistral": {},
 }
-
-
-def known(source: str) -> Architecture | None:
-    """The architecture of a hub model in the table, by `hf://owner/name`; None for any other."""
-    name = source.rstrip("/").rpartition("/")[2]
-    for suffix in _SUFFIXES:
-        name = name.replace(suffix, "")
-    return KNOWN.get(name)
-
-
-def known_context(source: str) -> int | None:
-    """The context in tokens of a hub model in the table; None for any other. The least of the model's variants."""
-    name = source.rstrip("/").rpartition("/")[2]
-    if known(source) is None:
-        return None
-    if name.startswith("Qwen2.5-") and name.endswith("-Instruct") and "-Math-" not in name:
-        return 32_768
-    return next((tokens for start, tokens in _CONTEXTS if name.startswith(start)), None)
 
 
 def config_json(model: Architecture, context: int) -> dict[str, Any]:

@@ -14,10 +14,11 @@ from rich.text import Text
 from dapo_core.jobspec import DAPOJob, parse_job, read_mapping
 from dapo_core.jobspec.leaves import leaves
 from dapo_core.jobspec.parse import absolute_paths
-from dapo_trainer.data.sources import local_path
-from dapo_trainer.plan.architecture import Architecture, known, of_folder
+from dapo_trainer.data.sources import folder_at_hand
+from dapo_trainer.plan.architecture import Architecture, of_folder
 from dapo_trainer.plan.estimate import Estimate, estimate
 from dapo_trainer.plan.gpu_sizes import Size, set_sizes
+from dapo_trainer.plan.known_models import known
 from dapo_trainer.plan.memory import DEFAULT_GPU, GPUS
 from dapo_trainer.plan.plan_tables import (
     job_table,
@@ -99,9 +100,10 @@ def _verl(job: DAPOJob, placement: Placement) -> Table:
 
 
 def architecture(job: DAPOJob) -> Architecture | None:
-    """Of the model on this machine, or of a hub model that is in the table; nothing is fetched."""
-    source = job.spec.model.source
-    return of_folder(local_path(source)) if source.startswith("file:") else known(source)
+    """Of the model's config.json where this machine has it, or of a hub model in the table; nothing is fetched."""
+    model = job.spec.model
+    folder = folder_at_hand(model.source, model.revision)
+    return known(model.source) if folder is None else of_folder(folder)
 
 
 def _estimate(job: DAPOJob, gpu: str) -> Estimate | str:
