@@ -72,7 +72,7 @@ class TestWhatASupervisorLeft:
         tree = left_by(RunFolder(tmp_path), None, (orphan.pid, started_since_boot(orphan.pid)))
         assert [process.pid for process in tree.alive()] == [orphan.pid]
 
-    def test_an_id_given_anew_is_not_the_process_seen(self, tmp_path: Path, orphan: psutil.Process) -> None:
+    def test_a_reused_id_is_not_the_process_seen(self, tmp_path: Path, orphan: psutil.Process) -> None:
         assert left_by(RunFolder(tmp_path), None, (orphan.pid, started_since_boot(orphan.pid) - 60)).alive() == []
 
     def test_ids_of_another_boot_are_nothing(self, tmp_path: Path, orphan: psutil.Process) -> None:
@@ -85,7 +85,7 @@ class TestWhatASupervisorLeft:
         tree = left_by(RunFolder(tmp_path), (leader, started_since_boot(orphan.pid)))
         assert [process.pid for process in tree.alive()] == [orphan.pid]
 
-    def test_an_id_given_anew_is_no_session_of_ours(self, tmp_path: Path) -> None:
+    def test_a_reused_id_is_no_session_of_ours(self, tmp_path: Path) -> None:
         process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
         try:
             started = started_since_boot(process.pid)

@@ -131,7 +131,7 @@ class FaultProxy:
         self._silent = True
 
     def expire_watches(self) -> None:
-        """Each watch is told 410 once: the open ones now, after having been silent or not."""
+        """Answer each watch with 410 (Gone) once: open watches now, silent ones included."""
         self._expired = time.time()
         self._silent = False
 

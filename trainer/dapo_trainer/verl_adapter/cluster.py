@@ -52,9 +52,9 @@ class Cluster:
 
 
 def wait_for(nodes: Mapping[str, int], waiting: Callable[[str], None]) -> None:
-    """Until the job's other pods are here: `nodes` are Ray resources and how much of each there will be.
+    """Wait until the job's other pods have joined: `nodes` are the amounts of Ray's resources that they bring.
 
-    `waiting` is told what is still missing. How long a job may wait for its pods is the operator's to say.
+    `waiting` is called with what is missing, each time this changes. The operator limits how long a job waits for pods.
     """
     said = ""
     while missing := _missing(nodes, ray.cluster_resources()):
@@ -65,7 +65,7 @@ def wait_for(nodes: Mapping[str, int], waiting: Callable[[str], None]) -> None:
 
 
 def _missing(nodes: Mapping[str, int], here: Mapping[str, float]) -> str:
-    """What of `nodes` is not here yet, for people; empty when all is."""
+    """The part of `nodes` that has not joined yet, as a phrase; empty when all have."""
     return ", ".join(
         f"{here.get(name, 0):g} of {count} {name} slots" for name, count in nodes.items() if here.get(name, 0) < count
     )

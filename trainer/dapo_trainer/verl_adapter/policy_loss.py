@@ -112,7 +112,7 @@ def _fully_masked(response_mask: torch.Tensor, config: Any) -> bool:
 
 def _divide_by_one(config: Any) -> None:
     """verl adds the entropy and KL terms after the loss, and divides these by the same number: zero would make them
-    NaN, and with them the model. It sets the number anew for each part of a mini-batch."""
+    NaN, and with them the model. It sets the number again for each part of a mini-batch."""
     if config.global_batch_info.get("batch_num_tokens") == 0:
         config.global_batch_info["batch_num_tokens"] = 1
 

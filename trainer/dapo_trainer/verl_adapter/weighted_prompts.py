@@ -1,6 +1,6 @@
 """Training files by weight: a dataset in which the rows of a file occur as often as its weight says.
 
-verl shuffles the numbers of its rows by the seed, anew in each epoch, and saves its place in them with a checkpoint.
+verl shuffles the numbers of its rows by the seed, again in each epoch, and saves its place in them with a checkpoint.
 """
 
 from pathlib import Path

@@ -1,6 +1,6 @@
 """Ray workers with a runtime environment (verl's FSDP ranks have one) stay forks.
 
-Ray starts such a worker by a program that sets its variables and then executes Python anew, which would have to import
+Ray starts such a worker by a program that sets its variables and then executes a new Python, which would have to import
 all of verl again. Here that program goes on as the worker instead.
 """
 
@@ -14,7 +14,7 @@ from dapo_trainer.process.fork_server import check_environment
 
 
 def in_place() -> None:
-    """In this process and its forks, start workers without executing Python anew, where that makes no difference."""
+    """In this process and its forks, start workers without executing a new Python, where that makes no difference."""
     from ray._private.runtime_env.context import RuntimeEnvContext
     from ray._private.utils import update_envs
     from ray.core.generated.common_pb2 import Language
