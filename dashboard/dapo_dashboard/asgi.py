@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Final
 
 import streamlit as st
+from starlette.middleware import Middleware
+
+from dapo_dashboard.frame_headers import FrameHeaders
 
 _SCRIPT: Final = Path(__file__).parent / "pages" / "app.py"
 # Imported before the first viewer comes, not while that viewer waits.
@@ -27,4 +30,4 @@ for _name in _IMPORTED:
 # Streamlit collects garbage after each run of a page and blocks all viewers meanwhile: a tenth of a second for objects
 # that are loaded by now and will never be garbage.
 gc.freeze()
-app = st.App(_SCRIPT)
+app = st.App(_SCRIPT, middleware=[Middleware(FrameHeaders)])

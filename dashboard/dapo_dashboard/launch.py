@@ -4,7 +4,7 @@ import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -15,6 +15,9 @@ from dapo_core.errors import NotInstalledError
 from dapo_core.run.home import Home
 from dapo_dashboard import demo_runs, server_settings
 
+LOOPBACK: Final = "127.0.0.1"
+# Streamlit's variable: names, separated by spaces, by which browsers may reach it.
+ALLOWED_HOSTS: Final = "STREAMLIT_SERVER_ALLOWED_HOSTS"
 SERVER = Path(__file__).with_name("asgi.py")
 
 
@@ -22,7 +25,7 @@ def dashboard(
     home: HomeOption = None,
     metadata: MetadataOption = None,
     port: Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65535)] = 8501,
-    address: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 accepts other machines.")] = "127.0.0.1",
+    address: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 accepts other machines.")] = LOOPBACK,
     show_demo: Annotated[bool, typer.Option("--demo", help="Show the runs that come with the platform.")] = False,
 ) -> None:
     """Watch runs in the browser: curves, samples and alerts."""
@@ -31,8 +34,11 @@ def dashboard(
     env = environment(home, metadata, show_demo)
     if env.get(server_settings.DEMO) == "1":
         typer.echo("Showing the demo runs that come with the platform; `dapo run job.yaml` starts your own.")
-    typer.echo(f"The dashboard is at http://{'localhost' if address in ('127.0.0.1', '0.0.0.0') else address}:{port}")
+    typer.echo(f"The dashboard is at http://{'localhost' if address in (LOOPBACK, '0.0.0.0') else address}:{port}")
     arguments = ["--server.port", str(port), "--server.address", address]
+    if address == LOOPBACK:
+        # A web page whose name resolves to this machine must not read its runs.
+        env.setdefault(ALLOWED_HOSTS, f"localhost {LOOPBACK}")
     # Replaces this process, so that signals and the exit code are the server's own.
     os.execve(sys.executable, [sys.executable, "-m", "streamlit", "run", str(SERVER), *arguments], env)
 

@@ -1,8 +1,9 @@
 """`python -m dapo_operator.accounts`: creates or updates the logins of an installation's own Postgres and MinIO.
 
 Each job namespace gets a database login that is restricted to its rows and an object store user that is restricted to
-its folder. The dashboard gets two logins that read all rows, one of which may acknowledge alerts, and a user that reads
-all objects. Passwords come from the files of a mounted Secret. It may be run again at any time.
+its folder. The operator gets a login that writes all rows; the dashboard gets two that read all rows, one of which may
+acknowledge alerts, and a user that reads all objects. Passwords come from the files of a mounted Secret. It may be run
+again at any time: passwords become those of the files, and namespaces that left the list lose their access.
 """
 
 import json
@@ -28,6 +29,10 @@ log = logging.getLogger("dapo_operator.accounts")
 
 ROOT_USER: Final = "dapo-root"
 DASHBOARD: Final = "dapo-dashboard"
+_WRITERS, _USERS = "dapo_writer_", "dapo-"
+# Of the server's 400, so that those of the platform remain whatever the teams do.
+_CONNECTIONS_OF_TEAMS: Final = 320
+_LEAST_CONNECTIONS: Final = 10
 WAIT_SECONDS: Final = 300.0
 PAUSE_SECONDS: Final = 3.0
 
@@ -60,19 +65,25 @@ class Accounts:
 
 def login(namespace: str) -> str:
     """The database login of a namespace's trainers."""
-    return "dapo_writer_" + namespace.replace("-", "_")
+    return _WRITERS + namespace.replace("-", "_")
 
 
 def store_user(namespace: str) -> str:
     """The object store's user of a namespace's trainers."""
-    return f"dapo-{namespace}"
+    return _USERS + namespace
 
 
 def grant_logins(accounts: Accounts, database: str) -> None:
-    """Create or update the database logins. Raises DapoError."""
+    """Create or update the database logins, and revoke those of namespaces that left. Raises DapoError."""
+    most = min(roles.CONNECTIONS, max(_LEAST_CONNECTIONS, _CONNECTIONS_OF_TEAMS // max(1, len(accounts.namespaces))))
     for namespace in accounts.namespaces:
         password = accounts.secret(f"writer-password.{namespace}")
-        roles.grant(database, login(namespace), "writer", namespace, password)
+        roles.grant(database, login(namespace), "writer", namespace, password, most)
+    for name, _, bound in roles.logins(database):
+        if bound is not None and name == login(bound) and bound not in accounts.namespaces:
+            roles.revoke(database, name)
+            log.info("Revoked the database login of namespace %s", bound)
+    roles.grant(database, "dapo_operations", "operator", None, accounts.secret("operator-password"))
     roles.grant(database, "dapo_dashboard", "reader", None, accounts.secret("reader-password"))
     roles.grant(database, "dapo_clerk", "acknowledger", None, accounts.secret("acknowledger-password"))
     log.info("Database logins are up to date: %d namespaces and the dashboard", len(accounts.namespaces))
@@ -97,6 +108,14 @@ def policy(bucket: str, folder: str | None, *, write: bool) -> dict[str, Any]:
     return {
         "Version": "2012-10-17",
         "Statement": [
+            # Keys that a user makes of its own, temporary ones included, would outlive its password.
+            {"Effect": "Deny", "Action": ["admin:CreateServiceAccount", "admin:UpdateServiceAccount"]},
+            {
+                "Effect": "Deny",
+                "Action": ["s3:*"],
+                "Resource": ["arn:aws:s3:::*"],
+                "Condition": {"StringEquals": {"aws:principaltype": ["AssumedRole"]}},
+            },
             listing,
             {"Effect": "Allow", "Action": whole, "Resource": [f"arn:aws:s3:::{bucket}"]},
             {
@@ -109,7 +128,8 @@ def policy(bucket: str, folder: str | None, *, write: bool) -> dict[str, Any]:
 
 
 def make_users(accounts: Accounts, endpoint: str) -> None:
-    """Create or update the bucket and the object store users. Raises minio's errors."""
+    """Create or update the bucket and the object store users, and remove those of namespaces that left. Raises minio's
+    errors."""
     url, password = urlsplit(endpoint), accounts.secret("minio-root-password")
     secure = url.scheme == "https"
     http = PoolManager(retries=False, timeout=10.0)
@@ -125,12 +145,20 @@ def make_users(accounts: Accounts, endpoint: str) -> None:
         rights = policy(accounts.bucket, namespace, write=True)
         _make_user(admin, store_user(namespace), accounts.secret(f"minio-password.{namespace}"), rights)
     _make_user(admin, DASHBOARD, accounts.secret("minio-reader-password"), policy(accounts.bucket, None, write=False))
+    wanted = {DASHBOARD, *map(store_user, accounts.namespaces)}
+    for name in json.loads(admin.user_list()):
+        if name.startswith(_USERS) and name not in wanted:
+            admin.user_remove(name)
+            log.info("Removed the object store user %s", name)
     log.info("Object store users are up to date: %d namespaces and the dashboard", len(accounts.namespaces))
 
 
 def _make_user(admin: MinioAdmin, name: str, password: str, rights: dict[str, Any]) -> None:
     admin.user_add(name, password)
     admin.policy_add(name, policy=rights)
+    # Made before the policy forbade it: they would work with any password of the user.
+    for key in json.loads(admin.list_service_account(name)).get("accounts") or []:
+        admin.delete_service_account(key["accessKey"])
     if name not in json.loads(admin.user_info(name)).get("policyName", "").split(","):
         admin.attach_policy([name], user=name)
 

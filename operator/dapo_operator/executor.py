@@ -1,6 +1,7 @@
 """Carries a plan out: first the status, so that an attempt is recorded before its pods, then the children."""
 
 import asyncio
+import contextlib
 import logging
 import secrets
 from collections.abc import Coroutine, Iterable
@@ -131,7 +132,7 @@ class Executor:
             outcome.undeletable = _refusal(undeleted[0], now, attempt, last.undeletable)
         outcome.deleted = len(deletions) - len(undeleted)
         support = [_tried(action.body, self._apply_support(action, job)) for action in _of(plan, ApplySupport)]
-        tokens = [_tried(action.body, self._create_token(action, job)) for action in _of(plan, CreateToken)]
+        tokens = [_tried(action.body, self._create_token(action)) for action in _of(plan, CreateToken)]
         refused = await _refusals([*support, *tokens])
         if not refused:
             pods = _of(plan, CreatePod)
@@ -193,14 +194,11 @@ class Executor:
             # Those of earlier attempts.
             self._children.forget_unwatched((job.namespace, job.name), name)
 
-    async def _create_token(self, action: CreateToken, job: Job) -> None:
+    async def _create_token(self, action: CreateToken) -> None:
         token = {"token": secrets.token_hex(32)}
-        try:
+        # One that exists is this job's: its name has the job's UID.
+        with contextlib.suppress(ExistsError):
             await self._kube.create(SECRETS, dict(action.body) | {"stringData": token})
-        except ExistsError:
-            raw = await self._kube.get(SECRETS, job.namespace, action.body["metadata"]["name"])
-            if controller_uid(raw) != job.uid:
-                raise
 
 
 def _of(plan: Plan, kind: type[A]) -> list[A]:

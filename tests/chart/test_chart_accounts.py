@@ -1,17 +1,24 @@
 """The chart's own logins and users on real servers: each team reaches what is its own, the dashboard reads all."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+from minio import MinioAdmin
+from minio.credentials import AssumeRoleProvider, StaticProvider
+from minio.error import MinioAdminException
 from servers.minio import ROOT, MinioServer
 from servers.postgres import PostgresServer
+from urllib3 import PoolManager
 
 from dapo_core.db import open_reader, open_writer, upgrade
 from dapo_core.errors import StoreError
 from dapo_core.objectstore.s3 import open_s3
 from dapo_core.run.store_rows import RunRow
-from dapo_operator.accounts import Accounts, grant_logins, login, make_users, store_user
+from dapo_operator.accounts import Accounts, grant_logins, login, make_users, policy, store_user
 
 TEAMS = ("team-a", "team-b")
 BUCKET = "dapo"
@@ -21,7 +28,7 @@ BUCKET = "dapo"
 def secrets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("secrets")
     names = [f"{kind}-password.{team}" for kind in ("writer", "minio") for team in TEAMS]
-    for name in [*names, "reader-password", "acknowledger-password", "minio-reader-password"]:
+    for name in [*names, "operator-password", "reader-password", "acknowledger-password", "minio-reader-password"]:
         (folder / name).write_text(f"secret-of-{name}")
     (folder / "minio-root-password").write_text(ROOT[1])
     return folder
@@ -56,6 +63,66 @@ def test_logins(postgres: PostgresServer, secrets: Path) -> None:
     for person, key in (("dapo_dashboard", "reader-password"), ("dapo_clerk", "acknowledger-password")):
         runs = open_reader(postgres.url(name, person, accounts.secret(key))).runs()
         assert {run.namespace for run in runs} == set(TEAMS)
+
+
+def test_a14_a_namespace_that_leaves_and_a_leaked_password_open_nothing(
+    postgres: PostgresServer, minio: MinioServer, secrets: Path, tmp_path: Path
+) -> None:
+    database = postgres.new_database()
+    upgrade(database, with_roles=True)
+    now = Accounts(TEAMS, secrets, BUCKET, database=database, root_user=ROOT[0])
+    make_users(now, minio.endpoint)
+    grant_logins(now, database)
+    team, left = TEAMS
+    address = urlsplit(minio.endpoint).netloc
+    leaked = MinioAdmin(
+        endpoint=address,
+        credentials=StaticProvider(store_user(team), now.secret(f"minio-password.{team}")),
+        secure=False,
+        http_client=PoolManager(retries=False, timeout=10.0),
+    )
+    with pytest.raises(MinioAdminException, match="AccessDenied"):
+        leaked.add_service_account(access_key="backdoor", secret_key="backdoor-secret")
+    temporary = AssumeRoleProvider(
+        sts_endpoint=minio.endpoint,
+        access_key=store_user(team),
+        secret_key=now.secret(f"minio-password.{team}"),
+        http_client=minio.http,
+    ).retrieve()
+    # A key from before the policy forbade it.
+    minio.admin.policy_add(store_user(team), policy=_without_denials(team))
+    leaked.add_service_account(access_key="backdoor", secret_key="backdoor-secret")
+    for secret in secrets.iterdir():
+        (tmp_path / secret.name).write_text(secret.read_text())
+    for name in (f"minio-password.{team}", f"writer-password.{team}"):
+        (tmp_path / name).write_text("renewed-secret")
+    later = Accounts([team], tmp_path, BUCKET, database=database, root_user=ROOT[0])
+    make_users(later, minio.endpoint)
+    grant_logins(later, database)
+
+    def may_list(user: str, password: str, namespace: str, token: str = "") -> bool:
+        environment = {"DAPO_S3_ACCESS_KEY": user, "DAPO_S3_SECRET_KEY": password, "DAPO_S3_SESSION_TOKEN": token}
+        with suppress(StoreError):
+            list(open_s3(minio.url(BUCKET, namespace), environment).list(""))
+            return True
+        return False
+
+    assert may_list(store_user(team), "renewed-secret", team)
+    assert not may_list(store_user(team), now.secret(f"minio-password.{team}"), team)
+    assert not may_list("backdoor", "backdoor-secret", team)
+    assert not may_list(temporary.access_key, temporary.secret_key, team, temporary.session_token or "")
+    assert not may_list(store_user(left), now.secret(f"minio-password.{left}"), left)
+    name = database.rpartition("/")[2]
+    assert open_reader(postgres.url(name, login(team), "renewed-secret")).runs() == []
+    for gone, password in ((team, "secret-of-writer-password.team-a"), (left, now.secret(f"writer-password.{left}"))):
+        with pytest.raises(StoreError, match=r"password authentication failed|permission denied"):
+            open_reader(postgres.url(name, login(gone), password)).runs()
+    make_users(now, minio.endpoint)
+
+
+def _without_denials(team: str) -> dict[str, Any]:
+    rights = policy(BUCKET, team, write=True)
+    return {**rights, "Statement": [each for each in rights["Statement"] if each["Effect"] == "Allow"]}
 
 
 def test_users(minio: MinioServer, secrets: Path) -> None:

@@ -32,11 +32,9 @@ KINDS = {
 TAKEN: dict[str, tuple[str, Object]] = {
     "/api/v1/namespaces/{}/services": ("", {"spec": {"ports": [{"port": 1}]}}),
     "/api/v1/namespaces/{}/configmaps": ("-job", {}),
-    "/api/v1/namespaces/{}/secrets": ("-ray", {}),
     "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies": ("", {"spec": {"podSelector": {}}}),
     "/apis/policy/v1/namespaces/{}/poddisruptionbudgets": ("", {"spec": {"maxUnavailable": 1}}),
 }
-SUPPORT = [path for path in TAKEN if "secrets" not in path]
 NOT_SEEN_HERE = {
     # Asked by the API server's own plug-in of who sets owner references; no request.
     ("dapo.io", "dapojobs/finalizers", "update"),
@@ -91,7 +89,7 @@ def live(cluster: Cluster) -> None:
 
 def tamper(cluster: Cluster) -> None:
     """Support objects that differ from what the next attempt needs: it applies them again."""
-    for path in SUPPORT:
+    for path in TAKEN:
         for each in cluster.api.items(path.format(TEAM), labelSelector="dapo.io/job=life"):
             place = f"{path.format(TEAM)}/{each['metadata']['name']}"
             cluster.api.patch(place, {"metadata": {"annotations": {"dapo.io/digest": "another"}}})

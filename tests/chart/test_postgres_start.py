@@ -41,10 +41,24 @@ def test_b19_passwords_follow_the_secret_after_a_crash() -> None:
         try:
             _connect(port, "dapo_owner", password, "dapo")
             _connect(port, "postgres", f"super-{password}", "postgres")
+            _forbids_what_no_policy_covers(port, password)
         finally:
             os.killpg(server.pid, signal.SIGKILL)
             server.wait()
     shutil.rmtree(folder)
+
+
+def _forbids_what_no_policy_covers(port: int, password: str) -> None:
+    """A16: other databases and large objects, by which any login could fill the disk."""
+    owner = {"host": "127.0.0.1", "port": port, "user": "dapo_owner", "password": password}
+    for database in ("postgres", "template1"):
+        with pytest.raises(psycopg.OperationalError, match="permission denied for database"):
+            psycopg.connect(dbname=database, **owner)  # type: ignore[arg-type]
+    with (
+        psycopg.connect(dbname="dapo", **owner) as connection,  # type: ignore[arg-type]
+        pytest.raises(psycopg.errors.InsufficientPrivilege),
+    ):
+        connection.execute("SELECT lo_create(0)")
 
 
 def _connect(port: int, user: str, password: str, database: str) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from planner_bench import START, Bench, raw_job
+from planner_bench import START, UID, Bench, raw_job
 
 from dapo_core.run.status import CheckpointRef
 from dapo_operator.jobs.actions import AddFinalizer, ApplySupport, CreatePod, CreateToken, Plan
@@ -180,7 +180,7 @@ def test_b37_a_token_that_somebody_removed_is_made_while_the_pods_wait_for_it() 
     missing = {"trouble_reason": "CreateContainerConfigError", "scheduled": True}
     bench.change_all(trouble='CreateContainerConfigError: secret "dapo-stores" not found', **missing)
     assert not _asks_for_a_token(bench.look()), "the operator does not make that one"
-    bench.change_all(trouble='CreateContainerConfigError: secret "first-ray" not found', **missing)
+    bench.change_all(trouble=f'CreateContainerConfigError: secret "first-ray-{UID}" not found', **missing)
     assert _asks_for_a_token(bench.look())
 
 

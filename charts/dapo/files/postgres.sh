@@ -17,4 +17,9 @@ ALTER ROLE postgres PASSWORD '$POSTGRES_PASSWORD'
 ALTER ROLE dapo_owner PASSWORD '$OWNER_PASSWORD'
 SQL
 fi
+# What the server gives every login: other databases to fill, and large objects, which no policy covers.
+postgres --single -D "$PGDATA" dapo >/dev/null <<SQL
+REVOKE CONNECT, TEMPORARY ON DATABASE postgres, template1 FROM PUBLIC
+REVOKE EXECUTE ON FUNCTION lo_creat(integer), lo_create(oid), lo_from_bytea(oid, bytea) FROM PUBLIC
+SQL
 exec postgres -D "$PGDATA" -c config_file=/etc/dapo/postgresql.conf

@@ -141,8 +141,8 @@ argocd.argoproj.io/sync-wave: {{ . | quote }}
   verbs: [get, list, watch, create, patch]
 - apiGroups: [""]
   resources: [secrets]
-  # Each job's Ray token. No list: the operator cannot enumerate other Secrets.
-  verbs: [get, create]
+  # Each job's Ray token. The operator reads no Secret, not even its own.
+  verbs: [create]
 - apiGroups: [""]
   resources: [events]
   verbs: [create]

@@ -55,9 +55,10 @@ def config_name(job: str) -> str:
     return f"{job}-job"
 
 
-def token_name(job: str) -> str:
-    """The Secret with the job's Ray token."""
-    return f"{job}-ray"
+def token_name(job: str, uid: str) -> str:
+    """The Secret with the job's Ray token. Whoever made one of this name, it is this job's: the operator need not read
+    Secrets to find out."""
+    return f"{job}-ray-{uid}"
 
 
 def group_name(job: str, attempt: int) -> str:

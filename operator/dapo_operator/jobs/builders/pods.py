@@ -68,7 +68,7 @@ def pod(job: DAPOJob, uid: str, run_id: str, role: Role, attempt: int, index: in
             },
             **gang_spec,
             **placement(spec, name, role, attempt, site),
-            "containers": [_container(job, role, attempt, index, run_id, site)],
+            "containers": [_container(job, uid, role, attempt, index, run_id, site)],
             "volumes": _volumes(job, role),
         },
     }
@@ -131,7 +131,7 @@ def _image(template: dict[str, Any], site: Site) -> str:
     return next(named, "") or site.image
 
 
-def _container(job: DAPOJob, role: Role, attempt: int, index: int, run_id: str, site: Site) -> Object:
+def _container(job: DAPOJob, uid: str, role: Role, attempt: int, index: int, run_id: str, site: Site) -> Object:
     spec = job.spec
     wanted, gpus = _resources(spec, role), spec.topology.layout.gpus_per_pod(role)
     accelerators = {spec.topology.gpu_resource: str(gpus)} if gpus else {}
@@ -141,7 +141,7 @@ def _container(job: DAPOJob, role: Role, attempt: int, index: int, run_id: str, 
         "image": site.image,
         "imagePullPolicy": site.image_pull_policy,
         "command": ["python", "-m", "dapo_trainer.pod", role],
-        "env": _environment(job, role, attempt, index, run_id),
+        "env": _environment(job, uid, role, attempt, index, run_id),
         "envFrom": [{"secretRef": {"name": spec.stores.secret_name}}],
         "ports": [{"name": "ray", "containerPort": HEAD_PORT}] if role == "head" else [],
         "resources": {
@@ -174,7 +174,7 @@ def _container(job: DAPOJob, role: Role, attempt: int, index: int, run_id: str, 
     }
 
 
-def _environment(job: DAPOJob, role: Role, attempt: int, index: int, run_id: str) -> list[Object]:
+def _environment(job: DAPOJob, uid: str, role: Role, attempt: int, index: int, run_id: str) -> list[Object]:
     spec, name, namespace = job.spec, job.metadata.name, job.metadata.namespace
     head = f"{child_name(name, 'head', attempt, 0)}.{service_name(name)}.{namespace}.svc:{HEAD_PORT}"
     values = {
@@ -196,7 +196,7 @@ def _environment(job: DAPOJob, role: Role, attempt: int, index: int, run_id: str
     if (uri := spec.checkpoints.uri) is not None:  # overrides the stores' Secret
         values["DAPO_STORE_URL"] = uri.replace("pvc://", "file:///pvc/", 1) if uri.startswith("pvc://") else uri
     pod_name = {"fieldRef": {"fieldPath": "metadata.name"}}
-    token = {"secretKeyRef": {"name": token_name(name), "key": "token"}}
+    token = {"secretKeyRef": {"name": token_name(name, uid), "key": "token"}}
     return [
         *({"name": key, "value": value} for key, value in values.items()),
         {"name": "RAY_AUTH_TOKEN", "valueFrom": token},

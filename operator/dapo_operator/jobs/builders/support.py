@@ -76,4 +76,4 @@ def disruption_budget(job: DAPOJob, uid: str) -> Object:
 
 def token_secret(job: str, namespace: str, uid: str) -> Object:
     """The Secret of the Ray token, without its value."""
-    return support("v1", "Secret", token_name(job), namespace, job, uid, type="Opaque")
+    return support("v1", "Secret", token_name(job, uid), namespace, job, uid, type="Opaque")

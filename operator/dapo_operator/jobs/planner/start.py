@@ -171,7 +171,7 @@ def _has_token(draft: Draft, attempt: Attempt) -> bool:
     """Whether the Secret with the Ray token must exist. Secrets are not watched, but pods are created after it: it
     exists when this attempt has pods, or when the one before was ready. Otherwise, and when a kubelet does not find it,
     it is created again if need be."""
-    name = token_name(draft.job.name)
+    name = token_name(draft.job.name, draft.job.uid)
     if any(pod.trouble and name in pod.trouble and not pod.started for pod in draft.pods):
         return False
     before = next((old for old in reversed(draft.status.attempts) if old.number < attempt.number), None)
