@@ -1,4 +1,5 @@
-"""Trains a tiny model on one number of FSDP ranks after the other, each going on from the checkpoint of the one before.
+"""Trains a tiny model on one number of FSDP ranks after the other, each going on from the checkpoint of the one before;
+with its whole weights, then with LoRA adapters.
 
 A process of its own: it imports the engine once, and forks a gloo process for each rank.
 """
@@ -11,9 +12,10 @@ from typing import Any
 import engines
 
 ORDER = (1, 2, 4, 2)
+ADAPTERS = "adapters"
 
 
-def engine(mesh_ranks: int) -> Any:
+def engine(mesh_ranks: int, adapters: bool) -> Any:
     """ShardedEngine around a tiny sharded model, without what only a run has."""
     import torch
     from torch.distributed.device_mesh import init_device_mesh
@@ -28,8 +30,16 @@ def engine(mesh_ranks: int) -> Any:
     config = Qwen2Config(num_hidden_layers=2, num_attention_heads=3, num_key_value_heads=1, **sizes)
     torch.manual_seed(mesh_ranks)  # each world would begin from other weights
     model = Qwen2ForCausalLM(config)
+    layers = model.model.layers
+    if adapters:
+        from peft import LoraConfig, get_peft_model
+
+        # As verl makes them; three rows of an adapter are fewer than four ranks.
+        lora = LoraConfig(task_type="CAUSAL_LM", r=3, lora_alpha=6, target_modules="all-linear", bias="none")
+        model.enable_input_require_grads()
+        model = get_peft_model(model, lora)
     mesh = init_device_mesh("cpu", (mesh_ranks,), mesh_dim_names=("fsdp",))
-    for layer in model.model.layers:
+    for layer in layers:
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
     made = ShardedEngine.__new__(ShardedEngine)
@@ -67,14 +77,14 @@ def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
     return names + [kind for kind in ("groups", "schedule") if one[kind] != other[kind]]
 
 
-def rank_main(folder: Path, world: int, rank: int, ranks: int) -> None:
+def rank_main(folder: Path, world: int, rank: int, ranks: int, adapters: bool) -> None:
     """One rank of the world number `world`: resume, compare with what was saved, train, save."""
     import torch
     from torch import distributed
 
     rendezvous = distributed.FileStore(str(folder / f"rendezvous-{world}"), ranks)
     distributed.init_process_group("gloo", store=rendezvous, rank=rank, world_size=ranks)
-    made = engine(ranks)
+    made = engine(ranks, adapters)
     if world:
         before = folder / f"global_step_{world - 1}" / "actor"
         made.load_checkpoint(str(before))
@@ -97,18 +107,23 @@ def rank_main(folder: Path, world: int, rank: int, ranks: int) -> None:
 def main(folder: Path) -> int:
     """Returns 0 when every world went on from exactly what the one before had saved."""
     engines.load("dapo_trainer.verl_adapter.rank_extensions")
+    return 0 if all(_worlds(folder / kind, kind) for kind in ("weights", ADAPTERS)) else 1
+
+
+def _worlds(folder: Path, kind: str) -> bool:
+    folder.mkdir()
     for world, ranks in enumerate(ORDER):
         children = []
         for rank in range(ranks):
             child = os.fork()
             if child == 0:
-                rank_main(folder, world, rank, ranks)
+                rank_main(folder, world, rank, ranks, kind == ADAPTERS)
                 os._exit(0)
             children.append(child)
         if any(os.waitpid(child, 0)[1] for child in children):
-            return 1
-        print(f"{ranks} ranks", flush=True)
-    return 0
+            return False
+        print(f"{kind} on {ranks} ranks", flush=True)
+    return True
 
 
 if __name__ == "__main__":
