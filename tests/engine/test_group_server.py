@@ -19,18 +19,23 @@ class Engine:
         self.output_processor = SimpleNamespace(request_states=self.requests)
         self.admitting_at_pause: int | None = None
         self.aborted: list[str] = []
+        self.flat: list[bool] = []
 
     async def add_request(self, request_id: str, _prompt: Any, params: Any, **_: Any) -> Any:
         from vllm.v1.engine.output_processor import RequestOutputCollector
 
         if request_id == "refused":
             raise ValueError("no such prompt")
+        self.flat.append(params.flat_logprobs)
         self.requests[request_id] = RequestOutputCollector(params.output_kind, request_id)
         return self.requests[request_id]
 
     def finish(self, reason: str) -> None:
+        from vllm.logprobs import FlatLogprobs, Logprob
+
         for collector in self.requests.values():
-            log_probs = [{token: SimpleNamespace(logprob=-0.5)} for token in TOKENS]
+            log_probs = FlatLogprobs()
+            log_probs.extend([{token: Logprob(-0.5)} for token in TOKENS])
             answer = SimpleNamespace(token_ids=TOKENS, logprobs=log_probs, finish_reason=reason)
             collector.put(SimpleNamespace(outputs=[answer], finished=True, num_cached_tokens=0, prompt_logprobs=None))
         self.requests.clear()
@@ -115,6 +120,7 @@ def test_a_group_is_finished_when_its_last_response_is(server: Any) -> None:
         return responses
 
     assert [response.finished for response in asyncio.run(scene())] == [True, True]
+    assert server.engine.flat == [True, True], "S8: vLLM keeps two objects for each token otherwise"
     assert server.engine.aborted == []
 
 
