@@ -34,6 +34,9 @@ MANIFEST: Final = "manifest.json"
 # As `new_run_id` makes them.
 RUN_ID: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?-\d{8}-\d{4}-[a-z0-9]{4}")
 _STEP_FOLDER = re.compile(r"^step-(\d{6,})$")
+_CHECKPOINT_FOLDER = re.compile(r"^step-(\d{6,})(?:-attempt-(\d+))?$")
+# Of a checkpoint whose keys do not contain the attempt, as earlier versions wrote them.
+NO_ATTEMPT: Final = 0
 _SUFFIX_ALPHABET: Final = "23456789abcdefghjkmnpqrstuvwxyz"
 
 
@@ -78,19 +81,30 @@ def checkpoints_prefix(run_id: str) -> str:
     return f"{run_id}/checkpoints/"
 
 
-def checkpoint_prefix(run_id: str, step: int) -> str:
-    """The key prefix of the checkpoint at one step, with the trailing slash."""
-    return f"{checkpoints_prefix(run_id)}{step_folder(step)}/"
+def checkpoint_folder(step: int, attempt: int) -> str:
+    """`step-000123-attempt-2`; `step-000123` for `NO_ATTEMPT`. Only that attempt writes to it."""
+    return f"{step_folder(step)}-attempt-{attempt}" if attempt else step_folder(step)
 
 
-def manifest_key(run_id: str, step: int) -> str:
+def parse_checkpoint_folder(name: str) -> tuple[int, int] | None:
+    """Step and attempt of a `checkpoint_folder`, or None for any other name."""
+    match = _CHECKPOINT_FOLDER.match(name)
+    return (int(match.group(1)), int(match.group(2) or NO_ATTEMPT)) if match else None
+
+
+def checkpoint_prefix(run_id: str, step: int, attempt: int) -> str:
+    """The key prefix of the checkpoint that one attempt wrote at one step, with the trailing slash."""
+    return f"{checkpoints_prefix(run_id)}{checkpoint_folder(step, attempt)}/"
+
+
+def manifest_key(run_id: str, step: int, attempt: int) -> str:
     """The key of the object whose existence commits a checkpoint."""
-    return checkpoint_prefix(run_id, step) + MANIFEST
+    return checkpoint_prefix(run_id, step, attempt) + MANIFEST
 
 
-def corrupt_key(run_id: str, step: int) -> str:
+def corrupt_key(run_id: str, step: int, attempt: int) -> str:
     """The key of the manifest of a committed checkpoint that turned out to be corrupt."""
-    return f"{manifest_key(run_id, step)}.damaged"
+    return f"{manifest_key(run_id, step, attempt)}.damaged"
 
 
 def pins_prefix(run_id: str) -> str:

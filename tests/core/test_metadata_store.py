@@ -13,6 +13,7 @@ from dapo_core.db import (
     AttemptRow,
     Batch,
     CheckpointRow,
+    CheckpointState,
     EventRow,
     MetadataReader,
     MetadataWriter,
@@ -164,6 +165,30 @@ def test_the_state_of_a_checkpoint_only_advances(writer: MetadataWriter, reader:
     writer.write("r", Batch(checkpoints=[deleting]))
     writer.write("r", Batch(checkpoints=[done]))  # delivered once more
     assert reader.checkpoints("r") == [deleting]
+
+
+STATES = [
+    pytest.param((1, "uploading", 9.0), (2, "committed", 5.0), True, id="a later attempt, its clock is behind (B12)"),
+    pytest.param((2, "committed", 5.0), (1, "uploading", 9.0), False, id="an earlier attempt that woke up (B5)"),
+    pytest.param((2, "committed", 5.0), (1, "failed", 9.0), False, id="an earlier attempt that was refused (B5)"),
+    pytest.param((2, "failed", 5.0), (1, "committed", 9.0), True, id="an earlier attempt's that is in the store"),
+    pytest.param((2, "committed", 5.0), (1, "deleted", 9.0), True, id="removed by retention"),
+    pytest.param((2, "committed", 5.0), (0, "failed", 9.0), True, id="corrupt, written by an earlier version"),
+]
+
+
+@pytest.mark.parametrize(("first", "then", "replaced"), STATES)
+def test_which_state_of_a_checkpoint_counts(
+    first: tuple[int, CheckpointState, float],
+    then: tuple[int, CheckpointState, float],
+    replaced: bool,
+    writer: MetadataWriter,
+    reader: MetadataReader,
+) -> None:
+    for attempt, state, at in (first, then):
+        writer.write("r", Batch(checkpoints=[CheckpointRow("r", 5, attempt, state, "file:///x", at)]))
+    (row,) = reader.checkpoints("r")
+    assert (row.attempt, row.state, row.updated_at) == (then if replaced else first)
 
 
 def test_a_batch_is_written_whole_or_not_at_all(writer: MetadataWriter, reader: MetadataReader) -> None:

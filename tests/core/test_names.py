@@ -36,13 +36,19 @@ def test_step_folders_are_read_back(step: int) -> None:
     assert naming.parse_step_folder(naming.step_folder(step)) == step
 
 
+@given(st.integers(0, 9_999_999), st.integers(0, 9_999))
+def test_checkpoint_folders_are_read_back(step: int, attempt: int) -> None:
+    assert naming.parse_checkpoint_folder(naming.checkpoint_folder(step, attempt)) == (step, attempt)
+
+
 @pytest.mark.parametrize("name", ["step-12", "step-", "000123", "step-00012x", ""])
 def test_other_folders_are_no_steps(name: str) -> None:
     assert naming.parse_step_folder(name) is None
 
 
 def test_object_keys() -> None:
-    assert naming.manifest_key("run", 123) == "run/checkpoints/step-000123/manifest.json"
+    assert naming.manifest_key("run", 123, 2) == "run/checkpoints/step-000123-attempt-2/manifest.json"
+    assert naming.manifest_key("run", 123, naming.NO_ATTEMPT) == "run/checkpoints/step-000123/manifest.json"
     assert naming.samples_key("run", 5, 2) == "run/samples/step-000005-attempt-2.parquet"
 
 

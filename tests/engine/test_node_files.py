@@ -66,7 +66,7 @@ def saved(tmp_path: Path) -> Path:
 def other_nodes(tmp_path: Path, ranks: list[Any]) -> Any:
     from dapo_trainer.verl_adapter.node_files import OtherNodes
 
-    return OtherNodes((tmp_path / "store").as_uri(), RUN, ranks)
+    return OtherNodes((tmp_path / "store").as_uri(), RUN, 1, ranks)
 
 
 def commit(tmp_path: Path, nodes: Any, saved: Path) -> CheckpointStore:
@@ -130,7 +130,7 @@ def test_a_file_damaged_in_the_store_is_told_as_such(tmp_path: Path, ranks: list
 
     nodes = other_nodes(tmp_path, ranks)
     checkpoints = commit(tmp_path, nodes, saved)
-    key = f"{checkpoint_prefix(RUN, STEP)}actor/model_world_size_3_rank_1.pt"
+    key = f"{checkpoint_prefix(RUN, STEP, 1)}actor/model_world_size_3_rank_1.pt"
     checkpoints.store.put_bytes(key, b"shard x")
     with pytest.raises(CheckpointError, match="rank_1"):
         nodes.restore(Origin(checkpoints.store.url, checkpoints.manifest(STEP)), tmp_path / "restored")

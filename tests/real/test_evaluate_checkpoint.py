@@ -27,7 +27,7 @@ def uri(tmp_path: Path, small_model: Path) -> str:
     text = Qwen2Tokenizer.from_pretrained(small_model / "model")
     store = CheckpointStore(FolderStore(tmp_path / "store"), "small")
     store.commit(LocalCheckpoint(7, adapted_checkpoint(tmp_path / "global_step_7", policy, text, 2), 1, "d"))
-    return store.uri(7)
+    return store.uri(7, 1)
 
 
 def test_a_checkpoint_is_evaluated(uri: str, tmp_path: Path, small_model: Path) -> None:

@@ -215,7 +215,7 @@ def _spooled_to(run: DapoRun) -> int:
 
 def _damage(life: Life, step: int) -> None:
     store = open_s3(life.stores.store_url, life.stores.environment)
-    folder = f"{life.run.folder.name}/checkpoints/step-{step:06d}/"
+    folder = f"{life.run.folder.name}/checkpoints/step-{step:06d}-"
     victim = max((info for info in store.list(folder) if info.key.endswith(".pt")), key=lambda info: info.size)
     data = bytearray(store.get_bytes(victim.key))
     data[len(data) // 2] ^= 0xFF

@@ -30,5 +30,5 @@ def save(checkpoints: CheckpointStore, folder: Path, *steps: int, **metrics: flo
 
 
 def harm(store: ObjectStore, step: int, name: str, change: Callable[[bytes], bytes]) -> None:
-    key = checkpoint_prefix("r", step) + name
+    key = checkpoint_prefix("r", step, 1) + name
     store.put_bytes(key, change(store.get_bytes(key)))

@@ -169,7 +169,7 @@ DAMAGES: dict[str, tuple[str, bytes]] = {
 @pytest.mark.parametrize(("name", "content"), DAMAGES.values(), ids=DAMAGES.keys())
 def test_an_object_changed_behind_our_back(name: str, content: bytes, bench: Bench, tmp_path: Path) -> None:
     bench.commit(5, 10)
-    bench.checkpoints.store.put_bytes(checkpoint_prefix("r", 10) + name, content)
+    bench.checkpoints.store.put_bytes(checkpoint_prefix("r", 10, 1) + name, content)
     found = bench.checkpoints.restore_newest(tmp_path / "resumed")
     assert found is not None and found.step == 5
     assert "Trying the previous checkpoint." in bench.told("CheckpointDamaged") and bench.notes.states()[10] == "failed"
@@ -223,5 +223,5 @@ def test_restoring_survives_broken_connections(bench: Bench, tmp_path: Path) -> 
 def test_the_manifest_is_put_last(bench: Bench) -> None:
     bench.commit(5)
     puts = [path for method, path in bench.proxy.requests if method == "PUT"]
-    assert puts[-1].endswith(manifest_key("r", 5)) and len(puts) == 3
+    assert puts[-1].endswith(manifest_key("r", 5, 1)) and len(puts) == 3
     assert os.path.basename(puts[0]) != "manifest.json"

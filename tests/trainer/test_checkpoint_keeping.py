@@ -34,7 +34,7 @@ def test_the_manifest_goes_first(tmp_path: Path) -> None:
     store.log.clear()
     checkpoints.retain(Retention(keep_last=1))
     deleted = [key for operation, key in store.log if operation == "delete"]
-    assert deleted[0] == manifest_key("r", 5) and len(deleted) == 3
+    assert deleted[0] == manifest_key("r", 5, 1) and len(deleted) == 3
 
 
 @pytest.fixture
@@ -42,8 +42,8 @@ def aged(store: ObjectStore, tmp_path: Path) -> Iterator[ObjectStore]:
     """Step 5 committed, step 10 torn long ago, step 15 torn just now."""
     save(CheckpointStore(store, "r"), tmp_path, 5)
     for step in (10, 15):
-        store.put_bytes(checkpoint_prefix("r", step) + "data.pt", b"x")
-    old = checkpoint_prefix("r", 10) + "data.pt"
+        store.put_bytes(checkpoint_prefix("r", step, 1) + "data.pt", b"x")
+    old = checkpoint_prefix("r", 10, 1) + "data.pt"
     if isinstance(store, MemoryStore):
         store.objects[old] = (b"x", 1.0)
     else:

@@ -71,12 +71,12 @@ def test_listing(home: Home) -> None:
     assert "Kept as number 1 of the newest 3." in lines[1] and "Removed: not among the newest 3." in lines[4]
     rows = json.loads(home.told("list", "first", "--json"))
     assert [row["step"] for row in rows] == [20, 15, 10, 5]
-    assert rows[0]["uri"] == home.checkpoints.uri(20) and rows[0]["metrics"] == {BEST: 0.3}
+    assert rows[0]["uri"] == home.checkpoints.uri(20, 1) and rows[0]["metrics"] == {BEST: 0.3}
 
 
 def test_verifying_names_what_is_corrupt(home: Home) -> None:
     assert home.told("verify", RUN).count("intact, 2 files") == 4
-    home.store.put_bytes(checkpoint_prefix(RUN, 10) + "model.pt", b"torn")
+    home.store.put_bytes(checkpoint_prefix(RUN, 10, 1) + "model.pt", b"torn")
     result = home.dapo("verify", RUN)
     assert result.exit_code == 31 and result.output.count("intact, 2 files") == 3
     assert "Step 10: The checkpoint at step 10 is corrupt: model.pt has 4 bytes instead of 7." in result.output
@@ -116,7 +116,7 @@ def age(home: Home) -> None:
 
 
 def test_sweeping_is_a_dry_run_by_default(home: Home) -> None:
-    torn = checkpoint_prefix(RUN, 25) + "model.pt"
+    torn = checkpoint_prefix(RUN, 25, 1) + "model.pt"
     home.store.put_bytes(torn, b"half")
     home.store.put_bytes(f"{RUN}/checkpoints/shared/{'0' * 64}", b"nobody's")
     assert home.told("sweep").strip() == "Nothing to sweep.", "all of it is young"
@@ -204,7 +204,7 @@ def test_mistakes(words: list[str], sentence: str, home: Home) -> None:
 
 
 def test_a_uri_needs_no_record(home: Home, tmp_path: Path) -> None:
-    found = find_checkpoints(home.checkpoints.uri(10), HomeFolder.find(tmp_path / "nowhere"))
+    found = find_checkpoints(home.checkpoints.uri(10, 1), HomeFolder.find(tmp_path / "nowhere"))
     assert found.step == 10 and found.run is None
     assert found.checkpoints.manifest(10).step == 10
     named = find_checkpoints(f"{RUN}@15", HomeFolder.find(tmp_path / "nowhere", store=home.store.url))

@@ -18,7 +18,7 @@ from checkpoint_folders import harm, local, save
 from store_fakes import MemoryStore, Notebook
 
 from dapo_core.errors import CheckpointError, StoreError
-from dapo_core.naming import checkpoint_prefix, manifest_key
+from dapo_core.naming import NO_ATTEMPT, checkpoint_prefix, manifest_key
 from dapo_core.objectstore import Content, StoreUnreachableError, open_store
 from dapo_core.objectstore.contract import PART_BYTES
 from dapo_core.run.checkpoint import FileEntry, Retention, newest_committed, parse_manifest
@@ -41,14 +41,14 @@ def test_what_is_committed_is_restored(checkpoints: CheckpointStore, notes: Note
     assert (tmp_path / "restored" / "data.pt").read_bytes() == b"position 5"
     row = notes.rows[-1]
     assert (row.state, row.size_bytes, row.files, row.spec_digest) == ("committed", 1010, 2, "d")
-    assert row.uri.endswith("r/checkpoints/step-000005") and row.metrics == {"acc": 0.5}
+    assert row.uri.endswith("r/checkpoints/step-000005-attempt-2") and row.metrics == {"acc": 0.5}
 
 
 def test_the_manifest_is_written_last_and_after_the_metrics_are_safe(tmp_path: Path, notes: Notebook) -> None:
     store = MemoryStore()
     save(CheckpointStore(store, "r", notes), tmp_path, 5)
     puts = [key for operation, key in store.log if operation == "put"]
-    assert puts[-1] == manifest_key("r", 5) and len(puts) == 3 and notes.syncs == 1
+    assert puts[-1] == manifest_key("r", 5, 1) and len(puts) == 3 and notes.syncs == 1
 
 
 def test_without_checkpoints_a_run_starts_from_the_model(checkpoints: CheckpointStore, tmp_path: Path) -> None:
@@ -69,8 +69,8 @@ DAMAGES: dict[str, tuple[str, Callable[[bytes], bytes] | None, str]] = {
     ),
     "a manifest of a later program": (
         "manifest.json",
-        lambda data: data.replace(b'"version": 3', b'"version": 4'),
-        "has manifest version 4: upgrade dapo to read it",
+        lambda data: data.replace(b'"version": 4', b'"version": 5'),
+        "has manifest version 5: upgrade dapo to read it",
     ),
     "a manifest that points outside": (
         "manifest.json",
@@ -97,7 +97,7 @@ def test_a_corrupt_newest_checkpoint_is_skipped_with_an_event(
 ) -> None:
     save(checkpoints, tmp_path, 5, 10)
     if change is None:
-        checkpoints.store.delete(checkpoint_prefix("r", 10) + name)
+        checkpoints.store.delete(checkpoint_prefix("r", 10, 1) + name)
     else:
         harm(checkpoints.store, 10, name, change)
     found = checkpoints.restore_newest(tmp_path / "restored")
@@ -184,13 +184,14 @@ def test_restoring_to_an_impossible_place_raises(checkpoints: CheckpointStore, t
 
 def test_a_step_done_again_replaces_the_torn_and_the_committed(checkpoints: CheckpointStore, tmp_path: Path) -> None:
     save(checkpoints, tmp_path / "first", 5)
-    checkpoints.store.put_bytes(checkpoint_prefix("r", 5) + "of-another-rank.pt", b"x")
+    checkpoints.store.put_bytes(checkpoint_prefix("r", 5, 1) + "of-another-rank.pt", b"x")
     again = local(tmp_path / "second", 5, size=7)
     checkpoints.commit(LocalCheckpoint(5, again, 2, "d"))
     found = checkpoints.restore_newest(tmp_path / "restored")
     assert found is not None and (found.attempt, found.size_bytes) == (2, 17)
+    checkpoints.retain(Retention())
     keys = [info.key for info in checkpoints.store.list("r/")]
-    assert keys == [checkpoint_prefix("r", 5) + name for name in ("actor/model.pt", "data.pt", "manifest.json")]
+    assert keys == [checkpoint_prefix("r", 5, 2) + name for name in ("actor/model.pt", "data.pt", "manifest.json")]
 
 
 class ForgetfulStore(MemoryStore):
@@ -229,7 +230,7 @@ def test_a_file_listed_at_another_size_is_not_committed(tmp_path: Path) -> None:
     store = MemoryStore()
 
     def truncate(operation: str, key: str) -> None:
-        if operation == "list" and (model := checkpoint_prefix("r", 5) + "actor/model.pt") in store.objects:
+        if operation == "list" and (model := checkpoint_prefix("r", 5, 1) + "actor/model.pt") in store.objects:
             store.objects[model] = (b"12", 0.0)
 
     store.fault = truncate
@@ -239,17 +240,17 @@ def test_a_file_listed_at_another_size_is_not_committed(tmp_path: Path) -> None:
 
 def test_clean_up_that_fails_does_not_fail_the_commit(tmp_path: Path, notes: Notebook) -> None:
     store = MemoryStore()
-    stale = checkpoint_prefix("r", 5) + "of-another-rank.pt"
+    stale = checkpoint_prefix("r", 5, 1) + "of-another-rank.pt"
     store.put_bytes(stale, b"x")
 
     def refuse(operation: str, key: str) -> None:
-        if (operation, key) == ("delete", stale) or (operation == "list" and manifest_key("r", 5) in store.objects):
+        if (operation, key) == ("delete", stale) or (operation == "list" and manifest_key("r", 5, 1) in store.objects):
             raise StoreUnreachableError("gone")
 
     store.fault = refuse
     checkpoints = CheckpointStore(store, "r", notes)
     save(checkpoints, tmp_path, 5)
-    assert notes.states() == {5: "committed"} and checkpoints.manifest(5).step == 5
+    assert notes.states() == {5: "committed"} and checkpoints.manifest(5, 1).step == 5
 
 
 def test_a_committed_checkpoint_that_was_recorded_as_failed_is_corrected(
@@ -288,6 +289,74 @@ def test_an_attempt_that_is_replaced_while_it_uploads_commits_nothing(
     with pytest.raises(CheckpointError, match="attempt 1 is outdated"):
         checkpoints.commit(outdated, remote_files=meanwhile)
     assert checkpoints.steps() == [4]
+
+
+def test_an_attempt_that_wakes_up_writes_beside_its_successors_checkpoint(
+    checkpoints: CheckpointStore, notes: Notebook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B5: it was past every check when its node was lost, and goes on where it was."""
+    before = CheckpointStore(checkpoints.store, "r", notes)
+    monkeypatch.setattr(before, "_refuse_outdated", lambda _local: None)
+    for step in (5, 6):
+        checkpoints.commit(LocalCheckpoint(step, local(tmp_path / "second", step), 2, "d"))
+    before.commit(LocalCheckpoint(5, local(tmp_path / "first", 5, size=7), 1, "d"))
+    before.commit(LocalCheckpoint(40, local(tmp_path / "first", 40, size=7), 1, "d"))
+    assert not before.retain(Retention(keep_last=1), attempt=1)
+    for step in (5, 6):
+        manifest = checkpoints.manifest(step)
+        assert manifest.attempt == 2
+        checkpoints.verify(manifest)
+
+
+def test_what_a_later_attempt_has_replaced_is_removed_unless_it_is_pinned(
+    checkpoints: CheckpointStore, tmp_path: Path
+) -> None:
+    for attempt in (1, 2):
+        for step in (5, 10):
+            folder = local(tmp_path / str(attempt), step)
+            checkpoints.commit(LocalCheckpoint(step, folder, attempt, "d"))
+    checkpoints.pin(5)
+    assert checkpoints.retain(Retention(keep_last=2)) == []
+    assert checkpoints.listing().committed == [(10, 2), (5, 2), (5, 1)]
+    assert [(manifest.step, manifest.attempt) for manifest in checkpoints.manifests()] == [(10, 2), (5, 2)]
+
+
+def test_a_step_of_an_earlier_attempt_stands_in_for_a_corrupt_one(checkpoints: CheckpointStore, tmp_path: Path) -> None:
+    for attempt in (1, 2):
+        checkpoints.commit(LocalCheckpoint(5, local(tmp_path / str(attempt), 5), attempt, "d"))
+    checkpoints.store.delete(checkpoint_prefix("r", 5, 2) + "actor/model.pt")
+    found = checkpoints.restore_newest(tmp_path / "restored")
+    assert found is not None and (found.step, found.attempt) == (5, 1)
+
+
+def test_a_checkpoint_without_the_attempt_in_its_keys_is_one_as_any_other(
+    checkpoints: CheckpointStore, tmp_path: Path
+) -> None:
+    """As versions before this wrote them: restored, replaced by a later attempt, marked as corrupt and removed."""
+    for step in (5, 10):
+        save(checkpoints, tmp_path, step)
+        without_attempt(checkpoints, step)
+    assert checkpoints.listing().committed == [(10, NO_ATTEMPT), (5, NO_ATTEMPT)]
+    found = checkpoints.restore_newest(tmp_path / "restored")
+    assert found is not None and (found.step, found.attempt) == (10, 1)
+    checkpoints.mark_corrupt(found, "its ranks differ")
+    assert checkpoints.steps() == [5]
+    with pytest.raises(CheckpointError, match="Attempt 1 of the run r has committed"):
+        checkpoints.commit(LocalCheckpoint(5, local(tmp_path / "zero", 5), 0, "d"))
+    checkpoints.commit(LocalCheckpoint(5, local(tmp_path / "second", 5), 2, "d"))
+    checkpoints.retain(Retention(keep_last=1), attempt=2)
+    assert checkpoints.listing().committed == [(5, 2)]
+
+
+def without_attempt(checkpoints: CheckpointStore, step: int, version: int = 3) -> None:
+    """The checkpoint as this version of the manifest has it."""
+    old = checkpoint_prefix("r", step, 1)
+    for info in list(checkpoints.store.list(old)):
+        data = checkpoints.store.get_bytes(info.key)
+        if info.key.endswith("manifest.json"):
+            data = json.dumps(json.loads(data) | {"version": version}).encode()
+        checkpoints.store.put_bytes(checkpoint_prefix("r", step, NO_ATTEMPT) + info.key.removeprefix(old), data)
+        checkpoints.store.delete(info.key)
 
 
 def cut_after(count: int) -> Callable[[str, str], None]:
@@ -345,7 +414,7 @@ def test_killed_while_committing(
     checkpoints.sweep(grace_seconds=0)
     left = {key.split("/")[2] for key in (info.key for info in store.list(""))}
     shared = {"shared"} if checkpoints.steps() else set()
-    assert left == {f"step-{step:06d}" for step in checkpoints.steps()} | shared
+    assert left == {f"step-{step:06d}-attempt-1" for step in checkpoints.steps()} | shared
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -365,6 +434,7 @@ def test_a_checkpoint_of_an_older_version_is_read(version: int, checkpoints: Che
         return json.dumps(body).encode()
 
     harm(checkpoints.store, 5, "manifest.json", older)
+    without_attempt(checkpoints, 5, version)
     assert checkpoints.restore_newest(tmp_path / "first") is not None
     assert checkpoints.restore_newest(tmp_path / "second", caches=[tmp_path / "first"]) is not None
     first, second = (tmp_path / name / "actor" / "model.pt" for name in ("first", "second"))
@@ -377,7 +447,7 @@ def test_files_of_other_machines_belong_to_the_checkpoint(checkpoints: Checkpoin
     (tmp_path / "there" / "actor" / "model_world_size_2_rank_1.pt").write_bytes(b"1")
     checkpoints.commit(
         LocalCheckpoint(5, local(tmp_path, 5), 1, "d"),
-        remote_files=lambda step, _folder: other.put_files(step, tmp_path / "there"),
+        remote_files=lambda step, _folder: other.put_files(step, tmp_path / "there", 1),
     )
     manifest = checkpoints.manifest(5)
     assert manifest.ranks == 2 and len(manifest.files) == 3

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,11 @@ STORE = "file://{home}/store"
         pytest.param(f"{RUN}@60", None, Checkpoint(STORE, RUN, 60), True, id="a step of a run"),
         pytest.param(f"{STORE}/{RUN}/checkpoints/step-000060", None, Checkpoint(STORE, RUN, 60), True, id="a URI"),
         pytest.param(
-            f"{{home}}/store/{RUN}/checkpoints/step-000060", None, Checkpoint(STORE, RUN, 60), True, id="a folder"
+            f"{{home}}/store/{RUN}/checkpoints/step-000060-attempt-1",
+            None,
+            Checkpoint(STORE, RUN, 60, 1),
+            True,
+            id="a folder",
         ),
         pytest.param("hf://Qwen/Qwen2.5-7B", "hf://Qwen/Qwen2.5-7B", None, False, id="a hub model"),
         pytest.param("{home}/model", "file://{home}/model", None, False, id="a model's folder"),
@@ -105,7 +110,7 @@ def test_what_is_evaluated(
     found = resolve(here(text), Home.find(home))
     assert found.model == (None if model is None else here(model))
     assert found.checkpoint == (
-        None if checkpoint is None else Checkpoint(here(checkpoint.store_url), checkpoint.run_id, checkpoint.step)
+        None if checkpoint is None else replace(checkpoint, store_url=here(checkpoint.store_url))
     )
     assert (found.spec is not None) == known
 

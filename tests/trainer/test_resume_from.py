@@ -23,6 +23,11 @@ from dapo_trainer.checkpoints.restore import CheckpointReference, parse_referenc
         pytest.param(
             "s3://bucket/math-1/checkpoints/step-000040/", CheckpointReference("math-1", 40, "s3://bucket"), id="s3"
         ),
+        pytest.param(
+            "s3://bucket/math-1/checkpoints/step-000040-attempt-12?region=x",
+            CheckpointReference("math-1", 40, "s3://bucket?region=x", 12),
+            id="of one attempt",
+        ),
     ],
 )
 def test_what_a_reference_names(reference: str, source: CheckpointReference) -> None:
@@ -48,7 +53,7 @@ def test_the_named_checkpoint_is_restored(store: FolderStore, tmp_path: Path, re
 
 
 def test_a_uri_opens_its_own_store(store: FolderStore, tmp_path: Path) -> None:
-    uri = CheckpointStore(store, "math-1").uri(20)
+    uri = CheckpointStore(store, "math-1").uri(20, 1)
     assert (
         restore_reference(uri, CheckpointStore(FolderStore(tmp_path / "other"), "this-run"), tmp_path / "into")[0].step
         == 20

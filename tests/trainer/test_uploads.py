@@ -53,7 +53,7 @@ class Bench:
 
     def until_putting(self, step: int) -> None:
         deadline = time.monotonic() + patient(5)
-        while ("put", f"{checkpoint_prefix('r', step)}model.pt") not in self.store.log:
+        while ("put", f"{checkpoint_prefix('r', step, 1)}model.pt") not in self.store.log:
             assert time.monotonic() < deadline
             time.sleep(0.005)
 
@@ -142,7 +142,7 @@ def test_retention_that_fails_costs_no_checkpoint(bench: Bench) -> None:
 
     def fault(operation: str, key: str) -> None:
         # The first manifest that is read after this one was written is read by retention.
-        if operation == "get" and manifest_key("r", 10) in bench.store.objects and next(lists, False):
+        if operation == "get" and manifest_key("r", 10, 1) in bench.store.objects and next(lists, False):
             raise StoreError("down")
 
     bench.store.fault = fault
@@ -163,5 +163,5 @@ def test_a_folder_store_takes_the_files_without_copying(tmp_path: Path) -> None:
     uploader = CheckpointUploader(CheckpointStore(FolderStore(tmp_path / "store"), "r"), Retention())
     uploader.upload(LocalCheckpoint(5, tmp_path / "local", 1, "d"))
     assert uploader.close(5)
-    stored = tmp_path / "store" / "r" / "checkpoints" / "step-000005" / "model.pt"
+    stored = tmp_path / "store" / "r" / "checkpoints" / "step-000005-attempt-1" / "model.pt"
     assert stored.stat().st_ino == inode and stored.stat().st_nlink == 1 and not model.exists()

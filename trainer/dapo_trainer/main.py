@@ -140,7 +140,8 @@ class TrainingAttempt:
         """From here on ranks' files are stored where they run; those of `resumed` are copied there."""
         from dapo_trainer.verl_adapter.node_files import Origin, OtherNodes
 
-        self._other_nodes = OtherNodes(self.environment.stores.objects, self.environment.run_id, workers, fsdp_size)
+        of = self.environment
+        self._other_nodes = OtherNodes(of.stores.objects, of.run_id, of.attempt, workers, fsdp_size)
         if resumed is None:
             return
         try:

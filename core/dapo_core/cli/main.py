@@ -13,7 +13,6 @@ from dapo_core.run.reasons import ExitCode, end_of
 
 DISTRIBUTION: Final = "dapo-platform"
 ENTRY_POINTS: Final = "dapo.commands"
-DB_ENTRY_POINTS: Final = "dapo.db.commands"
 # One line for each command, so that `dapo --help` need not import what the command needs (a test compares them).
 HELP: Final[dict[str, str]] = {
     "run": "Train on this machine, supervised, until the job is done.",
@@ -78,10 +77,11 @@ class LazyGroup(TyperGroup):
         return name, command_of(command.name, entry_points()[command.name]), rest
 
 
-def entry_points(group: str = ENTRY_POINTS) -> dict[str, EntryPoint]:
+def entry_points() -> dict[str, EntryPoint]:
     """Subcommands by name. Only of this distribution: scanning all of them takes longer than the help itself."""
     return {
-        entry_point.name: entry_point for entry_point in distribution(DISTRIBUTION).entry_points.select(group=group)
+        entry_point.name: entry_point
+        for entry_point in distribution(DISTRIBUTION).entry_points.select(group=ENTRY_POINTS)
     }
 
 

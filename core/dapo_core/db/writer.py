@@ -176,7 +176,7 @@ class MetadataWriter:
             if batch.points:
                 self._write_points(connection, run_id, batch.points)
             _upsert(connection, schema.events, [asdict(row) for row in batch.events], wins=None)
-            _upsert(connection, schema.checkpoints, [asdict(row) for row in batch.checkpoints], _updated_no_earlier)
+            _upsert(connection, schema.checkpoints, [asdict(row) for row in batch.checkpoints], _newer_state)
             _upsert(connection, schema.samples, [asdict(row) for row in batch.samples], _newer)
 
     def _write_points(self, connection: Connection, run_id: str, points: Sequence[Point]) -> None:
@@ -303,8 +303,12 @@ def _behind(table: Table, new: Any) -> ColumnElement[bool]:
     return or_(table.c.step_to.is_(None), table.c.step_to < new.step_to)
 
 
-def _updated_no_earlier(table: Table, new: Any) -> ColumnElement[bool]:
-    return table.c.updated_at <= new.updated_at  # type: ignore[no-any-return]
+def _newer_state(table: Table, new: Any) -> ColumnElement[bool]:
+    """Whether a checkpoint's new state replaces the old one. A later attempt's always does: its node's clock may be
+    behind. An earlier attempt's does only if it says what the object store has, not what that attempt tried."""
+    old = table.c
+    is_of_store = or_(new.attempt == 0, new.attempt >= old.attempt, new.state.not_in(("uploading", "failed")))
+    return or_(new.attempt > old.attempt, and_(old.updated_at <= new.updated_at, is_of_store))
 
 
 def _further(table: Table, new: Any) -> ColumnElement[bool]:

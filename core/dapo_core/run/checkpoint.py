@@ -9,11 +9,11 @@ from pathlib import PurePosixPath
 from typing import Any, Final, Protocol, TypeVar
 
 from dapo_core.errors import CheckpointError
-from dapo_core.naming import checkpoint_prefix, shared_key
+from dapo_core.naming import NO_ATTEMPT, checkpoint_prefix, shared_key
 from dapo_core.run.store_rows import CheckpointRow, CheckpointState
 
-VERSION: Final = 3
-READABLE: Final = (1, 2, 3)  # 1 has no shared files, 2 no checksums of parts
+VERSION: Final = 4
+READABLE: Final = (1, 2, 3, 4)  # 1 has no shared files, 2 no checksums of parts, 3 no attempt in its keys
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _RANK = re.compile(r"_rank_(\d+)\.pt$")
 _MODEL = re.compile(r"(?:^|/)model_world_size_(\d+)_rank_\d+\.pt$")
@@ -39,9 +39,9 @@ class FileEntry:
         match = _RANK.search(self.path)
         return int(match.group(1)) if match else None
 
-    def key(self, run_id: str, step: int) -> str:
-        """Its object key in the run's checkpoint at `step`."""
-        return shared_key(run_id, self.sha256) if self.shared else checkpoint_prefix(run_id, step) + self.path
+    def key(self, run_id: str, step: int, attempt: int) -> str:
+        """Its object key in the checkpoint that the attempt wrote at `step`."""
+        return shared_key(run_id, self.sha256) if self.shared else checkpoint_prefix(run_id, step, attempt) + self.path
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,8 @@ class Manifest:
     metrics: Mapping[str, float] = field(default_factory=dict)
     # As `Candidate` has it: a manifest that exists belongs to a committed checkpoint.
     state: CheckpointState = "committed"
+    # Whether the keys of its files contain the attempt; those of earlier versions do not.
+    is_keyed: bool = True
 
     @property
     def size_bytes(self) -> int:
@@ -68,14 +70,19 @@ class Manifest:
         matches = (_MODEL.search(entry.path) for entry in self.files)
         return next((int(match.group(1)) for match in matches if match), None)
 
+    @property
+    def keyed_attempt(self) -> int:
+        """The attempt in its keys."""
+        return self.attempt if self.is_keyed else NO_ATTEMPT
+
     def key(self, entry: FileEntry) -> str:
         """The object key of one of its files."""
-        return entry.key(self.run_id, self.step)
+        return entry.key(self.run_id, self.step, self.keyed_attempt)
 
     def to_bytes(self) -> bytes:
         """The manifest as JSON, without metrics that are not finite."""
-        body = asdict(self) | {"version": VERSION}
-        del body["state"]
+        body = asdict(self) | {"version": VERSION if self.is_keyed else 3}
+        del body["state"], body["is_keyed"]
         body["metrics"] = {name: value for name, value in self.metrics.items() if math.isfinite(value)}
         return json.dumps(body, indent=1).encode()
 
@@ -104,7 +111,7 @@ def parse_manifest(data: bytes, key: str) -> Manifest:
         if version not in READABLE:
             raise CheckpointError(f"{key} has manifest version {version}: upgrade dapo to read it.")
         files = tuple(_entry(listed) for listed in body.pop("files"))
-        manifest = Manifest(**body, files=files)
+        manifest = Manifest(**body, files=files, is_keyed=version >= 4)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{key} is corrupt ({error}).") from error
     if outside := next((entry.path for entry in files if not _inside(entry.path)), None):

@@ -52,7 +52,7 @@ def list_(
     selected = find_checkpoints(run, Home.find(home, metadata, store))
     checkpoints, manifests = selected.checkpoints, selected.checkpoints.manifests()
     if as_json:
-        rows = [asdict(manifest) | {"uri": checkpoints.uri(manifest.step)} for manifest in manifests]
+        rows = [asdict(manifest) | {"uri": checkpoints.uri_of(manifest)} for manifest in manifests]
         typer.echo(json.dumps(rows, indent=2))
         return
     # By the job's own rule; `prune` may use another one.
@@ -78,7 +78,7 @@ def verify(
     corrupt = 0
     for step in steps:
         try:
-            manifest = checkpoints.manifest(step)
+            manifest = checkpoints.manifest(step, selected.attempt)
             checkpoints.verify(manifest)
             typer.echo(f"Step {step}: intact, {len(manifest.files)} files, {manifest.size_bytes} bytes.")
         except CheckpointError as error:
@@ -161,7 +161,7 @@ def export(
 
     target.parent.mkdir(parents=True, exist_ok=True)
     with redirect_stdout(sys.stderr):  # verl prints its progress
-        manifest = write(selected.checkpoints, selected.step, target)
+        manifest = write(selected.checkpoints, selected.step, target, selected.attempt)
     typer.echo(f"The model at step {manifest.step} of {manifest.run_id} is in {target}.")
 
 

@@ -12,14 +12,15 @@ from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore
 _WEIGHTS = ("actor/huggingface/", "actor/model_", "actor/fsdp_config.json", "actor/lora_train_meta.json")
 
 
-def export(checkpoints: CheckpointStore, step: int | None, target: Path) -> Manifest:
-    """Fetch the weights of `step` (None: the newest checkpoint), verified, and write the model to `target`.
+def export(checkpoints: CheckpointStore, step: int | None, target: Path, attempt: int | None = None) -> Manifest:
+    """Fetch the weights of `step` (None: the newest checkpoint), verified, and write the model to `target`. `attempt`:
+    who wrote the checkpoint, by default the highest attempt.
 
     Returns the checkpoint's manifest; after an error there is no new `target`. Raises CheckpointError for a checkpoint
     that is missing, corrupt or of an unknown kind, StoreError when the store or the disk fails. Imports verl, so the
     process needs the variables of `verl_adapter.environment` from its start.
     """
-    manifest = checkpoints.manifest(step) if step is not None else _newest(checkpoints)
+    manifest = checkpoints.manifest(step, attempt) if step is not None else _newest(checkpoints)
     fetched, part = target.with_name(f".{target.name}.shards"), target.with_name(f".{target.name}.merging")
     try:
         checkpoints.restore(_weights(manifest), fetched)

@@ -4,7 +4,7 @@ import logging
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from dapo_core.cli.runs import find_run
@@ -33,11 +33,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RunCheckpoints:
-    """A run's checkpoints, the step that the user named if any, and the run's row if it is on record."""
+    """A run's checkpoints, the step and the attempt that the user named if any, and the run's row if it is on
+    record."""
 
     checkpoints: CheckpointStore
     step: int | None
     run: RunRow | None
+    attempt: int | None = None
 
     @property
     def retention(self) -> Retention:
@@ -64,7 +66,8 @@ def find_checkpoints(name: str, home: Home) -> RunCheckpoints:
     if source.root is not None or home.store is not None or reader is None:
         # The store is named: the run need not be on record.
         run = _recorded(reader, source.run_id)
-        return _open(source.root or home.store_url, source.run_id, source.step, run, home)
+        found = _open(source.root or home.store_url, source.run_id, source.step, run, home)
+        return replace(found, attempt=source.attempt)
     run = find_run(reader, source.run_id)
     url: str | None = _spec(run).get("checkpoints", {}).get("uri")
     return _open(url or home.store_url, run.run_id, source.step, run, home)

@@ -9,7 +9,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -27,12 +27,13 @@ from dapo_core.naming import (
     pins_prefix,
     shared_key,
 )
-from dapo_core.objectstore import Content, ObjectInfo, ObjectNotFoundError, ObjectStore, StoreUnreachableError
+from dapo_core.objectstore import Content, ObjectInfo, ObjectStore, StoreUnreachableError
 from dapo_core.parallel import parallel
-from dapo_core.run.checkpoint import FileEntry, Manifest, Retention, committed, judge, parse_manifest
+from dapo_core.run.checkpoint import FileEntry, Manifest, Retention, judge
 from dapo_trainer.checkpoints.checkpoint_files import content_of, corrupt, fetch, is_shared, local_files, verify
 from dapo_trainer.checkpoints.journal import Journal, NullJournal
-from dapo_trainer.checkpoints.listing import Leftover, Listing, leftovers
+from dapo_trainer.checkpoints.listing import CheckpointId, Leftover, Listing, leftovers
+from dapo_trainer.checkpoints.stored_checkpoints import StoredCheckpoints
 
 log = logging.getLogger(__name__)
 
@@ -78,8 +79,9 @@ def no_remote_files(_step: int, _folder: Path) -> Sequence[FileEntry]:
     return ()
 
 
-class CheckpointStore:
-    """The checkpoints of one run. Methods raise StoreError when the store fails, CheckpointError for a checkpoint."""
+class CheckpointStore(StoredCheckpoints):
+    """The checkpoints of one run, to write, restore and remove. Methods raise StoreError when the store fails,
+    CheckpointError for a checkpoint."""
 
     def __init__(
         self,
@@ -91,41 +93,11 @@ class CheckpointStore:
     ) -> None:
         """`is_local`: which files a restore brings to this machine; of the others it checks that they exist.
         `secure_metrics`, called before each commit, makes what the journal holds outlive this machine."""
-        self.store = store
-        self.run_id = run_id
+        super().__init__(store, run_id)
         self.journal: Journal = journal or NullJournal()
         self.is_local = is_local
         self._secure_metrics = secure_metrics
         self._shared: set[str] = set()  # keys of the shared files that this process has stored
-
-    def uri(self, step: int) -> str:
-        """The address of the checkpoint at `step`, for people and for `resumeFrom`."""
-        return self.store.address(checkpoint_prefix(self.run_id, step).rstrip("/"))
-
-    def steps(self) -> list[int]:
-        """Steps that have a manifest, newest first."""
-        return self.listing().committed
-
-    def manifest(self, step: int) -> Manifest:
-        """The manifest of `step`. Raises CheckpointError when it is missing, corrupt or of a different step."""
-        key = manifest_key(self.run_id, step)
-        try:
-            manifest = parse_manifest(self.store.get_bytes(key), key)
-        except ObjectNotFoundError as error:
-            raise CheckpointError(f"The run {self.run_id} has no committed checkpoint at step {step}.") from error
-        if (manifest.run_id, manifest.step) != (self.run_id, step):
-            raise CheckpointError(f"{key} is of step {manifest.step} of the run {manifest.run_id}.")
-        return manifest
-
-    def manifests(self) -> Sequence[Manifest]:
-        """Those of the committed checkpoints, newest first; one that cannot be read is logged and left out."""
-        readable = []
-        for step in self.steps():
-            try:
-                readable.append(self.manifest(step))
-            except CheckpointError as error:
-                log.warning("%s", error)
-        return committed(readable)
 
     # Writing
 
@@ -143,9 +115,9 @@ class CheckpointStore:
         to the store goes through `retry`. `remote_files` makes other pods store their files (`put_files`). Raises
         StoreError, or CheckpointError when the local folder cannot be read.
         """
-        step, key = local.step, manifest_key(self.run_id, local.step)
+        step, key = local.step, manifest_key(self.run_id, local.step, local.attempt)
         retry(lambda: self._refuse_outdated(local))
-        # A step that is trained again replaces what an earlier attempt stored: uncommit that first.
+        # Should this attempt have stored the step before, uncommit that first.
         retry(lambda: self.store.delete(key))
         files, stale = retry(lambda: self._store_all(local, give, retry, remote_files))
         # A resume continues after this step: its metrics have to be safe before it may be resumed from.
@@ -157,14 +129,14 @@ class CheckpointStore:
         data = manifest.to_bytes()
         retry(lambda: self._refuse_outdated(local))
         retry(lambda: self.store.put_bytes(key, data))
-        self.journal.checkpoint(manifest.row(self.uri(step)))
+        self.journal.checkpoint(manifest.row(self.uri_of(manifest)))
         self._remove_stale_files(stale)
         return manifest
 
     def _refuse_outdated(self, local: LocalCheckpoint) -> None:
         """Raises CheckpointError if a later attempt has committed a checkpoint: a pod on a node that the cluster has
-        lost may still reach the store, and would replace what its successor has stored."""
-        newest = max((manifest.attempt for manifest in self.manifests()), default=0)
+        lost may still reach the store, and its checkpoints are not those of the run any more."""
+        newest = self.newest_attempt()
         if newest > local.attempt:
             raise CheckpointError(
                 f"Attempt {newest} of the run {self.run_id} has committed checkpoints: attempt {local.attempt} is "
@@ -179,13 +151,14 @@ class CheckpointStore:
         Raises StoreUnreachableError unless the store lists each of them at its size: a server that reports success is
         not believed, because retention removes older checkpoints on the strength of this one.
         """
-        step = local.step
-        here = self.put_files(step, local.folder, give=give, retry=retry)
+        step, name = local.step, CheckpointId(local.step, local.attempt)
+        here = self.put_files(step, local.folder, local.attempt, give=give, retry=retry)
         remote = retry(lambda: remote_files(step, local.folder))
         files = tuple({entry.path: entry for entry in (*remote, *here)}.values())
         listing = retry(self.listing)
-        listed, stored = listing.steps.get(step, {}), listing.shared | listing.steps.get(step, {})
-        keys = {entry.path: entry.key(self.run_id, step) for entry in files}
+        listed = listing.checkpoints.get(name, {})
+        stored = listing.shared | listed
+        keys = {entry.path: entry.key(self.run_id, *name) for entry in files}
         for entry in files:
             info = stored.get(keys[entry.path])
             if info is None or info.size != entry.size:
@@ -195,19 +168,20 @@ class CheckpointStore:
                     f"{entry.path} of the checkpoint at step {step} was stored with {entry.size} bytes, but "
                     f"{self.store.url} {size}."
                 )
-        return files, listed.keys() - {*keys.values(), manifest_key(self.run_id, step)}
+        return files, listed.keys() - {*keys.values(), manifest_key(self.run_id, *name)}
 
     def put_files(
-        self, step: int, folder: Path, *, give: bool = False, retry: Retry = no_retry
+        self, step: int, folder: Path, attempt: int, *, give: bool = False, retry: Retry = no_retry
     ) -> tuple[FileEntry, ...]:
-        """Store the files of `folder` for the checkpoint at `step`, without a manifest that refers to them."""
+        """Store the files of `folder` for the attempt's checkpoint at `step`, without a manifest that refers to
+        them."""
         paths = local_files(folder)
         stored = retry(self.listing).shared
 
         def store_file(path: Path) -> FileEntry:
             name = path.relative_to(folder).as_posix()
             shared = is_shared(path)
-            key = checkpoint_prefix(self.run_id, step) + name
+            key = checkpoint_prefix(self.run_id, step, attempt) + name
             content = self._put_shared(path, stored, retry) if shared else retry(partial(self._put, key, path, give))
             return FileEntry(name, content.size, content.sha256, shared, content.part_bytes)
 
@@ -284,20 +258,20 @@ class CheckpointStore:
         restart from step 0.
         """
         listing = self.listing()
-        problems = [f"The checkpoint at step {step} is corrupt." for step in listing.corrupt]
-        for step in listing.committed:
+        problems = [f"The checkpoint at step {name.step} is corrupt." for name in listing.corrupt]
+        for name in listing.committed:
             try:
-                manifest = self.manifest(step)
+                manifest = self.read(name)
             except CheckpointError as error:
                 problems.append(str(error))
-                self._report_corrupt(step, str(error))
+                self._report_corrupt(name, str(error))
                 continue
             check(manifest)
             try:
                 self.restore(manifest, into, caches)
             except CheckpointError as error:
                 problems.append(str(error))
-                self._report_corrupt(step, str(error))
+                self._report_corrupt(name, str(error))
                 continue
             return manifest
         if problems:
@@ -311,13 +285,15 @@ class CheckpointStore:
         restart from step 0.
         """
         if manifest.run_id == self.run_id:
-            self.store.put_bytes(corrupt_key(self.run_id, manifest.step), manifest.to_bytes())
-            self.store.delete(manifest_key(self.run_id, manifest.step))
-            self._report_corrupt(manifest.step, why)
+            name = CheckpointId(manifest.step, manifest.keyed_attempt)
+            self.store.put_bytes(corrupt_key(self.run_id, *name), manifest.to_bytes())
+            self.store.delete(manifest_key(self.run_id, *name))
+            self._report_corrupt(name, why)
 
-    def _report_corrupt(self, step: int, why: str) -> None:
-        self.journal.checkpoint(self.row(step, 0, "failed", why))
-        self.journal.event("CheckpointDamaged", f"{why} Trying the previous checkpoint.", type="Warning", step=step)
+    def _report_corrupt(self, name: CheckpointId, why: str) -> None:
+        self.journal.checkpoint(self.row(name.step, name.attempt, "failed", why))
+        message = f"{why} Trying the previous checkpoint."
+        self.journal.event("CheckpointDamaged", message, type="Warning", step=name.step)
 
     # Retention and removal
 
@@ -325,15 +301,22 @@ class CheckpointStore:
         """Record all committed checkpoints in the journal: who committed one may have died before recording it, or
         recorded a failure after its manifest, which only a later record replaces."""
         for manifest in self.manifests():
-            self.journal.checkpoint(replace(manifest.row(self.uri(manifest.step)), updated_at=time.time()))
+            self.journal.checkpoint(replace(manifest.row(self.uri_of(manifest)), updated_at=time.time()))
 
-    def retain(self, retention: Retention) -> Sequence[int]:
-        """Remove the checkpoints that `retention` does not keep, and record every decision. Returns removed steps."""
+    def retain(self, retention: Retention, attempt: int | None = None) -> Sequence[int]:
+        """Remove the checkpoints that `retention` does not keep, and record every decision. Returns removed steps.
+
+        `attempt` names the one that asks: once a later attempt has committed a checkpoint it removes nothing.
+        """
+        if attempt is not None and self.newest_attempt() > attempt:
+            return ()
         manifests = {manifest.step: manifest for manifest in self.manifests()}
-        removed = []
+        removed, pinned = [], self.pinned()
         metrics = {step: manifest.metrics for step, manifest in manifests.items()}
-        for verdict in judge(retention, metrics, self.pinned()):
-            row = replace(manifests[verdict.step].row(self.uri(verdict.step), verdict.why), updated_at=time.time())
+        self._remove_replaced(manifests, pinned)
+        for verdict in judge(retention, metrics, pinned):
+            manifest = manifests[verdict.step]
+            row = replace(manifest.row(self.uri_of(manifest), verdict.why), updated_at=time.time())
             if verdict.keep:
                 self.journal.checkpoint(row)
             else:
@@ -342,6 +325,14 @@ class CheckpointStore:
                 self.journal.checkpoint(replace(row, state="deleted", updated_at=time.time()))
                 removed.append(verdict.step)
         return removed
+
+    def _remove_replaced(self, manifests: Mapping[int, Manifest], pinned: Collection[int]) -> None:
+        """Remove what earlier attempts stored of steps that a later one has committed again."""
+        listing = self.listing()
+        for name in listing.committed:
+            newer = manifests.get(name.step)
+            if newer is not None and name.attempt < newer.keyed_attempt and name.step not in pinned:
+                self._remove(name, listing)
 
     def pin(self, step: int) -> None:
         """Keep the checkpoint at `step` from retention until `unpin`. Raises CheckpointError if it is not committed."""
@@ -363,10 +354,16 @@ class CheckpointStore:
         return {step for step in steps if step is not None}
 
     def remove(self, step: int) -> None:
-        """Remove the objects of `step`, its manifest first: what an interrupted removal leaves is swept."""
-        self.store.delete(manifest_key(self.run_id, step))
-        for info in list(self.store.list(checkpoint_prefix(self.run_id, step))):
-            self.store.delete(info.key)
+        """Remove the objects of `step`, manifests first: what an interrupted removal leaves is swept."""
+        listing = self.listing()
+        # The highest attempt last: what an interrupted removal leaves is the step's newest state.
+        for name in sorted(name for name in listing.checkpoints if name.step == step):
+            self._remove(name, listing)
+
+    def _remove(self, name: CheckpointId, listing: Listing) -> None:
+        manifest = manifest_key(self.run_id, *name)
+        for key in sorted(listing.checkpoints[name], key=lambda key: key != manifest):
+            self.store.delete(key)
 
     def sweep(self, grace_seconds: float = GRACE_SECONDS, busy: Iterable[int] = ()) -> Sequence[int]:
         """Remove what no checkpoint needs and was not changed for `grace_seconds`; `busy` steps are being uploaded now.
@@ -384,19 +381,16 @@ class CheckpointStore:
         """Remove objects that no checkpoint needs."""
         for key in leftover.keys:
             self.store.delete(key)
-        if leftover.kind == "TornUpload" and leftover.step is not None:
-            step = leftover.step
-            self.journal.checkpoint(self.row(step, 0, "deleted", "Removed: incomplete upload."))
+        if leftover.kind == "TornUpload" and leftover.checkpoint is not None:
+            step = leftover.checkpoint.step
+            self.journal.checkpoint(self.row(*leftover.checkpoint, "deleted", "Removed: incomplete upload."))
             self.journal.event("CheckpointSwept", f"The incomplete upload of step {step} was removed.", step=step)
 
     def leftovers(self, grace_seconds: float = GRACE_SECONDS, busy: Iterable[int] = ()) -> Sequence[Leftover]:
         """What `sweep` would remove."""
-        return leftovers(self.listing(), self.manifest, time.time() - grace_seconds, list(busy))
+        return leftovers(self.listing(), self.read, time.time() - grace_seconds, list(busy))
 
     def row(self, step: int, attempt: int, state: CheckpointState, decision: str | None = None) -> CheckpointRow:
         """The record of a checkpoint that has no manifest."""
-        return CheckpointRow(self.run_id, step, attempt, state, self.uri(step), time.time(), decision=decision)
-
-    def listing(self) -> Listing:
-        """All objects of the run's checkpoints."""
-        return Listing.of(self.run_id, self.store.list(checkpoints_prefix(self.run_id)))
+        uri = self.uri(step, attempt)
+        return CheckpointRow(self.run_id, step, attempt, state, uri, time.time(), decision=decision)

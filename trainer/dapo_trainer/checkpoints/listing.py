@@ -2,20 +2,34 @@
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from dapo_core.errors import CheckpointError
-from dapo_core.naming import MANIFEST, checkpoints_prefix, corrupt_key, manifest_key, parse_step_folder, shared_prefix
+from dapo_core.naming import (
+    MANIFEST,
+    checkpoints_prefix,
+    corrupt_key,
+    manifest_key,
+    parse_checkpoint_folder,
+    shared_prefix,
+)
 from dapo_core.objectstore import ObjectInfo
 from dapo_core.run.checkpoint import Manifest
 
 
+class CheckpointId(NamedTuple):
+    """One checkpoint of a run: its step and the attempt in its keys (`naming.NO_ATTEMPT` for an earlier version's)."""
+
+    step: int
+    attempt: int
+
+
 @dataclass(frozen=True)
 class Listing:
-    """Objects by key: those of each step, and those shared between steps."""
+    """Objects by key: those of each checkpoint, and those shared between checkpoints."""
 
     run_id: str
-    steps: dict[int, dict[str, ObjectInfo]] = field(default_factory=dict)
+    checkpoints: dict[CheckpointId, dict[str, ObjectInfo]] = field(default_factory=dict)
     shared: dict[str, ObjectInfo] = field(default_factory=dict)
 
     @classmethod
@@ -23,25 +37,26 @@ class Listing:
         """From all objects under the run's checkpoints."""
         listing, prefix = cls(run_id), checkpoints_prefix(run_id)
         for info in objects:
-            step = parse_step_folder(info.key.removeprefix(prefix).partition("/")[0])
-            if step is not None:
-                listing.steps.setdefault(step, {})[info.key] = info
+            parsed = parse_checkpoint_folder(info.key.removeprefix(prefix).partition("/")[0])
+            if parsed is not None:
+                listing.checkpoints.setdefault(CheckpointId(*parsed), {})[info.key] = info
             elif info.key.startswith(shared_prefix(run_id)):
                 listing.shared[info.key] = info
         return listing
 
     @property
-    def committed(self) -> list[int]:
-        """Steps that have a manifest, newest first."""
-        return self._steps_with(manifest_key)
+    def committed(self) -> list[CheckpointId]:
+        """Those that have a manifest, by step, then by attempt, newest first."""
+        return self._with(manifest_key)
 
     @property
-    def corrupt(self) -> list[int]:
-        """Steps that were committed and later marked as corrupt, newest first."""
-        return self._steps_with(corrupt_key)
+    def corrupt(self) -> list[CheckpointId]:
+        """Those that were committed and later marked as corrupt, newest first."""
+        return self._with(corrupt_key)
 
-    def _steps_with(self, key: Callable[[str, int], str]) -> list[int]:
-        return sorted((step for step, objects in self.steps.items() if key(self.run_id, step) in objects), reverse=True)
+    def _with(self, key: Callable[[str, int, int], str]) -> list[CheckpointId]:
+        found = (name for name, objects in self.checkpoints.items() if key(self.run_id, *name) in objects)
+        return sorted(found, reverse=True)
 
 
 @dataclass(frozen=True)
@@ -50,8 +65,12 @@ class Leftover:
     of a run that is not on record."""
 
     kind: Literal["TornUpload", "Unused", "UnknownRun"]
-    step: int | None
+    checkpoint: CheckpointId | None
     objects: tuple[ObjectInfo, ...]
+
+    @property
+    def step(self) -> int | None:
+        return None if self.checkpoint is None else self.checkpoint.step
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -65,25 +84,25 @@ class Leftover:
 
 
 def leftovers(
-    listing: Listing, read: Callable[[int], Manifest], limit: float, busy: Collection[int] = ()
+    listing: Listing, read: Callable[[CheckpointId], Manifest], limit: float, busy: Collection[int] = ()
 ) -> Sequence[Leftover]:
     """What was not changed after `limit`, in Unix seconds. `busy` are steps that are being uploaded now."""
     result = []
     # Where no other checkpoint is left, a corrupt one is kept: it keeps the run from restarting from step 0.
-    needed = {*listing.committed, *busy} | (set() if listing.committed else set(listing.corrupt))
-    for step in sorted(listing.steps.keys() - needed):
-        objects = tuple(listing.steps[step].values())
+    needed = set(listing.committed) | (set() if listing.committed else set(listing.corrupt))
+    for name in sorted(name for name in listing.checkpoints.keys() - needed if name.step not in busy):
+        objects = tuple(listing.checkpoints[name].values())
         if max(info.modified for info in objects) <= limit:
-            result.append(Leftover("TornUpload", step, objects))
+            result.append(Leftover("TornUpload", name, objects))
     unused = () if busy else _unused(listing, read, limit)
     return [*result, Leftover("Unused", None, unused)] if unused else result
 
 
-def _unused(listing: Listing, read: Callable[[int], Manifest], limit: float) -> tuple[ObjectInfo, ...]:
+def _unused(listing: Listing, read: Callable[[CheckpointId], Manifest], limit: float) -> tuple[ObjectInfo, ...]:
     """Shared files that no checkpoint refers to; none when a manifest cannot be read, since it may refer to any."""
     old = [info for info in listing.shared.values() if info.modified <= limit]
     try:
-        manifests = [read(step) for step in listing.committed] if old else []
+        manifests = [read(name) for name in listing.committed] if old else []
     except CheckpointError:
         return ()
     used = {manifest.key(entry) for manifest in manifests for entry in manifest.files}

@@ -19,7 +19,8 @@ from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore
 
 _SAVED: Final = re.compile(r"^global_step_(\d+)$")
 _URI: Final = re.compile(
-    r"^(?P<root>[a-z0-9]+://[^?]*)/(?P<run>[^/?]+)/checkpoints/step-(?P<step>\d+)/?(?P<query>\?.*)?$"
+    r"^(?P<root>[a-z0-9]+://[^?]*)/(?P<run>[^/?]+)/checkpoints/step-(?P<step>\d+)"
+    r"(?:-attempt-(?P<attempt>\d+))?/?(?P<query>\?.*)?$"
 )
 # As long as a store may take to come back, for example in a new pod; then the attempt ends, and its restart counts.
 STORE_TIMEOUT_SECONDS: Final = 300.0
@@ -40,11 +41,13 @@ class Restored:
 
 @dataclass(frozen=True)
 class CheckpointReference:
-    """A checkpoint of any run. `root`: the store's URL, None for the run's own store; `step`: None for the newest."""
+    """A checkpoint of any run. `root`: the store's URL, None for the run's own store; `step`: None for the newest;
+    `attempt`: None for the highest that has committed the step."""
 
     run_id: str
     step: int | None
     root: str | None = None
+    attempt: int | None = None
 
 
 def parse_reference(reference: str) -> CheckpointReference:
@@ -59,7 +62,8 @@ def parse_reference(reference: str) -> CheckpointReference:
             "use .../RUN/checkpoints/step-N."
         )
     # What follows the question mark says where the server is, and belongs to the store.
-    return CheckpointReference(match["run"], int(match["step"]), match["root"] + (match["query"] or ""))
+    attempt = None if match["attempt"] is None else int(match["attempt"])
+    return CheckpointReference(match["run"], int(match["step"]), match["root"] + (match["query"] or ""), attempt)
 
 
 def retry_unreachable(
@@ -119,7 +123,7 @@ def restore_reference(reference: str, own: CheckpointStore, into: Path) -> tuple
     store = own.store if source.root is None else open_store(source.root)
     checkpoints = CheckpointStore(store, source.run_id, is_local=own.is_local)
     if source.step is not None:
-        manifest = checkpoints.manifest(source.step)
+        manifest = checkpoints.manifest(source.step, source.attempt)
         checkpoints.restore(manifest, into)
         return manifest, store.url
     newest = checkpoints.restore_newest(into)

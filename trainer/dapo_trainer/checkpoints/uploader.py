@@ -126,7 +126,7 @@ class CheckpointUploader:
         message = f"Checkpoint at step {step} committed: {size(manifest.size_bytes)} in {took}."
         journal.event("CheckpointCommitted", message, step=step)
         try:
-            self._checkpoints.retain(self._retention)
+            self._checkpoints.retain(self._retention, checkpoint.attempt)
         except StoreError as error:  # it is committed nevertheless; the next retention removes more
             journal.event("RetentionFailed", str(error), type="Warning", step=step)
 

@@ -12,16 +12,17 @@ from dapo_core.jobspec.base import has_scheme
 from dapo_core.run.home import Home
 from dapo_trainer.checkpoint_tool.lookup import RunCheckpoints, find_checkpoints
 
-_CHECKPOINT = re.compile(r"/checkpoints/step-\d+/?(\?.*)?$")
+_CHECKPOINT = re.compile(r"/checkpoints/step-\d+(-attempt-\d+)?/?(\?.*)?$")
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where a checkpoint is; `step` None is the newest that is whole."""
+    """Where a checkpoint is; `step` None is the newest that is whole, `attempt` None the highest of the step."""
 
     store_url: str
     run_id: str
     step: int | None
+    attempt: int | None = None
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def resolve(text: str, home: Home) -> Target:
     found = find_checkpoints(subject, home)
     if not has_scheme(subject) and found.run is None and not _stored(found):
         _refuse(f"There is no run and no folder named {text}: name a run, RUN@STEP, a checkpoint or a model.")
-    place = Checkpoint(found.checkpoints.store.url, found.checkpoints.run_id, found.step)
+    place = Checkpoint(found.checkpoints.store.url, found.checkpoints.run_id, found.step, found.attempt)
     return Target(subject, checkpoint=place, spec=None if found.run is None else found.run.spec.get("spec", {}))
 
 

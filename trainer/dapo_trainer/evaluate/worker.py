@@ -93,7 +93,8 @@ def _set_environment() -> None:
 def _export(checkpoint: Checkpoint, target: Path) -> int:
     from dapo_trainer.checkpoint_tool.export import export
 
-    return export(CheckpointStore(open_store(checkpoint.store_url), checkpoint.run_id), checkpoint.step, target).step
+    checkpoints = CheckpointStore(open_store(checkpoint.store_url), checkpoint.run_id)
+    return export(checkpoints, checkpoint.step, target, checkpoint.attempt).step
 
 
 def _compose(folder: EvaluationFolder, job: DAPOJob, ray_address: str | None) -> "DictConfig":

@@ -50,8 +50,8 @@ class World:
 class _Files:
     """The checkpoint files of one pod, as a Ray actor on it."""
 
-    def __init__(self, store_url: str, run_id: str) -> None:
-        self._checkpoints = CheckpointStore(open_store(store_url), run_id)
+    def __init__(self, store_url: str, run_id: str, attempt: int) -> None:
+        self._checkpoints, self._attempt = CheckpointStore(open_store(store_url), run_id), attempt
         self._stored: Path | None = None
 
     def put(self, step: int, folder: str) -> Sequence[FileEntry]:
@@ -59,7 +59,7 @@ class _Files:
         if self._stored is not None and self._stored != Path(folder):
             shutil.rmtree(self._stored, ignore_errors=True)  # committed by now, or abandoned
         self._stored = Path(folder)
-        return self._checkpoints.put_files(step, Path(folder), give=True)
+        return self._checkpoints.put_files(step, Path(folder), self._attempt, give=True)
 
     def restore(self, origin: Origin, ranks: frozenset[int], world: World, folder: str) -> None:
         manifest, target = origin.manifest, Path(folder)
@@ -80,13 +80,13 @@ class _Files:
 class OtherNodes:
     """The pods, other than the driver's, on which FSDP ranks run."""
 
-    def __init__(self, store_url: str, run_id: str, workers: Sequence[Any], fsdp_size: int = -1) -> None:
+    def __init__(self, store_url: str, run_id: str, attempt: int, workers: Sequence[Any], fsdp_size: int = -1) -> None:
         """`workers`: the ranks' actors, by rank; `fsdp_size`: verl's."""
         self._world = World.of(len(workers), fsdp_size)
         here = ray.get_runtime_context().get_node_id()
         nodes = ray.get([worker.__ray_call__.remote(_node) for worker in workers])
         self._ranks = {node: frozenset(r for r, at in enumerate(nodes) if at == node) for node in {*nodes} - {here}}
-        self._files = {node: _actor_on(node).remote(store_url, run_id) for node in self._ranks}
+        self._files = {node: _actor_on(node).remote(store_url, run_id, attempt) for node in self._ranks}
 
     def put(self, step: int, folder: Path) -> Sequence[FileEntry]:
         """Make each pod store its files of `folder`. Returns their entries. Raises StoreError, CheckpointError."""
