@@ -79,11 +79,10 @@ def test_a_large_file_is_sent_in_parts_with_bounded_memory(store: S3Store, proxy
 
 def test_a_part_with_another_hash_is_rejected(minio: MinioServer, bucket: str) -> None:
     """The server sums each part and compares: what the upload says of a part is what lies there."""
-    client = open_s3(minio.url(bucket), minio.environment, QUICK)._client
-    started = client._create_multipart_upload(bucket, "big", {})
-    of_another = {"x-amz-content-sha256": hashlib.sha256(b"one").hexdigest()}
+    requests = open_s3(minio.url(bucket), minio.environment, QUICK)._requests
+    started = requests.create_upload("big")
     with pytest.raises(S3Error, match="XAmzContentSHA256Mismatch"):
-        client._upload_part(bucket, "big", b"two", of_another, started, 1)  # type: ignore[arg-type]
+        requests.put_part("big", started, 1, b"two", hashlib.sha256(b"one").hexdigest())
 
 
 def test_only_a_failed_part_is_sent_again(store: S3Store, proxy: S3Proxy, tmp_path: Path) -> None:
@@ -118,7 +117,7 @@ def test_a_file_truncated_during_an_upload_is_an_error(store: S3Store, proxy: S3
 
 
 def test_a_killed_upload_is_cleaned_up(store: S3Store, minio: MinioServer, bucket: str) -> None:
-    minio.client._create_multipart_upload(bucket, "runs/r/big", {})
+    store._requests.create_upload("runs/r/big")
     assert list(store.list("")) == []
     assert store.sweep_incomplete("r/big", older_than_seconds=60) == 0
     assert store.sweep_incomplete("r/big", older_than_seconds=0) == 1

@@ -8,7 +8,6 @@ import ssl
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +15,6 @@ import certifi
 import urllib3
 from minio import Minio
 from minio.credentials.providers import Provider
-from minio.datatypes import Upload
 from minio.error import S3Error
 from urllib3.util import Retry, Timeout
 
@@ -35,11 +33,12 @@ from dapo_core.objectstore.contract import (
 from dapo_core.objectstore.s3_address import Address
 from dapo_core.objectstore.s3_credentials import provider
 from dapo_core.objectstore.s3_errors import explained
-from dapo_core.objectstore.s3_transfers import PartedUpload, ResumingReader, SummedClient
+from dapo_core.objectstore.s3_requests import IncompleteUpload, S3Requests
+from dapo_core.objectstore.s3_transfers import PartedUpload, ResumingReader
 
 log = logging.getLogger(__name__)
 
-# A part has to be sent within the time to connect (the client sets no other for sending): 16 MiB in half a minute.
+# The time to connect is also that to send one block of a request (`s3_requests`).
 TIMEOUT: Final = Timeout(connect=30.0, read=60.0)
 # Every request may be repeated: an object that is put again is the same. About half a minute in all; only some seconds
 # where nobody answers, so that a wrong endpoint is reported soon: callers that can wait retry.
@@ -57,17 +56,15 @@ RETRIES: Final = Retry(
 
 def open_s3(url: str, environment: Mapping[str, str] = os.environ, retries: Retry = RETRIES) -> "S3Store":
     """The store at `url` with the keys of `environment`. Raises StoreError for incomplete settings."""
-    address = addresses.parse(url, environment)
-    return S3Store(
-        address, _client(address, provider(environment), environment.get(addresses.CA_FILE) or None, retries)
-    )
+    address, keys = addresses.parse(url, environment), provider(environment)
+    tls = _tls(environment.get(addresses.CA_FILE) or None) if address.secure else None
+    http = urllib3.PoolManager(timeout=TIMEOUT, retries=retries, maxsize=16, ssl_context=tls)
+    client = _client(address, keys, http)
+    return S3Store(address, client, S3Requests(client, keys, http, address.bucket))
 
 
-def _client(address: Address, keys: Provider, ca_file: str | None, retries: Retry) -> Minio:
-    http = urllib3.PoolManager(
-        timeout=TIMEOUT, retries=retries, maxsize=16, ssl_context=_tls(ca_file) if address.secure else None
-    )
-    client = SummedClient(
+def _client(address: Address, keys: Provider, http: urllib3.PoolManager) -> Minio:
+    client = Minio(
         address.host,
         credentials=keys,
         secure=address.secure,
@@ -99,9 +96,10 @@ def _tls(ca_file: str | None) -> ssl.SSLContext:
 class S3Store:
     """Objects under one prefix of a bucket. A large file is sent in parts, and exists once all have arrived."""
 
-    def __init__(self, address: Address, client: Minio) -> None:
+    def __init__(self, address: Address, client: Minio, requests: S3Requests) -> None:
         self._at = address
         self._client = client
+        self._requests = requests
 
     @property
     def url(self) -> str:
@@ -116,17 +114,17 @@ class S3Store:
         with stream, self._explained(f"{key} cannot be written to {self._at.where}", StoreError):
             size = os.fstat(stream.fileno()).st_size
             if (part_bytes := part_bytes_of(size)) is not None:
-                return PartedUpload(self._client, self._at.bucket, self._name(key), stream, size, part_bytes).send()
-            data = stream.read()
-            self._put(key, data)
-            return Content(len(data), hashlib.sha256(data).hexdigest())
+                return PartedUpload(self._requests, self._name(key), stream, size, part_bytes).send()
+            return self._put(key, stream.read())
 
     def put_bytes(self, key: str, data: bytes) -> None:
         with self._explained(f"{key} cannot be written to {self._at.where}", StoreError):
             self._put(key, data)
 
-    def _put(self, key: str, data: bytes) -> None:
-        self._client.put_object(self._at.bucket, self._name(key), io.BytesIO(data), len(data))
+    def _put(self, key: str, data: bytes) -> Content:
+        content = Content(len(data), hashlib.sha256(data).hexdigest())
+        self._requests.put(self._name(key), data, content.sha256)
+        return content
 
     def get_file(self, key: str, path: Path) -> None:
         with self.open(key) as stream, self._explained(f"{key} cannot be written to {path}"), path.open("wb") as file:
@@ -165,21 +163,16 @@ class S3Store:
 
         Without permission to list them, or where the server does not support it, none are removed.
         """
-        limit, swept = time.time() - older_than_seconds, 0
+        limit = time.time() - older_than_seconds
         with self._explained(f"{prefix} cannot be swept in {self._at.where}"):
-            for upload in self._incomplete(prefix):
-                started = upload.initiated_time or datetime.fromtimestamp(0, UTC)
-                if started.timestamp() <= limit:
-                    self._client._abort_multipart_upload(
-                        self._at.bucket, str(upload.object_name), str(upload.upload_id)
-                    )
-                    swept += 1
-        return swept
+            old = [upload for upload in self._incomplete(prefix) if upload.started <= limit]
+            for upload in old:
+                self._requests.abort_upload(upload.name, upload.upload_id)
+        return len(old)
 
-    def _incomplete(self, prefix: str) -> Sequence[Upload]:
+    def _incomplete(self, prefix: str) -> Sequence[IncompleteUpload]:
         try:
-            # The client has no public name for this.
-            return self._client._list_multipart_uploads(self._at.bucket, prefix=self._at.key(prefix)).uploads
+            return self._requests.incomplete_uploads(self._at.key(prefix))
         except S3Error as error:
             if error.code not in ("AccessDenied", "NotImplemented", "MethodNotAllowed"):
                 raise

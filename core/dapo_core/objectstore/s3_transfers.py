@@ -8,7 +8,6 @@ import time
 from typing import Any, BinaryIO, Final
 
 from minio import Minio
-from minio.datatypes import Part
 from urllib3 import BaseHTTPResponse
 from urllib3.exceptions import HTTPError
 
@@ -17,11 +16,11 @@ from dapo_core.errors import StoreError
 from dapo_core.objectstore.contract import CHUNK, Content, StoreUnreachableError, of_parts
 from dapo_core.objectstore.s3_address import Address
 from dapo_core.objectstore.s3_errors import explained
+from dapo_core.objectstore.s3_requests import S3Requests
 from dapo_core.parallel import parallel
 
 # Parts in memory for each file. More are not faster, and take more CPU time from training.
 PARALLEL_PARTS: Final = 2
-_SUM: Final = "x-amz-content-sha256"
 TRIES: Final = 6  # in a row, without a byte in between
 BACKOFF: Final = Backoff(0.25, 8.0)
 
@@ -82,24 +81,12 @@ class ResumingReader(io.RawIOBase):
             self._response = None
 
 
-class SummedClient(Minio):
-    """A client that signs a part by the hash that its sender has computed. It would compute another one, over TLS an
-    MD5, which takes longer than all the rest of sending it."""
-
-    def _build_headers(self, host: str, headers: Any = None, body: Any = None, creds: Any = None) -> Any:
-        known = (headers or {}).get(_SUM)
-        if known is None:
-            return super()._build_headers(host, headers, body, creds)
-        built, date = super()._build_headers(host, headers, None, creds)
-        return built | {_SUM: known, "Content-Length": str(len(body))}, date
-
-
 class PartedUpload:
     """Sends `stream` as the object `name`. The server checks the hash of each part, and the file's hash is made of
     those."""
 
-    def __init__(self, client: Minio, bucket: str, name: str, stream: BinaryIO, size: int, part_bytes: int) -> None:
-        self._client, self._bucket, self._name = client, bucket, name
+    def __init__(self, requests: S3Requests, name: str, stream: BinaryIO, size: int, part_bytes: int) -> None:
+        self._requests, self._name = requests, name
         self._file, self._size, self._part_bytes = stream.fileno(), size, part_bytes
         count = -(-size // part_bytes)
         self._numbers = range(1, count + 1)
@@ -109,35 +96,26 @@ class PartedUpload:
     def send(self) -> Content:
         """Returns what was sent. Raises the client's errors, after aborting the upload, and StoreError for a truncated
         file."""
-        # The client's public methods send a whole object from one stream.
-        started = self._client._create_multipart_upload(
-            self._bucket, self._name, {"Content-Type": "application/octet-stream"}
-        )
+        started = self._requests.create_upload(self._name)
         try:
             sent = parallel(lambda number: self._send(started, number), self._numbers, PARALLEL_PARTS)
-            parts = [part for part, _ in sent]
-            result = self._client._complete_multipart_upload(self._bucket, self._name, started, parts)
-            if result.etag is None:
-                # Amazon sends the status before it has assembled the object: 200 with an error document is a failure,
-                # for which the client has no check.
+            if not self._requests.complete_upload(self._name, started, [tag for tag, _ in sent]):
                 raise StoreUnreachableError(
-                    f"{self._name} cannot be written to s3://{self._bucket}: the server did not complete the upload of "
-                    "its parts; try again later."
+                    f"{self._name} cannot be written: the server did not complete the upload of its parts; try again "
+                    "later."
                 )
         except BaseException:
-            self._client._abort_multipart_upload(self._bucket, self._name, started)
+            self._requests.abort_upload(self._name, started)
             raise
         return of_parts([content for _, content in sent], self._part_bytes)
 
-    def _send(self, upload_id: str, number: int) -> tuple[Part, Content]:
+    def _send(self, upload_id: str, number: int) -> tuple[str, Content]:
         begin = (number - 1) * self._part_bytes
         buffer = self._buffers.pop()  # atomic, as is `append`
         try:
-            data: Any = memoryview(buffer)[: min(self._part_bytes, self._size - begin)]
+            data = memoryview(buffer)[: min(self._part_bytes, self._size - begin)]
             content = self._read(data, begin)
-            sum_of_it: Any = {_SUM: content.sha256}
-            etag = self._client._upload_part(self._bucket, self._name, data, sum_of_it, upload_id, number)
-            return Part(number, etag), content
+            return self._requests.put_part(self._name, upload_id, number, data, content.sha256), content
         finally:
             self._buffers.append(buffer)
 
