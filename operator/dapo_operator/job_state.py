@@ -12,8 +12,6 @@ from dapo_operator.kube.objects import Object, version_of
 # How long changes of nothing but a number wait for others: the run's progress, and the number of rollout pods.
 PROGRESS_SECONDS: Final = 30.0
 COUNT_SECONDS: Final = 300.0
-# The same for the words of a condition alone: a scheduler counts the nodes anew every few seconds.
-WORDS_SECONDS: Final = 60.0
 
 # Fields that change by themselves, beside what the job does.
 _NUMBERS: Final = ("rollout_replicas", "pods", "progress", "checkpoint")
@@ -101,8 +99,10 @@ def _slim(raw: Object) -> Object:
 class StatusWrites:
     """When a changed status is written: immediately, unless only progress or a count has changed; those wait, so that
     a run costs a write every PROGRESS_SECONDS, not one each step. `due_at` (Unix seconds) is when a status that was
-    held back is written; None when none is."""
+    held back is written; None when none is. A change of a condition's message alone waits for `message_seconds`: a
+    scheduler counts the nodes again every few seconds."""
 
+    message_seconds: float
     due_at: float | None = None
     _progress: Progress | None = None
     _written_at: float = 0.0
@@ -116,7 +116,7 @@ class StatusWrites:
         self._progress, self.due_at = new.progress, None
         if status_body(old) == status_body(new):
             return False
-        wait = _wait_seconds(old, new)
+        wait = self._wait_seconds(old, new)
         # A last write in the future was dated by a clock that has been set back; nothing waits for it.
         if 0.0 <= now - self._written_at < wait:
             self.due_at = self._written_at + wait
@@ -127,18 +127,17 @@ class StatusWrites:
         """The status was written at `now`."""
         self._written_at = now
 
-
-def _wait_seconds(old: DAPOJobStatus, new: DAPOJobStatus) -> float:
-    """Seconds that this change may wait for others, counted from the last write."""
-    # The first step is shown immediately; those after it are in the metadata store for whoever cannot wait.
-    if _step(old) is None and _step(new) is not None:
-        return 0.0
-    if _same(old, new, "rollout_replicas"):
-        return COUNT_SECONDS
-    if _same(old, new, *_NUMBERS):
-        return PROGRESS_SECONDS
-    worded = new.model_copy(update={"conditions": _with_words_of(old.conditions, new.conditions)})
-    return WORDS_SECONDS if _same(old, worded, *_NUMBERS, "reason") else 0.0
+    def _wait_seconds(self, old: DAPOJobStatus, new: DAPOJobStatus) -> float:
+        """Seconds that this change may wait for others, counted from the last write."""
+        # The first step is shown immediately; those after it are in the metadata store for whoever cannot wait.
+        if _step(old) is None and _step(new) is not None:
+            return 0.0
+        if _same(old, new, "rollout_replicas"):
+            return COUNT_SECONDS
+        if _same(old, new, *_NUMBERS):
+            return PROGRESS_SECONDS
+        worded = new.model_copy(update={"conditions": _with_words_of(old.conditions, new.conditions)})
+        return self.message_seconds if _same(old, worded, *_NUMBERS, "reason") else 0.0
 
 
 def _with_words_of(old: Sequence[Condition], new: Sequence[Condition]) -> list[Condition]:

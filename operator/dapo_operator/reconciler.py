@@ -70,7 +70,7 @@ class Reconciler:
         self.key, self.shared = key, shared
         self.state = JobState(raw, shared.site)
         self.gone = False
-        self._writes = StatusWrites()
+        self._writes = StatusWrites(shared.site.status_delay_seconds)
         self._refusal: Refusal | None = None
         self._undeletable: Refusal | None = None
         self._acceptable = False

@@ -16,8 +16,8 @@ class OperatorSettings:
     namespaces: tuple[str, ...] = ()
     # DAPO_METADATA_URL: the metadata store; None: progress, stalls and guards are not watched.
     metadata_url: str | None = None
-    # DAPO_TRAINER_IMAGE, DAPO_IMAGE_PULL_POLICY, DAPO_TOPOLOGY_KEY, DAPO_DASHBOARD_URL, DAPO_COSCHEDULER: what applies
-    # to the pods and the status of all jobs.
+    # DAPO_TRAINER_IMAGE, DAPO_IMAGE_PULL_POLICY, DAPO_TOPOLOGY_KEY, DAPO_DASHBOARD_URL, DAPO_COSCHEDULER,
+    # DAPO_STATUS_DELAY_SECONDS: what applies to the pods and the status of all jobs.
     site: Site = field(default_factory=Site)
     # DAPO_LOG_FORMAT: `json` for machines, `plain` for a terminal. DAPO_LOG_LEVEL: a level of Python's logging.
     log_format: str = "json"
@@ -46,6 +46,7 @@ class OperatorSettings:
             topology_key=environment.get("DAPO_TOPOLOGY_KEY", defaults.topology_key),
             dashboard_url=environment.get("DAPO_DASHBOARD_URL", defaults.dashboard_url).rstrip("/"),
             coscheduler=environment.get("DAPO_COSCHEDULER", defaults.coscheduler),
+            status_delay_seconds=float(environment.get("DAPO_STATUS_DELAY_SECONDS", defaults.status_delay_seconds)),
         )
         return cls(
             namespaces=tuple(names),

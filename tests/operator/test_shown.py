@@ -4,13 +4,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from planner_bench import START, Bench, raw_job
+from planner_bench import SITE, START, Bench, raw_job
 
 from dapo_core.run.guards import Alert
 from dapo_core.run.status import DAPOJobStatus
-from dapo_operator.job_state import WORDS_SECONDS, StatusWrites
-from dapo_operator.jobs.planner.status_summary import OUTAGE_SECONDS
+from dapo_operator.job_state import StatusWrites
 
+DELAY_SECONDS = SITE.status_delay_seconds
 HEAD, TRAINER = "first-head-1-0", "first-trainer-1-0"
 ALERT = Alert("EntropyCollapse", "Warn", "actor/entropy", 1, 20, 0.01, 0.05, "Entropy is low.")
 
@@ -106,7 +106,7 @@ def test_b22_a_short_outage_of_the_store_costs_no_write() -> None:
     bench = stored(Bench(), "ok").training()
     writes = bench.writes
     for state in ("down", "readonly"):
-        stored(bench, state, store_failed_at=bench.now).settle(OUTAGE_SECONDS - 1)
+        stored(bench, state, store_failed_at=bench.now).settle(DELAY_SECONDS - 1)
         stored(bench, "ok").settle(1)
     assert bench.writes == writes
 
@@ -114,8 +114,8 @@ def test_b22_a_short_outage_of_the_store_costs_no_write() -> None:
 def test_b22_an_outage_that_lasts_is_told() -> None:
     bench = stored(Bench(), "ok").training()
     stored(bench, "down", store_failed_at=bench.now)
-    assert bench.look().wake_at == bench.now + OUTAGE_SECONDS
-    bench.settle(OUTAGE_SECONDS)
+    assert bench.look().wake_at == bench.now + DELAY_SECONDS
+    bench.settle(DELAY_SECONDS)
     assert bench.says("ProgressKnown") == ("False", "MetadataUnreachable")
 
 
@@ -134,7 +134,7 @@ def numbered(status: DAPOJobStatus, count: int) -> DAPOJobStatus:
 
 
 def test_b23_another_number_in_the_schedulers_sentence_waits() -> None:
-    status, writes, written = unschedulable(Bench()).status, StatusWrites(), 0
+    status, writes, written = unschedulable(Bench()).status, StatusWrites(DELAY_SECONDS), 0
     writes.wrote(START)
     old = numbered(status, 0)
     for second in range(1, 121):
@@ -142,7 +142,7 @@ def test_b23_another_number_in_the_schedulers_sentence_waits() -> None:
         if writes.due(old, new, START + second):
             writes.wrote(START + second)
             old, written = new, written + 1
-    assert written == 120 / WORDS_SECONDS
+    assert written == 120 / DELAY_SECONDS
     assert writes.due(old, status.model_copy(update={"phase": "Training"}), START + 121), "anything else does not"
 
 

@@ -34,6 +34,7 @@ class OperatorProcess:
             "DAPO_REQUESTS_PER_SECOND": "1000",
             "DAPO_REQUESTS_BURST": "1000",
             "DAPO_LOG_FORMAT": "plain",
+            "DAPO_STATUS_DELAY_SECONDS": "2",
             **environment,
         }
         self._process: subprocess.Popen[bytes] | None = None

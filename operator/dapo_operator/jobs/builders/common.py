@@ -24,7 +24,8 @@ class Site:
     `image` is the trainer image of pods whose template names none; empty: each job has to name one. `topology_key` has
     the node labels within which a job's pods are placed close together, the narrowest first, separated by commas.
     `coscheduler` is the name of the coscheduling scheduler. `dashboard_url` is the dashboard's address, without a
-    trailing slash; empty: no dashboard.
+    trailing slash; empty: no dashboard. `status_delay_seconds` is how long an outage of the metadata store lasts before
+    the jobs' statuses say so, and how long a new message of a condition waits to be written when nothing else changed.
     """
 
     image: str = ""
@@ -32,6 +33,7 @@ class Site:
     topology_key: str = "nvidia.com/gpu.clique,topology.kubernetes.io/zone"
     dashboard_url: str = ""
     coscheduler: str = "scheduler-plugins-scheduler"
+    status_delay_seconds: float = 60.0
 
     @property
     def topology_keys(self) -> list[str]:

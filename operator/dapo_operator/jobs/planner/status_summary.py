@@ -8,8 +8,6 @@ from dapo_core.run.status import Condition, ConditionType
 from dapo_operator.jobs.planner.draft import Draft
 from dapo_operator.kube.objects import timestamp
 
-# How long the metadata store has to be unusable before the jobs say so.
-OUTAGE_SECONDS: Final = 60.0
 _FINISHED: Final[tuple[ConditionType, ...]] = ("Failed", "Succeeded")
 
 
@@ -45,7 +43,7 @@ def note_progress(draft: Draft) -> None:
 
 def _is_moment(draft: Draft) -> bool:
     """Whether the store has failed too shortly ago to say so."""
-    known, told_at = draft.condition("ProgressKnown"), draft.seen.store_failed_at + OUTAGE_SECONDS
+    known, told_at = draft.condition("ProgressKnown"), draft.seen.store_failed_at + draft.site.status_delay_seconds
     if known is None or known.status != "True" or draft.now >= told_at:
         return False
     draft.wake(told_at)
