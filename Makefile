@@ -25,7 +25,7 @@ GPU_JOBS := $(wildcard examples/qwen*.yaml examples/gpu/*.yaml examples/ablation
 export RUFF_CACHE_DIR := $(CURDIR)/.dapo/ruff
 export HYPOTHESIS_STORAGE_DIRECTORY := $(CURDIR)/.dapo/hypothesis
 
-.PHONY: all help setup demo test check gpu-check coverage lint format verify generate lock clean cluster cluster-down images images-loaded e2e
+.PHONY: all help setup demo test check gpu-check gpu-image-check coverage lint format verify generate lock clean cluster cluster-down images images-loaded e2e
 .DEFAULT_GOAL := all
 
 all: lint test ## lint and test; what bare `make` does
@@ -73,9 +73,13 @@ lock: ## the locked requirement files; UPGRADE=1 moves to the newest versions
 	$(COMPILE) --extra gpu -o requirements/gpu.txt
 	$(COMPILE) $(CPU) --extra bench -o requirements/bench.txt
 
-gpu-check: ## the examples for GPUs against the packages of the GPU image; needs no GPU, but 9 GB of disk
+gpu-check: ## the examples for GPUs against the packages of the GPU image; needs no GPU, but 3 GB of disk
 	@venv=$$(scripts/gpu-setup.sh) && LD_LIBRARY_PATH="$$LD_LIBRARY_PATH:$$venv/stand-ins" COLUMNS=160 \
 		"$$venv/bin/dapo" check $(GPU_JOBS)
+
+gpu-image-check: ## the same in the image of the trainer for GPUs, which it builds; 30 GB of disk meanwhile
+	@scripts/images.sh trainer-gpu
+	@scripts/gpu-image-check.sh $(GPU_JOBS)
 
 cluster: ## a Kubernetes to try things on: kind where Docker is, else processes; DAPO_CLUSTER=existing for the one of KUBECONFIG
 	@tests/kit/cluster.sh up

@@ -16,7 +16,7 @@ flock 9
 if [ "$(cat $STAMP 2>/dev/null)" != "$(checksum)" ]; then
     if [ ! -x .dapo/venv/bin/python ]; then scripts/setup.sh >&2; fi
     uv=$(scripts/setup.sh uv)
-    printf 'set-up: installing %s into %s; the first time downloads about 6 GB\n' "$LOCK" "$VENV" >&2
+    printf 'set-up: installing %s into %s; it shares what .dapo/venv has\n' "$LOCK" "$VENV" >&2
     if [ ! -x $VENV/bin/python ]; then "$uv" venv --quiet --python .dapo/venv/bin/python "$VENV"; fi
     rm -f $STAMP
     "$uv" pip sync --quiet --python "$VENV/bin/python" --require-hashes "$LOCK"
