@@ -2,16 +2,21 @@
 
 import json
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from builders import job
+from patience import patient
 from typer.testing import CliRunner
 
 from dapo_core.cli.main import app
 from dapo_core.errors import NodeUnfitError, SpecError
+from dapo_core.run.last_words import LastWords
+from dapo_core.run.reasons import ExitCode, Reason
 from dapo_trainer.doctor import bandwidth, command, fabric, gpus, machine
 from dapo_trainer.doctor.bandwidth import Group, Outcome
 from dapo_trainer.doctor.check import Check, Verdict, failed, ok, warning
@@ -316,3 +321,29 @@ def test_a_pod_on_an_unfit_node(mode: str, gpus_per_pod: int, examined: bool, en
     else:
         check()
     assert bool(seen) == examined
+
+
+@pytest.mark.parametrize("role", ["trainer", "rollout"])
+def test_a_pod_without_its_gpus_ends_before_it_fetches_anything(role: str, tmp_path: Path) -> None:
+    """The pod's own program, with an environment as the operator makes it, where the driver does not answer."""
+    topology = {"mode": "Separated", "trainer": {"gpusPerPod": 8}, "rollout": {"gpusPerPod": 8}}
+    made = job(topology=topology, model={"source": "s3://not-asked/model"})
+    (tmp_path / "job.json").write_text(made.model_dump_json(by_alias=True, exclude_none=True))
+    last_words = tmp_path / "termination-log"
+    environment = POD | {
+        "DAPO_JOB": str(tmp_path / "job.json"),
+        "DAPO_WORK_DIR": str(tmp_path / "work"),
+        "DAPO_READY_FILE": str(tmp_path / "ready"),
+        "DAPO_TERMINATION_LOG": str(last_words),
+        "DAPO_POD_IP": "127.0.0.1",
+        "HOME": str(tmp_path / "home"),
+        "PATH": str(tmp_path),  # no nvidia-smi
+    }
+    command = [sys.executable, "-m", "dapo_trainer.pod", role]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=patient(60))
+    assert ended.returncode == ExitCode.NODE_UNFIT, ended.stderr
+    words = LastWords.parse(last_words.read_bytes())
+    assert words is not None and words.reason == Reason.NODE_UNFIT
+    assert words.message.startswith("Node gpu-7 is unfit: ") and "GPUs: nvidia-smi does not answer" in words.message
+    assert "shared memory: " in ended.stderr and "disk: " in ended.stderr, "the log has every check"
+    assert not (tmp_path / "work").exists() and not (tmp_path / "ready").exists()
