@@ -1,7 +1,8 @@
 #!/bin/sh
 # trainer.sh gpu|cpu: inside the trainer's image, installs system libraries and packages.
 #
-# libnuma is vLLM's. Triton compiles its kernels' launchers while a job runs, so the GPU image keeps a C compiler.
+# libnuma is vLLM's. While a job runs, Triton compiles its kernels' launchers and torch's compiler those for processors, so the
+# GPU image keeps compilers for C and C++.
 # The package index has no torch without CUDA. For CPUs 3.4 GB of libraries that torch only loads are omitted and
 # replaced by empty ones with the names that torch is linked with.
 set -eu
@@ -11,7 +12,7 @@ debian() { apt-get install -y -qq --no-install-recommends "$@" >/dev/null; }
 apt-get update -qq
 case $1 in
     gpu)
-        debian libnuma1 gcc libc6-dev python3-dev
+        debian libnuma1 gcc g++ libc6-dev python3-dev
         sh "$here/packages.sh" "$here/requirements.txt"
         ;;
     cpu)
