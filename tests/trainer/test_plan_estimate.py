@@ -304,10 +304,39 @@ def test_what_cannot_fit_is_a_warning(groups: dict[str, Any], model: str, gpu: s
 
 @pytest.mark.parametrize(
     "name",
-    ["qwen2.5-32b-aime", "qwen2.5-7b-math", "ablation/6-dynamic-sampling", "gpu/1-gpu", "gpu/8-gpus", "gpu/128-gpus"],
+    [
+        "qwen2.5-32b-aime",
+        "qwen2.5-7b-math",
+        "ablation/6-dynamic-sampling",
+        "gpu/1-gpu",
+        "gpu/8-gpus",
+        "gpu/16-gpus-rdma",
+        "gpu/128-gpus",
+    ],
 )
 def test_shipped_recipes_fit(name: str) -> None:
     assert estimated(example(name)).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("size", "cache", "expected"),
+    [
+        # 12 bytes for each of 32.76 billion weights, three times, on 16 pods; and the model in bfloat16.
+        pytest.param("120Gi", None, "129.7 GiB (68.7 GiB for its part of 3 checkpoints, 61.0 GiB for the model)"),
+        pytest.param("130Gi", None, None),
+        pytest.param("68Gi", {"claim": "models"}, "68.7 GiB (68.7 GiB for its part of 3 checkpoints)"),
+        pytest.param("69Gi", {"claim": "models"}, None),
+    ],
+    ids=["too small", "enough", "too small with a cache", "enough with a cache"],
+)
+def test_what_a_trainer_pod_writes(size: str, cache: dict[str, str] | None, expected: str | None) -> None:
+    spec = example("qwen2.5-32b-aime").model_dump(by_alias=True, mode="json", exclude_none=True)
+    spec["topology"]["trainer"]["scratch"] = {"size": size}
+    if cache:
+        spec["topology"]["modelCache"] = cache
+    warnings = estimated(DAPOJobSpec.model_validate(spec)).warnings
+    assert len(warnings) == (expected is not None)
+    assert expected is None or f"may write {expected}" in warnings[0]
 
 
 @pytest.mark.parametrize("name", ["1-gpu", "8-gpus", "128-gpus"])

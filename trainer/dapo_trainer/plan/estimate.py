@@ -15,11 +15,14 @@ from dapo_trainer.plan.memory import (
     TrainingMemory,
     generation_memory,
     offloaded_memory,
+    trained_parameters,
     training_memory,
 )
 
 # Of a trainer pod's main memory, what Ray, Python and the pinned copies of a batch take, in bytes for each GPU.
 _PROCESS = 8 * GIB
+# Of a checkpoint: the one that is written, the one that is uploaded, and the one from which the attempt began.
+_CHECKPOINTS = 3
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ def estimate(spec: DAPOJobSpec, config: Any, model: Architecture, gpu: Gpu) -> E
         *_training(training, settings, gpu),
         *_generation(spec, model, settings, generation, gpu),
         *_main_memory(spec, training, settings),
+        *_scratch(spec, model, settings),
         *_head(spec),
     )
     return Estimate(model, gpu, settings, training, generation, warnings)
@@ -111,6 +115,21 @@ def _main_memory(spec: DAPOJobSpec, training: TrainingMemory, settings: MemorySe
         yield (
             f"A trainer pod needs about {gib(needed)} of main memory ({pod.resources.shm} of it /dev/shm), and "
             f"requests {pod.resources.memory}: raise spec.topology.trainer.resources.memory."
+        )
+
+
+def _scratch(spec: DAPOJobSpec, model: Architecture, settings: MemorySettings) -> Iterator[str]:
+    pod = spec.topology.trainer
+    if pod.scratch is None:
+        return
+    state = (model.parameters + 2 * trained_parameters(model, settings.lora_rank)) * settings.weight_bytes
+    checkpoints = _CHECKPOINTS * state / pod.replicas
+    fetched = 0 if spec.topology.model_cache is not None else model.parameters * settings.compute_bytes
+    if checkpoints + fetched > amount(pod.scratch.size):
+        yield (
+            f"A trainer pod may write {gib(checkpoints + fetched)} ({gib(checkpoints)} for its part of {_CHECKPOINTS} "
+            f"checkpoints{f', {gib(fetched)} for the model' if fetched else ''}), and has "
+            f"{pod.scratch.size} for it: raise spec.topology.trainer.scratch.size."
         )
 
 
