@@ -54,6 +54,16 @@ def test_an_example_is_taken_whole(server: Kubernetes, path: Path) -> None:
     assert len(answer.stdout.splitlines()) == count
 
 
+def test_a_models_image_is_taken_in_a_restricted_namespace(server: Kubernetes, tmp_path: Path) -> None:
+    given = yaml.safe_load((FOLDER / "gpu" / "128-gpus.yaml").read_text())
+    given["spec"]["topology"]["modelCache"] = {"image": f"registry.example.org/qwen2.5-32b@sha256:{'0' * 64}"}
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(given))
+    answer, count = taken(server, path, "restricted")
+    assert answer.returncode == 0 and answer.stderr == "", answer.stderr
+    assert len(answer.stdout.splitlines()) == count
+
+
 @pytest.mark.parametrize("name", sorted(PRIVILEGED))
 def test_why_an_example_needs_a_privileged_namespace(server: Kubernetes, name: str) -> None:
     answer, _ = taken(server, FOLDER / "gpu" / name, "restricted")

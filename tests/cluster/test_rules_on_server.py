@@ -33,7 +33,7 @@ BROKEN: dict[str, dict[str, Any]] = {
         }
         for role in ROLES
     },
-    "spec.topology.modelCache": {"topology": {"modelCache": {"hostPath": "/mnt", "claim": "models"}}},
+    "spec.topology.modelCache": {"topology": {"modelCache": {"hostPath": "/mnt", "image": "qwen:1"}}},
     "spec.checkpoints.keepBest needs": {"checkpoints": {"keepBest": 1}},
     "spec.model.revision is set": {"model": {"source": "s3://bucket/model", "revision": "main"}},
     "spec.model.lora.targetModules has": {"model": {"lora": {"targetModules": ["q_proj", "all-linear"]}}},

@@ -233,8 +233,19 @@ def case(name: str, sentence: str, **spec: Any) -> Any:
         ),
         case(
             "a cache without a volume",
-            "topology.modelCache needs exactly one of hostPath and claim.",
+            "topology.modelCache needs exactly one of hostPath, claim and image.",
             topology={"modelCache": {"maxSize": "1Ti"}},
+        ),
+        case(
+            "a cache on two volumes",
+            "topology.modelCache needs exactly one of hostPath, claim and image.",
+            topology={"modelCache": {"claim": "models", "image": "registry.example.org/qwen:1"}},
+        ),
+        case(
+            "an image with a scheme",
+            'topology.modelCache.image is "docker://qwen": write it as registry/name:tag or '
+            "registry/name@sha256:DIGEST.",
+            topology={"modelCache": {"image": "docker://qwen"}},
         ),
         case(
             "custom reward without module",

@@ -121,6 +121,17 @@ def test_where_models_are_kept(cache: dict[str, str], role: Role, expected: dict
 
 
 @pytest.mark.parametrize("role", ROLES)
+def test_an_image_is_the_model_in_every_pod(role: Role) -> None:
+    reference = f"registry.example.org/qwen@sha256:{'0' * 64}"
+    made = built(role, topology=SEPARATED | {"modelCache": {"image": reference}})
+    assert {"name": "dapo-models", "image": {"reference": reference}} in made["spec"]["volumes"]
+    mount = {"name": "dapo-models", "mountPath": "/var/cache/dapo", "readOnly": True}
+    assert mount in container(made)["volumeMounts"]
+    variables = environment(made)
+    assert variables["DAPO_MODEL_FOLDER"] == "/var/cache/dapo" and "DAPO_MODEL_CACHE" not in variables
+
+
+@pytest.mark.parametrize("role", ROLES)
 def test_shared_memory_readiness_and_the_time_to_save(role: Role) -> None:
     sizes = {each: {"resources": {"shm": f"{number}Gi"}} for number, each in enumerate(ROLES, 1)}
     made = built(role, topology=merged(SEPARATED, sizes), runPolicy={"gracePeriodSeconds": 300})

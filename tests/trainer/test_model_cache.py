@@ -160,6 +160,18 @@ def test_a_head_fetches_tokenizer_and_configuration_to_the_same_path(
     assert place("head") == place("trainer")
 
 
+@pytest.mark.parametrize("uri", ["hf://Qwen/Qwen2.5-7B", "s3://bucket/model"])
+@pytest.mark.parametrize("weights", [True, False], ids=["trainer", "head"])
+def test_an_image_that_is_mounted_is_the_model(
+    uri: str, weights: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAPO_MODEL_FOLDER", str(tmp_path))
+    with pytest.raises(ModelError, match=r"modelCache\.image has no config\.json at its root"):
+        model_folder(uri, weights=weights)
+    Source()(tmp_path)
+    assert model_folder(uri, weights=weights) == tmp_path
+
+
 def test_a_hub_model_is_cached_by_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import huggingface_hub
 

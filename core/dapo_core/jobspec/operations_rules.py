@@ -95,14 +95,14 @@ for _role in ROLES:
     "topology",
     cel=CelRule(
         "spec.topology.modelCache",
-        rule="has(self.hostPath) != has(self.claim)",
-        message="spec.topology.modelCache needs exactly one of hostPath and claim.",
+        rule=f"{' + '.join(f'(has(self.{field}) ? 1 : 0)' for field in ('hostPath', 'claim', 'image'))} == 1",
+        message="spec.topology.modelCache needs exactly one of hostPath, claim and image.",
     ),
 )
 def one_cache(topology: Topology) -> Iterator[Problem]:
     cache = topology.model_cache
-    if cache is not None and (cache.host_path is None) == (cache.claim is None):
-        yield problem("topology.modelCache", "needs exactly one of hostPath and claim.")
+    if cache is not None and [cache.host_path, cache.claim, cache.image].count(None) != 2:
+        yield problem("topology.modelCache", "needs exactly one of hostPath, claim and image.")
 
 
 @RULES.rule(

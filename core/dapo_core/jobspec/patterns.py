@@ -45,6 +45,10 @@ OBJECT_NAME: Final = Pattern(
     r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$", "use lower-case letters, digits, dashes and dots"
 )
 HOST_PATH: Final = Pattern(r"^/[^\s]*$", "write the absolute path of a folder on the node")
+IMAGE: Final = Pattern(
+    r"^[A-Za-z0-9][-.A-Za-z0-9]*(:[0-9]+)?(/[a-z0-9][-._a-z0-9]*)*(:\w[-.\w]*)?(@sha256:[0-9a-f]{64})?$",
+    "write it as registry/name:tag or registry/name@sha256:DIGEST",
+)
 REASON: Final = Pattern(r"^[A-Za-z]+$", "write CamelCase reasons such as Evicted")
 NAMESPACE: Final = Pattern(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "use lower-case letters, digits and dashes")
 JOB_NAME: Final = Pattern(NAME_PATTERN, "use lower-case letters, digits and dashes, starting with a letter")
@@ -61,6 +65,7 @@ REMEDIES: Final[dict[str, str]] = dict(
         SECRET_NAME,
         OBJECT_NAME,
         HOST_PATH,
+        IMAGE,
         REASON,
         NAMESPACE,
         JOB_NAME,

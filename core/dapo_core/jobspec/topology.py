@@ -63,8 +63,8 @@ class Scratch(SpecModel):
 
 
 class ModelCache(SpecModel):
-    """A volume on which each node keeps the models that it fetched, for all pods and attempts. Set exactly one of
-    hostPath and claim."""
+    """A volume on which each node keeps models for all pods and attempts. Set exactly one of hostPath, claim and
+    image."""
 
     host_path: str | None = Field(
         default=None,
@@ -79,10 +79,18 @@ class ModelCache(SpecModel):
         pattern=patterns.OBJECT_NAME.regex,
         description="PersistentVolumeClaim that the nodes can mount at once (ReadWriteMany), with working file locks.",
     )
+    image: str | None = Field(
+        default=None,
+        max_length=1024,
+        pattern=patterns.IMAGE.regex,
+        description="OCI image or artifact with the files of `model.source` at its root. The kubelet pulls it once for "
+        "a node and removes it when disk is short; pods read it and fetch nothing. Needs Kubernetes 1.35, or from 1.31 "
+        "the feature gate ImageVolume.",
+    )
     max_size: Quantity = Field(
         default="500Gi",
-        description="What the cache may hold. For a new model, those that no pod uses are removed, the least recently "
-        "used first.",
+        description="What the cache may hold; not used with `image`. For a new model, those that no pod uses are "
+        "removed, the least recently used first.",
     )
 
 
@@ -161,8 +169,8 @@ class Topology(SpecModel):
     )
     model_cache: ModelCache | None = Field(
         default=None,
-        description="Volume that keeps fetched models on each node (hf:// and s3://). If not set, each pod of each "
-        "attempt fetches the model to its own disk.",
+        description="Volume that keeps models on each node (hf:// and s3://). If not set, each pod of each attempt "
+        "fetches the model to its own disk.",
     )
     head: Head = Field(default=Head(), description="The pod with Ray's head and the driver.")
     trainer: Trainer = Field(default=Trainer(), description="The pods with the FSDP workers.")

@@ -121,6 +121,7 @@ class Cluster(Kubernetes):
             f"--service-account-signing-key-file={keys.service_account_key}",
             f"--token-auth-file={keys.tokens}",
             "--authorization-mode=Node,RBAC",
+            "--feature-gates=ImageVolume=true",  # as from Kubernetes 1.35 on
             # No address of the loopback device may be an endpoint, and nobody looks for one here.
             "--endpoint-reconciler-type=none",
         ]

@@ -18,6 +18,8 @@ from dapo_trainer.data.model_cache import Fetch, ModelCache
 READABLE: Final = "use a file:///, pvc://, s3:// or hf:// source."
 # Where the operator mounts the claims that a job names.
 CLAIMS: Final = Path("/pvc")
+# Names the folder at which the operator mounts a model's image.
+MOUNTED: Final = "DAPO_MODEL_FOLDER"
 DOWNLOAD_WORKERS: Final = 4
 # The files of a model without its weights, which are not needed to count tokens.
 TOKENIZER_FILES: Final = ("*.json", "*.txt", "*.model", "*.jinja")
@@ -32,11 +34,13 @@ def local_path(uri: str) -> Path:
 
 def model_folder(uri: str, revision: str | None = None, *, weights: bool = True) -> Path:
     """A folder that transformers can load: the file:// or pvc:// folder itself, or a copy of an S3 prefix or of a
-    hub's repository, in the node's cache where the pod has one. Without `weights`: the same path with tokenizer and
-    configuration only, on a disk of this pod's own.
+    hub's repository, in the node's cache where the pod has one; an image that the pod mounts stands for any of them.
+    Without `weights`: the same path with tokenizer and configuration only, on a disk of this pod's own.
 
     Raises ModelError naming the URI and the remedy, StoreUnreachableError when S3 does not respond.
     """
+    if mounted := os.environ.get(MOUNTED):
+        return _mounted(Path(mounted))
     scheme, _, rest = uri.partition("://")
     if scheme == "hf":
         try:
@@ -56,6 +60,15 @@ def model_folder(uri: str, revision: str | None = None, *, weights: bool = True)
     if not (folder / "config.json").is_file():
         what = "has no config.json" if folder.is_dir() else "does not exist"
         raise ModelError(f"spec.model.source {uri} {what}: name a folder in Hugging Face's format.")
+    return folder
+
+
+def _mounted(folder: Path) -> Path:
+    if not (folder / "config.json").is_file():
+        raise ModelError(
+            "spec.topology.modelCache.image has no config.json at its root: build it from a folder in Hugging Face's "
+            "format, or remove it."
+        )
     return folder
 
 

@@ -1,10 +1,12 @@
 """The disks of a job's pods: where they work, and where a node keeps models. Pure."""
 
+import math
 from typing import Any, Final
 
 from dapo_core.jobspec import ModelCache, Scratch
 from dapo_core.naming import Role
-from dapo_operator.jobs.builders.common import WORK_FOLDER, Object
+from dapo_core.quantity import amount
+from dapo_operator.jobs.builders.common import MODELS_FOLDER, WORK_FOLDER, Object
 
 POD_NAME: Final = "DAPO_POD_NAME"  # the folder of a pod in a node's scratch
 
@@ -40,12 +42,32 @@ def ephemeral_request(scratch: Scratch | None) -> dict[str, str]:
 
 
 def model_volumes(cache: ModelCache | None, role: Role) -> list[Object]:
-    """The volume with a node's models. The head reads tokenizer and configuration only, and keeps them to itself."""
+    """The volume with a node's models. The head reads tokenizer and configuration only, and keeps them to itself; of an
+    image there is no part."""
     if cache is None:
         return []
     source: dict[str, Any] = {"emptyDir": {}}
-    if role != "head" and cache.host_path is not None:
+    if cache.image is not None:
+        source = {"image": {"reference": cache.image}}
+    elif role != "head" and cache.host_path is not None:
         source = {"hostPath": {"path": cache.host_path, "type": "Directory"}}
     elif role != "head":
         source = {"persistentVolumeClaim": {"claimName": cache.claim}}
     return [{"name": "dapo-models", **source}]
+
+
+def model_mounts(cache: ModelCache | None) -> list[Object]:
+    """Where a pod sees it; an image cannot be written."""
+    if cache is None:
+        return []
+    read_only: Object = {"readOnly": True} if cache.image is not None else {}
+    return [{"name": "dapo-models", "mountPath": MODELS_FOLDER, **read_only}]
+
+
+def model_environment(cache: ModelCache | None) -> dict[str, str]:
+    """What tells the trainer of it: a cache that it fills, or a folder that is the model."""
+    if cache is None:
+        return {}
+    if cache.image is not None:
+        return {"DAPO_MODEL_FOLDER": MODELS_FOLDER}
+    return {"DAPO_MODEL_CACHE": MODELS_FOLDER, "DAPO_MODEL_CACHE_BYTES": str(math.ceil(amount(cache.max_size)))}

@@ -1,17 +1,14 @@
 """The pods of a job: one container `dapo` each, whose program is its role."""
 
-import math
 from typing import Any, Final
 
 from dapo_core.errors import Problem
 from dapo_core.jobspec import DAPOJob, DAPOJobSpec, Resources, RunPolicy, Scratch
 from dapo_core.naming import Role, child_labels, child_name
-from dapo_core.quantity import amount
 from dapo_operator.jobs.builders import quantities
 from dapo_operator.jobs.builders.common import (
     HEAD_PORT,
     JOB_FOLDER,
-    MODELS_FOLDER,
     WORK_FOLDER,
     Object,
     Site,
@@ -20,7 +17,15 @@ from dapo_operator.jobs.builders.common import (
     service_name,
     token_name,
 )
-from dapo_operator.jobs.builders.disks import POD_NAME, ephemeral_request, model_volumes, work_mount, work_volume
+from dapo_operator.jobs.builders.disks import (
+    POD_NAME,
+    ephemeral_request,
+    model_environment,
+    model_mounts,
+    model_volumes,
+    work_mount,
+    work_volume,
+)
 from dapo_operator.jobs.builders.pod_template import merged, refused
 from dapo_operator.jobs.builders.scheduling import gang_fields, placement
 from dapo_operator.jobs.observed import CONTAINER
@@ -168,7 +173,7 @@ def _container(job: DAPOJob, uid: str, role: Role, attempt: int, index: int, run
             work_mount(scratch_of(spec, role)),
             {"name": "dapo-tmp", "mountPath": "/tmp"},
             {"name": "dapo-shm", "mountPath": "/dev/shm"},
-            *([{"name": "dapo-models", "mountPath": MODELS_FOLDER}] if spec.topology.model_cache else []),
+            *model_mounts(spec.topology.model_cache),
             *({"name": f"dapo-claim-{claim}", "mountPath": f"/pvc/{claim}"} for claim in claims(spec)),
         ],
     }
@@ -190,9 +195,7 @@ def _environment(job: DAPOJob, uid: str, role: Role, attempt: int, index: int, r
         "TMPDIR": f"{WORK_FOLDER}/tmp",
         "RAY_AUTH_MODE": "token",
     }
-    if (cache := spec.topology.model_cache) is not None:
-        values["DAPO_MODEL_CACHE"] = MODELS_FOLDER
-        values["DAPO_MODEL_CACHE_BYTES"] = str(math.ceil(amount(cache.max_size)))
+    values |= model_environment(spec.topology.model_cache)
     if (uri := spec.checkpoints.uri) is not None:  # overrides the stores' Secret
         values["DAPO_STORE_URL"] = uri.replace("pvc://", "file:///pvc/", 1) if uri.startswith("pvc://") else uri
     pod_name = {"fieldRef": {"fieldPath": "metadata.name"}}
