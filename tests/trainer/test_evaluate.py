@@ -18,7 +18,7 @@ from dapo_core.errors import DapoError, DataError, ModelError, SpecError
 from dapo_core.objectstore import FolderStore
 from dapo_core.run.home import Home
 from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore, LocalCheckpoint
-from dapo_trainer.evaluate import worker_process
+from dapo_trainer.evaluate import worker, worker_process
 from dapo_trainer.evaluate.evaluation import subsets_of
 from dapo_trainer.evaluate.request import Choices, Sampling, job_of, sets_of
 from dapo_trainer.evaluate.target import Checkpoint, Target, resolve
@@ -310,6 +310,24 @@ def test_mistakes_are_told_before_anything_starts(evaluate: Evaluate, home: Path
         result = evaluate(RUN, *arguments)
         assert isinstance(result.exception, DataError) and sentence in str(result.exception)
     assert not list((home / "evaluations").glob("*/attempt-1/trainer.log"))
+
+
+@pytest.mark.parametrize(
+    ("config", "refused"),
+    [
+        pytest.param({"max_position_embeddings": 55}, True, id="one token too short"),
+        pytest.param({"max_position_embeddings": 56}, False, id="fits"),
+        pytest.param({"max_position_embeddings": 55, "rope_scaling": {"type": "yarn"}}, False, id="scaled positions"),
+    ],
+)
+def test_the_models_context_is_that_of_training(config: dict[str, Any], refused: bool, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    made = job(data={"maxPromptTokens": 16}, batch={"maxResponseTokens": 40})
+    if not refused:
+        worker._check_context(made, tmp_path)
+        return
+    with pytest.raises(ModelError, match="more than the model's context of 55: set --max-prompt-tokens"):
+        worker._check_context(made, tmp_path)
 
 
 def test_a_field_that_is_missing_is_a_subset_of_its_own(home: Path) -> None:
