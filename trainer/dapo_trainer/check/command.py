@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +63,7 @@ def check(
     console, jobs = Console(), [load_job(file) for file in job_files]
     # Before verl or vLLM is imported; nothing is looked up at a hub.
     logging.disable(logging.WARNING)
+    warnings.filterwarnings("ignore", category=UserWarning, module=r"verl\.")  # of its engines that no job uses
     os.environ.update(environment("cuda") | {"VERL_PLATFORM": "nvidia", "HF_HUB_OFFLINE": "1"})
     failed = _print(console, "packages", list(_packages(GPUS[gpu])))
     for file, job in zip(job_files, jobs, strict=True):
