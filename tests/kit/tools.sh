@@ -17,6 +17,7 @@ declare -rA VERSION=(
     [etcd]=3.6.16 [kube]=$KUBERNETES [kwok]=0.8.0 [coredns]=1.15.0 [helm]=3.22.0 [minio]=20260212201848
     [mc]=20250313080218 # a benchmark compares with it
     [helm4]=4.1.0       # the chart is linted with it, too
+    [versitygw]=1.8.0   # another S3 server, for the contract of object stores (docs/stores.md)
 )
 # What `go install` can build by itself; kube and etcd have a go.mod of their own under tests/kit/tools.
 declare -rA PACKAGE=(
@@ -25,6 +26,7 @@ declare -rA PACKAGE=(
     [helm]=helm.sh/helm/v3/cmd/helm@v3.22.0
     [helm4]=helm.sh/helm/v4/cmd/helm@v4.1.0
     [minio]=github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c
+    [versitygw]=github.com/versity/versitygw/cmd/versitygw@v1.8.0
     [mc]=github.com/minio/mc@v0.0.0-20250313080218-cf909e1063a9
 )
 
