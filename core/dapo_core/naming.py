@@ -1,5 +1,6 @@
 """Names of runs, pods, labels and object keys, in one place so that all packages agree. Pure."""
 
+import hashlib
 import re
 import secrets
 from datetime import UTC, datetime
@@ -32,7 +33,7 @@ NAME_PATTERN: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 
 MANIFEST: Final = "manifest.json"
 # As `new_run_id` makes them.
-RUN_ID: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?-\d{8}-\d{4}-[a-z0-9]{4}")
+RUN_ID: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?-\d{8}-\d{4}-[a-z0-9]{4,}")
 _STEP_FOLDER = re.compile(r"^step-(\d{6,})$")
 _CHECKPOINT_FOLDER = re.compile(r"^step-(\d{6,})(?:-attempt-(\d+))?$")
 # Of a checkpoint whose keys do not contain the attempt, as earlier versions wrote them.
@@ -58,11 +59,23 @@ def child_labels(job: str, run_id: str, role: Role, attempt: int, index: int) ->
     }
 
 
-def new_run_id(job: str, now: datetime | None = None, suffix: str | None = None) -> str:
+def new_run_id(job: str, now: datetime | None = None) -> str:
     """A readable, unique run ID: `{job}-{UTC date}-{UTC time}-{four random characters}`, at most 63 characters."""
     moment = (now or datetime.now(UTC)).astimezone(UTC)
-    tail = suffix or "".join(secrets.choice(_SUFFIX_ALPHABET) for _ in range(4))
+    tail = "".join(secrets.choice(_SUFFIX_ALPHABET) for _ in range(4))
     return f"{job}-{moment:%Y%m%d-%H%M}-{tail}"
+
+
+def run_id_of(job: str, created: datetime, uid: str) -> str:
+    """The run ID of a DAPOJob, always the same, at most 63 characters; a long name is cut.
+
+    All teams share these IDs: 12 characters from the UID, which only the job's own namespace can read, are too many for
+    others to guess.
+    """
+    digest = hashlib.sha256(uid.encode()).digest()[:12]
+    tail = "".join(_SUFFIX_ALPHABET[byte % len(_SUFFIX_ALPHABET)] for byte in digest)
+    stamp = f"-{created.astimezone(UTC):%Y%m%d-%H%M}-{tail}"
+    return job[: MAX_LABEL - len(stamp)].rstrip("-") + stamp
 
 
 def step_folder(step: int) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 import streamlit as st
 
-from dapo_core.db import MetadataReader, RunRow
+from dapo_core.db import AmbiguousRunError, MetadataReader, RunRow
 from dapo_core.run.formatting import ago, duration, printable
 from dapo_dashboard.escaping import markdown
 from dapo_dashboard.reads.cached_reader import CachedReader, NothingReadError, Reading
@@ -72,8 +72,16 @@ def viewer() -> Viewer:
 
 
 def read_run(name: str) -> Reading[RunRow | None]:
-    """The run, whoever may see it. Raises NothingReadError."""
-    return reader().read(("run", name), lambda db, _: db.run(name))
+    """The run, if this viewer may see it. Raises NothingReadError."""
+    namespaces = viewer().namespaces
+
+    def load(db: MetadataReader, _: RunRow | None) -> RunRow | None:
+        try:
+            return db.run(name, namespaces)
+        except AmbiguousRunError:
+            return None
+
+    return reader().read(("run", name, namespaces), load)
 
 
 def visible_run(name: str) -> RunRow | None:

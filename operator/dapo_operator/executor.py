@@ -35,6 +35,8 @@ from dapo_operator.kube.api_errors import (
 from dapo_operator.kube.client import KubeClient
 from dapo_operator.kube.objects import PODS, SECRETS, Object, controller_uid
 
+# After a refusal, such as of a quota, the rest of a gang is not asked for.
+PODS_AT_ONCE: Final = 50
 # `reason` of a Status that would be the same whenever the object is sent.
 _PERMANENT_REASONS: Final = ("Invalid", "BadRequest")
 A = TypeVar("A", bound=Action)
@@ -136,8 +138,12 @@ class Executor:
         refused = await _refusals([*support, *tokens])
         if not refused:
             pods = _of(plan, CreatePod)
-            refused = await _refusals(_tried(action.body, self._create_pod(action, job)) for action in pods)
-            outcome.created = len(pods) - len(refused)
+            for first in range(0, len(pods), PODS_AT_ONCE):
+                part = pods[first : first + PODS_AT_ONCE]
+                refused = await _refusals(_tried(action.body, self._create_pod(action, job)) for action in part)
+                outcome.created += len(part) - len(refused)
+                if refused:
+                    break
         if tried := _of(plan, TryPod):
             refused = await _refusals(_tried(action.body, self._try_pod(action)) for action in tried)
             outcome.acceptable = not refused

@@ -5,6 +5,7 @@ import contextlib
 import json
 import logging
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,21 +17,27 @@ from hypothesis import strategies as st
 from kopf._cogs.clients.api import iter_jsonlines
 from kubernetes.aio.client import Configuration
 from patience import patient
-from planner_bench import SITE
+from planner_bench import SITE, raw_job
+from virtual_time import now, run_virtual
 
 from dapo_core.errors import SpecError
 from dapo_core.jobspec import parse_job
 from dapo_core.jobspec.leaves import MAX_LEVELS
 from dapo_core.run.last_words import LastWords
+from dapo_core.run.status import DAPOJobStatus
 from dapo_operator.children import Children
+from dapo_operator.executor import PODS_AT_ONCE, Executor, Refusals
+from dapo_operator.jobs.actions import CreatePod, Plan
 from dapo_operator.jobs.builders.pods import pod, template_problems
 from dapo_operator.jobs.dapojob import job_of
 from dapo_operator.jobs.observed import pod_of
 from dapo_operator.kube import nesting
+from dapo_operator.kube.api_errors import RefusedError
 from dapo_operator.kube.client import KubeClient
 from dapo_operator.kube.connection import Connection
 from dapo_operator.kube.informer import Informer
 from dapo_operator.kube.objects import PODS
+from dapo_operator.kube.rate_limit import RateLimit
 from dapo_operator.telemetry.instrumentation import Telemetry
 
 BRACKETS = "[" * 4000
@@ -230,3 +237,64 @@ def test_a19_reasons_that_a_pod_makes_up_are_one_label() -> None:
         telemetry.restarted(reason)
     counted = {sample.labels["reason"] for metric in telemetry.metrics.restarts.collect() for sample in metric.samples}
     assert counted == {"BadData", "Other"}
+
+
+def _request(path: str) -> Any:
+    return SimpleNamespace(url=SimpleNamespace(path=path))
+
+
+def test_a08_a_namespace_of_thousands_of_requests_delays_no_other() -> None:
+    answered: list[str] = []
+
+    async def handler(request: Any) -> Any:
+        answered.append(request.url.path)
+        return SimpleNamespace(status=200)
+
+    async def ask() -> None:
+        limit = RateLimit(100, 200, clock=now)
+        of_b = [asyncio.create_task(limit(_request("/api/v1/namespaces/b/pods"), handler)) for _ in range(6000)]
+        await asyncio.sleep(10)
+        began = now()
+        await limit(_request("/apis/dapo.io/v1alpha1/namespaces/a/dapojobs/x/status"), handler)
+        assert now() - began < 2
+        await asyncio.gather(*of_b)
+
+    run_virtual(ask())
+    assert len(answered) == 6001, "and those of b are all served"
+
+
+def test_a08_waiting_for_its_turn_is_no_time_of_the_request() -> None:
+    async def handler(request: Any) -> Any:
+        return SimpleNamespace(status=200)
+
+    async def silent(request: Any) -> Any:
+        await asyncio.sleep(3600)
+
+    async def ask() -> None:
+        limit = RateLimit(0.1, 1, clock=now)
+        for _ in range(10):
+            await limit(_request("/api/v1/namespaces/a/pods"), handler)
+        assert now() == 1090
+        with pytest.raises(TimeoutError):
+            await limit(_request("/api/v1/namespaces/a/pods"), silent)
+        with pytest.raises(TimeoutError):
+            await limit(_request("/apis/coordination.k8s.io/v1/namespaces/dapo/leases/x"), silent)
+
+    run_virtual(ask())
+
+
+def test_a08_a_gang_that_a_quota_refuses_is_not_asked_for_to_its_end() -> None:
+    asked: list[str] = []
+
+    class Full:
+        async def create(self, resource: Any, body: Any, dry_run: bool = False) -> Any:
+            asked.append(body["metadata"]["name"])
+            raise RefusedError("exceeded quota: gpus", 403, "Forbidden")
+
+    made = job_of(raw_job("big"), SITE)
+    pods = tuple(CreatePod({"kind": "Pod", "metadata": {"name": f"p{n}", "namespace": "b"}}) for n in range(2001))
+    plan = Plan(DAPOJobStatus(), pods)
+    executor = Executor(Full(), Children(lambda key: None))  # type: ignore[arg-type]
+    done = asyncio.run(executor.act(("b", "big"), made, plan, 0.0, Refusals()))
+    assert len(asked) == PODS_AT_ONCE and done.created == 0
+    assert done.refusal is not None and done.refusal.kind == "quota"

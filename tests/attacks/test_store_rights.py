@@ -1,15 +1,19 @@
 """What one tenant's credentials may do in the stores, with the logins and users that the chart's accounts get."""
 
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+import keep_database
 import psycopg
 import pytest
+from planner_bench import SITE, raw_job
 from psycopg import errors, sql
 from servers.postgres import PostgresServer, database_of_its_owner, plain
 
+from dapo_core import naming
 from dapo_core.db import (
     AlertRow,
     AttemptRow,
@@ -23,9 +27,13 @@ from dapo_core.db import (
     roles,
     upgrade,
 )
+from dapo_core.db.recorder import Recorder
 from dapo_core.db.roles import LoginError
 from dapo_core.errors import StoreError
+from dapo_core.naming import MAX_JOB_NAME
+from dapo_core.run.entries import AttemptStarted, RunChanged, RunCreated
 from dapo_operator.accounts import policy
+from dapo_operator.jobs.dapojob import job_of
 
 Session = psycopg.Connection[tuple[object, ...]]
 
@@ -192,6 +200,80 @@ def test_a18_the_operators_login_writes_all_runs_and_is_no_administrator(teams: 
             with pytest.raises(psycopg.Error, match=r"permission denied|must "):
                 operator.execute(statement.encode())
             operator.rollback()
+
+
+BAD_ROWS = [
+    "UPDATE points SET value = 'Infinity'",
+    "UPDATE points SET value = 'NaN'",
+    "UPDATE points SET ts = '-Infinity'",
+    "INSERT INTO points VALUES ('b', 1, -1, 1, 1, 1, NULL)",
+    "UPDATE latest SET value = 'NaN'",
+    "UPDATE latest SET step = -9223372036854775808",
+    "UPDATE latest SET step = 9223372036854775807",
+    "UPDATE latest SET ts = 'Infinity'",
+    "UPDATE attempts SET step_to = 9223372036854775807",
+    "INSERT INTO attempts (run_id, attempt, started_at) VALUES ('b', 2147483647, 1)",
+    "UPDATE runs SET total_steps = 9223372036854775807",
+    "UPDATE runs SET started_at = 'NaN'",
+    "UPDATE runs SET tags = '[1]'",
+    f"""UPDATE runs SET tags = '{{"a": "{"x" * 70_000}"}}'""",
+    "UPDATE runs SET config = '7'",
+    *(
+        "INSERT INTO runs (run_id, name, namespace, state, created_at, tags, spec) VALUES "
+        f"({run_id}, {name}, 'team-b', 'Created', {created}, '{{}}', {spec})"
+        for run_id, name, created, spec in (
+            ("'a/other'", "'b'", "1", "'{}'"),
+            ("E'b\\x1b'", "'b'", "1", "'{}'"),
+            ("'b3'", "E'b\\x1b[2J'", "1", "'{}'"),
+            ("'b3'", "'b'", "'Infinity'", "'{}'"),
+            ("'b3'", "'b'", "1", "'[]'"),
+        )
+    ),
+    "INSERT INTO checkpoints (run_id, step, attempt, state, uri, updated_at, metrics) "
+    "VALUES ('b', 1, 1, 'committed', 'u', 1, '[]')",
+    "INSERT INTO samples VALUES ('b', 1, 1, 'k', -1, 1, 1)",
+    "INSERT INTO events VALUES ('b', 'k', 'Infinity', 'Normal', 'R', 'm')",
+    "INSERT INTO deliveries VALUES ('b', 's', -1)",
+]
+
+
+@pytest.mark.parametrize("statement", BAD_ROWS, ids=lambda text: text[:60])
+def test_a03_a11_no_row_holds_what_others_cannot_compute_with(statement: str, attacker: Session) -> None:
+    with pytest.raises(errors.CheckViolation):
+        attacker.execute(statement.encode())
+
+
+def test_a03_rows_from_before_the_limits_stay_and_are_checked_when_they_change(postgres: PostgresServer) -> None:
+    owner = postgres.new_database()
+    keep_database.load(owner, keep_database.FOLDER / "r0003.postgres.sql")
+    with psycopg.connect(plain(owner), autocommit=True) as session:
+        session.execute("UPDATE points SET value = 'NaN' WHERE step = 3")
+        upgrade(owner)
+        assert session.execute("SELECT count(*) FROM points WHERE value = 'NaN'").fetchone() != (0,)
+        with pytest.raises(errors.CheckViolation):
+            session.execute("UPDATE points SET ts = ts + 1 WHERE step = 3")
+
+
+def test_a09_a_run_id_of_another_namespace_is_left_alone(teams: Teams, caplog: pytest.LogCaptureFixture) -> None:
+    """Squatted: the row with the ID of a's run is b's when the operator records a's."""
+    open_writer(teams.b).create_run(RunRow("squatted", "b", "team-b", created_at=1.0))
+    recorder = Recorder(open_writer(teams.owner))
+    failed = RunChanged("Failed", "R", "a's secret message", None, None)
+    recorder.add("squatted", RunCreated("job", "team-a", {}, 1.0, 10), failed)
+    recorder.add("squatted", AttemptStarted(1, 1.0, 0))
+    assert recorder.flush() is None and recorder.waiting == 0
+    row = open_reader(teams.b).run("squatted")
+    assert row is not None and (row.state, row.message) == ("Created", None)
+    assert open_reader(teams.b).attempts("squatted") == []
+    assert "has the ID of another namespace's run" in caplog.text
+
+
+def test_a09_the_ids_of_jobs_are_too_many_to_guess_and_those_of_running_ones_stay() -> None:
+    job = job_of(raw_job("a" * MAX_JOB_NAME), SITE)
+    assert len(job.run_id) == 63 and re.fullmatch(r"a+-\d{8}-\d{4}-[2-9a-z]{12}", job.run_id)
+    assert naming.RUN_ID.fullmatch(job.run_id)
+    old = job_of({**raw_job("first"), "status": {"runId": "first-20261121-0412-x7k2"}}, SITE)
+    assert old.run_id == "first-20261121-0412-x7k2"
 
 
 def _operators_work(writer: MetadataWriter) -> None:

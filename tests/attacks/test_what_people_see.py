@@ -1,5 +1,6 @@
 """What a tenant writes into rows, samples and links, against the pages and the terminal."""
 
+import dataclasses
 import io
 import tracemalloc
 from pathlib import Path
@@ -16,7 +17,7 @@ from typer.testing import CliRunner
 
 from dapo_core.cli.main import app
 from dapo_core.cli.run_page import AsText
-from dapo_core.db import EventRow, MetadataReader, RunRow, SamplesRow
+from dapo_core.db import AlertRow, AmbiguousRunError, EventRow, MetadataReader, RunRow, SamplesRow, open_reader
 from dapo_core.errors import StoreError
 from dapo_core.objectstore import open_store
 from dapo_dashboard import context
@@ -104,6 +105,36 @@ def test_a11_a_rejected_read_is_no_outage_for_others(tmp_path: Path) -> None:
         reader.read(("hostile",), rejected)
     assert reader.outage is None
     assert reader.read(("others",), lambda db, _: len(db.runs())).problem is None
+
+
+def test_a11_runs_of_the_future_hide_no_other_namespaces(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for number in range(40):
+        store.writer.create_run(RunRow(f"b{number}", "b", "team-b", created_at=9e10 + number))
+        store.writer.raise_alert(AlertRow(f"b{number}", "NonFinite", 9e10 + number, 9e10 + number, "m", "Warn"))
+    store.writer.create_run(RunRow("a1", "a", "team-a", created_at=1.0))
+    store.writer.raise_alert(AlertRow("a1", "NonFinite", 1.0, 1.0, "m", "Warn"))
+    reader = open_reader(store.url)
+    rows, alerts = reader.run_table(limit=10), reader.alerts(limit=10)
+    assert len(rows) == len(alerts) == 10 and "a1" in {row.run_id for row in rows} & {row.run_id for row in alerts}
+    assert [row.created_at for row in rows] == sorted((row.created_at for row in rows), reverse=True)
+
+
+@pytest.mark.parametrize("squatter", [RunRow("train", "x", "team-b"), RunRow("train-b", "train", "team-b")])
+def test_a11_a_name_that_two_teams_use_means_neither(squatter: RunRow, tmp_path: Path) -> None:
+    """Else `dapo checkpoints export train` reads what b put there."""
+    store = Store(tmp_path)
+    a = RunRow("train-20261121-0412-x7k2", "train", "team-a", created_at=1.0)
+    for run in (a, dataclasses.replace(squatter, created_at=2.0)):
+        store.writer.create_run(run)
+    reader = open_reader(store.url)
+    with pytest.raises(AmbiguousRunError, match="in the namespaces team-a, team-b: name one by its ID"):
+        reader.run("train")
+    assert reader.run(a.run_id) == reader.run("train", ["team-a"]) == a
+    done = CliRunner().invoke(app, ["show", "train", "--metadata", store.url])
+    assert isinstance(done.exception, AmbiguousRunError)
+    store.writer.create_run(RunRow("other", a.run_id, "team-b", created_at=3.0))
+    assert reader.run(a.run_id) == a, "an ID is not shadowed by a name"
 
 
 def test_a20_markup_and_escapes_are_shown_as_text(tmp_path: Path) -> None:

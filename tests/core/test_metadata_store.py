@@ -50,12 +50,13 @@ def test_a_run_comes_back_as_it_was_written(writer: MetadataWriter, reader: Meta
 
 
 def test_a_run_is_found_by_id_and_by_its_jobs_name(writer: MetadataWriter, reader: MetadataReader) -> None:
-    for number in (1, 2):
-        writer.create_run(replace(RUN, run_id=f"arith-{number}", created_at=float(number)))
-    writer.create_run(replace(RUN, run_id="odd", name="arith-1", namespace="team", created_at=9.0))
-    names = [run.run_id if (run := reader.run(name)) else None for name in ("arith", "arith-1", "odd", "none")]
-    assert names == ["arith-2", "arith-1", "odd", None]
-    assert [run.run_id for run in reader.runs()] == ["odd", "arith-2", "arith-1"]
+    first, second = (f"arith-2026112{number}-0412-abcd" for number in (1, 2))
+    for number, run_id in enumerate((first, second), 1):
+        writer.create_run(replace(RUN, run_id=run_id, created_at=float(number)))
+    writer.create_run(replace(RUN, run_id="odd", name=first, namespace="team", created_at=9.0))
+    names = [run.run_id if (run := reader.run(name)) else None for name in ("arith", first, "odd", "none")]
+    assert names == [second, first, "odd", None]
+    assert [run.run_id for run in reader.runs()] == ["odd", second, first]
     assert [run.run_id for run in reader.runs(namespace="team")] == ["odd"]
     assert [run.run_id for run in reader.runs(limit=1)] == ["odd"]
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,9 @@ def test_migrations_create_the_tables_of_the_schema(url: str) -> None:
 
 def differences(url: str) -> list[object]:
     engine = create_engine(url)
-    with engine.connect() as connection:
+    with engine.connect() as connection, warnings.catch_warnings():
+        # SQLAlchemy's own reflection of a constraint that is NOT VALID, as PostgreSQL has them here.
+        warnings.filterwarnings("ignore", "Can't validate argument 'dialect_options'")
         found = compare_metadata(MigrationContext.configure(connection), schema.metadata)
     engine.dispose()
     return found
@@ -118,7 +121,7 @@ def test_a_file_that_is_not_a_database_is_an_error(tmp_path: Path) -> None:
 KINDS = {"sqlite": "sqlite", "postgresql+psycopg": "postgres"}
 
 
-@pytest.mark.parametrize("revision", ["0001", "0002"])
+@pytest.mark.parametrize("revision", ["0001", "0002", "0003"])
 def test_a_kept_database_of_an_older_revision(revision: str, url: str) -> None:
     load(url, KEPT / f"r{revision}.{KINDS[url.partition(':')[0]]}.sql")
     upgrade(url)

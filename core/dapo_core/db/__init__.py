@@ -4,7 +4,7 @@
 idempotent: a sender that does not know whether its last batch arrived sends it again.
 """
 
-from dapo_core.db.dialects import RejectedError, StoreBehindError, shown_url
+from dapo_core.db.dialects import AmbiguousRunError, ForeignRunError, RejectedError, StoreBehindError, shown_url
 from dapo_core.db.migrations import check, upgrade
 from dapo_core.db.reader import MetadataReader, open_reader
 from dapo_core.db.writer import MetadataWriter, open_writer
@@ -36,6 +36,7 @@ from dapo_core.run.store_rows import (
 __all__ = [
     "ENDED_STATES",
     "AlertRow",
+    "AmbiguousRunError",
     "AttemptRow",
     "Batch",
     "Bucket",
@@ -47,6 +48,7 @@ __all__ = [
     "EventRow",
     "EventType",
     "Flag",
+    "ForeignRunError",
     "MetadataReader",
     "MetadataWriter",
     "Point",

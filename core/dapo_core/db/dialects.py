@@ -36,6 +36,24 @@ class RejectedError(StoreError):
     """The database rejects this row itself: retrying cannot help."""
 
 
+class ForeignRunError(RejectedError):
+    """The run ID belongs to a run of another namespace: nothing may be recorded under it."""
+
+    def __init__(self, run_id: str, namespace: str) -> None:
+        super().__init__(f"The run {run_id} of namespace {namespace} has the ID of another namespace's run.")
+
+
+class AmbiguousRunError(RejectedError):
+    """Runs of several namespaces have this name."""
+
+    user_mistake = True
+
+    def __init__(self, name: str, namespaces: Sequence[str]) -> None:
+        super().__init__(
+            f"There are runs {name!r} in the namespaces {', '.join(namespaces)}: name one by its ID, see `dapo runs`."
+        )
+
+
 class StoreBehindError(StoreError):
     """The database lacks records that were delivered before, as after a restore from an older backup: all records of
     the spool after number `seq` must be sent again."""

@@ -1,14 +1,16 @@
 """Reads the metadata store, for `dapo runs`, `dapo show`, the dashboard and the operator."""
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Connection, Select, desc, select, text
+from sqlalchemy import Connection, Select, desc, func, or_, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from dapo_core.db import curves, dialects, roles, run_changes, run_table, schema, validations
+from dapo_core.db.dialects import AmbiguousRunError
+from dapo_core.naming import RUN_ID
 from dapo_core.run.store_rows import (
     AlertRow,
     AttemptRow,
@@ -64,12 +66,21 @@ class MetadataReader:
             query = query.where(schema.runs.c.namespace == namespace)
         return [RunRow(**row) for row in self._rows(query)]
 
-    def run(self, name: str) -> RunRow | None:
-        """The run with this ID, else the newest run of the job with this name."""
+    def run(self, name: str, namespaces: Collection[str] | None = None) -> RunRow | None:
+        """The run with this ID, else the newest run of the job with this name, in one of `namespaces` (None: all).
+
+        Raises AmbiguousRunError if runs of several namespaces have that name: anybody may name a job as another's.
+        """
         table = schema.runs
-        query = select(table).where((table.c.run_id == name) | (table.c.name == name))
+        mine = [] if namespaces is None else [table.c.namespace.in_(namespaces)]
+        query = select(table).where(or_(table.c.run_id == name, table.c.name == name), *mine)
         rows = self._rows(query.order_by(desc(table.c.run_id == name), desc(table.c.created_at)).limit(1))
-        return RunRow(**rows[0]) if rows else None
+        if not rows or (RUN_ID.fullmatch(rows[0]["run_id"]) and rows[0]["run_id"] == name):
+            return RunRow(**rows[0]) if rows else None
+        others = select(table.c.namespace).where(or_(table.c.run_id == name, table.c.name == name), *mine).distinct()
+        if len(found := self._rows(others)) > 1:
+            raise AmbiguousRunError(name, sorted(row["namespace"] for row in found))
+        return RunRow(**rows[0])
 
     def summaries(
         self, metrics: Sequence[str] = (), namespace: str | None = None, limit: int | None = None
@@ -217,16 +228,20 @@ class MetadataReader:
         limit: int | None = None,
     ) -> list[AlertRow]:
         """Alerts, newest first, of some runs, of a namespace, or all; `open_only`: those that hold now."""
-        table = schema.alerts
-        query = select(table).order_by(desc(table.c.first_seen), table.c.run_id, table.c.rule).limit(limit)
+        table, runs = schema.alerts, schema.runs
+        newest = desc(table.c.first_seen)
+        place = func.row_number().over(partition_by=runs.c.namespace, order_by=newest)
+        query = select(table).outerjoin(runs, runs.c.run_id == table.c.run_id)
+        # As for runs: each namespace has its share of the limit.
+        query = query.order_by(place, newest, table.c.run_id, table.c.rule).limit(limit)
         if run_ids is not None:
             query = query.where(table.c.run_id.in_(run_ids))
         if namespace is not None:
-            named = select(schema.runs.c.run_id).where(schema.runs.c.namespace == namespace)
-            query = query.where(table.c.run_id.in_(named))
+            query = query.where(runs.c.namespace == namespace)
         if open_only:
             query = query.where(table.c.cleared_at.is_(None))
-        return [AlertRow(**row) for row in self._rows(query)]
+        rows = [AlertRow(**row) for row in self._rows(query)]
+        return sorted(rows, key=lambda row: (-row.first_seen, row.run_id, row.rule))
 
     def events(self, run_id: str, limit: int | None = None) -> list[EventRow]:
         """The run's events, newest first."""

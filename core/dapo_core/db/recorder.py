@@ -6,7 +6,17 @@ import threading
 from collections import deque
 from typing import Final
 
-from dapo_core.db import AlertRow, AttemptRow, Batch, CheckpointRow, EventRow, MetadataWriter, RejectedError, RunRow
+from dapo_core.db import (
+    AlertRow,
+    AttemptRow,
+    Batch,
+    CheckpointRow,
+    EventRow,
+    ForeignRunError,
+    MetadataWriter,
+    RejectedError,
+    RunRow,
+)
 from dapo_core.errors import StoreError
 from dapo_core.run.entries import (
     AlertCleared,
@@ -35,6 +45,8 @@ class Recorder:
         self._writer = writer
         self._waiting: deque[tuple[str, Entry | CheckpointRow]] = deque(maxlen=kept)
         self._lock = threading.Lock()
+        # Runs whose ID somebody else has: what happens to them is not written into that run's rows.
+        self._foreign: set[str] = set()
 
     @property
     def waiting(self) -> int:
@@ -63,7 +75,11 @@ class Recorder:
         while self._waiting and (limit is None or count < limit):
             first = self._waiting[0]
             try:
-                write(self._writer, *first)
+                if first[0] not in self._foreign:
+                    write(self._writer, *first)
+            except ForeignRunError as error:
+                self._foreign.add(first[0])
+                log.error("Nothing is recorded of %s: %s", first[0], error)
             except RejectedError as error:
                 log.error("The metadata store rejected a record of %s: %s", first[0], error)
             except StoreError as error:

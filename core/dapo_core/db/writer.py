@@ -65,9 +65,12 @@ class MetadataWriter:
                 raise
 
     def create_run(self, run: RunRow) -> None:
-        """Adds a run, unless it exists."""
+        """Adds a run, unless it exists. Raises ForeignRunError if another namespace has one of this ID."""
+        namespace = select(schema.runs.c.namespace).where(schema.runs.c.run_id == run.run_id)
         with self._transaction("the write of a run") as connection:
             _upsert(connection, schema.runs, [asdict(run)], wins=None)
+            if connection.execute(namespace).scalar() != run.namespace:
+                raise dialects.ForeignRunError(run.run_id, run.namespace)
 
     def update_run(self, run_id: str, **changes: Any) -> None:
         """Sets columns of a run, such as `config`, `total_steps`, `tags` or `owner`."""

@@ -1,6 +1,5 @@
 """One DAPOJob as the operator works on it: parsed once per generation. Pure."""
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -11,7 +10,7 @@ from pydantic import ValidationError
 
 from dapo_core.errors import Problem, SpecError
 from dapo_core.jobspec import DAPOJob, DAPOJobSpec, parse_job
-from dapo_core.naming import API_VERSION, KIND, PLURAL, new_run_id
+from dapo_core.naming import API_VERSION, KIND, PLURAL, run_id_of
 from dapo_core.run.status import DAPOJobStatus
 from dapo_operator.jobs.builders.common import DIGEST, Site, digest_of
 from dapo_operator.jobs.builders.pods import claims, template_problems
@@ -40,7 +39,6 @@ _LIMITS: Final = frozenset(
         "stallTimeoutSeconds",
     }
 )
-_SUFFIX_ALPHABET: Final = "23456789abcdefghjkmnpqrstuvwxyz"
 
 
 @dataclass(frozen=True)
@@ -65,6 +63,7 @@ class Job:
     suspended: bool = False
     managed_by: str | None = None
     ttl_seconds: int | None = None
+    known_run_id: str = ""
     _digests: dict[int, dict[tuple[str, str], str]] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
@@ -81,10 +80,9 @@ class Job:
 
     @cached_property
     def run_id(self) -> str:
-        """The run ID: always the same for one DAPOJob, so that a restarted operator does not start a second run."""
-        digest = hashlib.sha256(self.uid.encode()).digest()
-        suffix = "".join(_SUFFIX_ALPHABET[byte % len(_SUFFIX_ALPHABET)] for byte in digest[:4])
-        return new_run_id(self.name, datetime.fromtimestamp(self.created_at, UTC), suffix)
+        """The run ID: always the same for one DAPOJob, so that a restarted operator does not start a second run. One
+        that the status has is kept: earlier versions made shorter ones."""
+        return self.known_run_id or run_id_of(self.name, datetime.fromtimestamp(self.created_at, UTC), self.uid)
 
     def support_digests(self, attempt: int) -> dict[tuple[str, str], str]:
         """Digests of the support objects of an attempt of a valid job, by kind and name. Computed once: they are
@@ -125,6 +123,7 @@ def job_of(raw: Mapping[str, Any], site: Site) -> Job:
         suspended=spec.get("suspend") is True,
         managed_by=spec.get("managedBy"),
         ttl_seconds=_ttl(spec),
+        known_run_id=(raw.get("status") or {}).get("runId") or "",
     )
 
 

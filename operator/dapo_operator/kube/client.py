@@ -24,12 +24,12 @@ from dapo_operator.kube.api_errors import ApiError, BusyError, StreamCutError, U
 from dapo_operator.kube.connection import Connection
 from dapo_operator.kube.nesting import PrunedResponse, lines_of, parse
 from dapo_operator.kube.objects import Object, Resource
+from dapo_operator.kube.rate_limit import TIMEOUT_SECONDS
 
 # The objects of a list or a part of it, and its resource version.
 Page = tuple[list[Object], str]
 
 FIELD_MANAGER: Final = "dapo-operator"
-TIMEOUT_SECONDS: Final = 30
 # Bookmarks arrive every minute: a stream that is silent for longer is dead, even if its socket is open.
 SILENCE_SECONDS: Final = 90
 WATCH_SECONDS: Final = 290
@@ -198,10 +198,12 @@ class KubeClient:
         accept: str,
     ) -> Object:
         headers = {"Accept": accept} | ({"Content-Type": content_type} if body is not None else {})
-        timeout = aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)
+        # No total: it would run while the request waits for its turn.
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=TIMEOUT_SECONDS, sock_read=TIMEOUT_SECONDS)
         try:
             response = await self._send(method, path, body, headers, query, timeout)
-            data = await response.read()
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                data = await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             text = str(error) or type(error).__name__
             raise UnreachableError(f"The API server did not respond to {method} {path}: {text}.") from error

@@ -1,7 +1,12 @@
-"""The rate limit of all requests to the API server; a 429 pauses all of them."""
+"""The rate limit of all requests to the API server; a 429 pauses all of them.
+
+Namespaces do not wait for each other: of each, a few requests at a time wait for their turn, however many it has.
+"""
 
 import asyncio
+import re
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Final
 
@@ -12,6 +17,11 @@ _EXEMPT: Final = "/leases/"
 # Concurrent requests. Each needs a connection of its own, whose handshake costs more than the request does; and an API
 # server that has hundreds of ours to answer does not renew the lease in time.
 IN_FLIGHT: Final = 32
+# Requests of one namespace that wait for a token or are on their way; the others of it wait for these.
+OF_A_NAMESPACE: Final = 50
+_NAMESPACE: Final = re.compile(r"/namespaces/([^/]+)/")
+# For an answer to begin, after the request was sent: its turn may take longer.
+TIMEOUT_SECONDS: Final = 30
 _WAIT_SECONDS: Final = 1.0
 _WAIT_MAX_SECONDS: Final = 30.0
 
@@ -49,7 +59,7 @@ class TokenBucket:
 
 
 class RateLimit:
-    """The bucket and a limit of concurrent requests, as aiohttp middleware."""
+    """The bucket, limits of concurrent requests and the time for an answer to begin, as aiohttp middleware."""
 
     def __init__(
         self, rate: float, burst: int, in_flight: int = IN_FLIGHT, clock: Callable[[], float] = time.monotonic
@@ -57,18 +67,23 @@ class RateLimit:
         self._clock = clock
         self._bucket = TokenBucket(rate, burst, clock())
         self._places = asyncio.Semaphore(in_flight)
+        self._shares = defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(OF_A_NAMESPACE))
 
     async def __call__(
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
         """Wait for the request's turn and send it; a 429 pauses all others. A watch counts as concurrent only until its
-        stream begins."""
-        if _EXEMPT in request.url.path:
-            return await handler(request)
-        if wait := self._bucket.reserve(self._clock()):
-            await asyncio.sleep(wait)
-        async with self._places:
-            response = await handler(request)
+        stream begins. Raises TimeoutError."""
+        path = request.url.path
+        if _EXEMPT in path:
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                return await handler(request)
+        namespace = _NAMESPACE.search(path)
+        async with self._shares[namespace[1] if namespace else ""]:
+            if wait := self._bucket.reserve(self._clock()):
+                await asyncio.sleep(wait)
+            async with self._places, asyncio.timeout(TIMEOUT_SECONDS):
+                response = await handler(request)
         if response.status == 429:
             self._bucket.pause(self._clock(), _pause_seconds(response.headers.get("Retry-After", "")))
         return response
