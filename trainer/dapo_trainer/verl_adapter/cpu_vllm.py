@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from math import ceil
 from typing import Any
 
+from dapo_trainer.verl_adapter import held_outputs
 from dapo_trainer.verl_adapter.import_hooks import before_import
 
 
@@ -75,5 +76,5 @@ def most_blocks(vllm_config: Any, block_sizes: Sequence[int]) -> int:
 def install() -> None:
     _answer_to_the_name_vllm()
     # Every engine process imports verl's worker extension before it loads a model: the moment to step in.
-    for change in (keep_packed_weights, cap_kv_cache):
+    for change in (keep_packed_weights, cap_kv_cache, held_outputs.install):
         before_import("verl.workers.rollout.vllm_rollout.utils", change)
