@@ -72,6 +72,7 @@ REPLICA = "verl.workers.rollout.vllm_rollout.vllm_async_server:vLLMReplica"
 CLIENT = "verl.workers.rollout.llm_server:FullyAsyncLLMServerClient"
 MERGER = "verl.model_merger.fsdp_model_merger:FSDPModelMerger"
 ENGINE = "verl.checkpoint_engine.base:CheckpointEngine"
+QUEUE_STORAGE = "transfer_queue.storage:AsyncSimpleStorageManager"
 
 
 @pytest.mark.parametrize(
@@ -134,6 +135,14 @@ ENGINE = "verl.checkpoint_engine.base:CheckpointEngine"
         ("verl.plugin.platform:PlatformRegistry.register", "platform"),
         ("vllm.model_executor.layers.utils:dispatch_cpu_unquantized_gemm", "layer remove_weight"),
         ("vllm.sampling_params:SamplingParams.from_optional", "output_kind detokenize max_tokens logprobs"),
+        ("vllm.v1.core.sched.scheduler:Scheduler.update_from_output", "scheduler_output model_runner_output"),
+        ("vllm.v1.core.sched.scheduler:Scheduler.finish_requests", "request_ids finished_status"),
+        ("verl.utils.tensordict_utils:index_select_tensor_dict", "batch indices"),
+        ("verl.workers.utils.losses:no_padding_2_padding", "tensor data"),
+        ("verl.workers.utils.padding:response_from_nested", "tensor response_mask"),
+        ("verl.workers.utils.padding:response_to_nested", "tensor response_mask"),
+        (f"{QUEUE_STORAGE}._put_to_single_storage_unit", "global_indexes storage_data target_storage_unit"),
+        (f"{QUEUE_STORAGE}._get_from_single_storage_unit", "global_indexes fields target_storage_unit"),
         ("transfer_queue:init", "conf"),
         ("transfer_queue:close", ""),
         ("transfer_queue:kv_list", "partition_id"),

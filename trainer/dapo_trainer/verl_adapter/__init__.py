@@ -2,13 +2,15 @@
 
 | module | verl's extension point |
 | --- | --- |
-| cpu_platform, cpu_vllm, import_hooks | `PlatformRegistry`, entry point `verl.plugins` |
-| rank_extensions | `model.external_lib`: loads the next six |
+| cpu_platform, cpu_vllm, held_outputs, import_hooks | `PlatformRegistry`, entry point `verl.plugins` |
+| rank_extensions | `model.external_lib`: loads the next eight |
 | policy_loss | `register_policy_loss` |
 | sharded_engine, resharding, adapters | `EngineRegistry` |
 | attention_varlen, length_buckets | transformers' `AttentionInterface`, and verl's Ulysses group |
 | token_log_probs | `FusedLinearForPPO`, the computation behind `use_fused_kernels` |
 | logit_log_probs | none: replaces `logprobs_from_logits_v2`, where no kernel is fused |
+| ragged_rows | none: replaces four functions of verl for rows of different length |
+| packed_storage, packed_rows | TransferQueue's `StorageManagerFactory` |
 | tcp_transport | `CheckpointEngineRegistry`, through `checkpoint_engine.custom_backend_module` |
 | cluster, engine_watch, node_files, runner, session | `TaskRunnerV1`'s sequence |
 | preload, ray_agent, ray_parts, worker_start | none: how Ray's processes start on one machine |

@@ -16,6 +16,7 @@ from verl.trainer.ppo.v1 import trainer_base
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 from dapo_trainer.plan.head_memory import PART_TOKENS
+from dapo_trainer.verl_adapter import ragged_rows
 
 Metrics = dict[str, Any]
 Compute = Callable[[KVBatchMeta, Metrics], KVBatchMeta]
@@ -150,3 +151,4 @@ def _compact(**arguments: Any) -> TensorDict:
 
 
 trainer_base.get_metric_data_with_optional_routed_experts = _compact
+ragged_rows.install_in_driver()

@@ -11,6 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from dapo_trainer.doctor import gpus
 from dapo_trainer.process.fork_server import as_python
+from dapo_trainer.verl_adapter import packed_storage
 from dapo_trainer.verl_adapter.ray_parts import without_unused
 from dapo_trainer.verl_config.placement import NODE_RESOURCE
 
@@ -29,6 +30,7 @@ class Cluster:
 
     def _start_queue(self, config: DictConfig) -> None:
         try:
+            packed_storage.install()
             tq.init(config.transfer_queue)
         except BaseException as error:
             self._error = error
