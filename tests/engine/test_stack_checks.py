@@ -159,9 +159,9 @@ def test_s4_the_context_of_the_model(source: str, passed: bool) -> None:
 @pytest.mark.parametrize(
     ("change", "passed", "words"),
     [
-        pytest.param({"max_position_embeddings": 2048}, False, "of the model's 2,048", id="too short"),
+        pytest.param({"max_position_embeddings": 2048}, False, "the model's context of 2048 tokens", id="too short"),
         pytest.param({"max_position_embeddings": 65_536}, True, "of the model's 65,536", id="long enough"),
-        pytest.param({"rope_scaling": {"rope_type": "yarn"}}, True, "scales it", id="scaled"),
+        pytest.param({"rope_scaling": {"rope_type": "yarn"}}, True, "names no number", id="scaled"),
     ],
 )
 def test_a_config_json_at_hand_says_more_than_the_table(

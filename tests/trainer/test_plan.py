@@ -172,6 +172,13 @@ def test_what_cannot_fit_is_printed_last(tmp_path: Path) -> None:
     assert "weights, gradients and optimizer: add GPUs" in output[output.rindex("│") :]
 
 
+def test_responses_longer_than_the_models_context_are_a_warning(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(merged(MINIMAL, {"spec": {"model": {"source": "hf://Qwen/Qwen2.5-Math-7B"}}})))
+    last = " ".join(planned(str(path)).rpartition("│")[2].split())
+    assert "warning: spec.batch.maxResponseTokens is 20480" in last and "the model's context of 4096 tokens" in last
+
+
 def test_the_whole_configuration_is_yaml(file: Path) -> None:
     config = yaml.safe_load(planned(str(file), "--full"))
     assert config["actor_rollout_ref"]["actor"]["clip_ratio_high"] == 0.3

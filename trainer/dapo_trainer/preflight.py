@@ -8,7 +8,14 @@ from pathlib import Path
 from dapo_core.errors import Problem, SpecError
 from dapo_core.jobspec import DAPOJob, DAPOJobSpec
 from dapo_core.jobspec.reward import ScoringRule
-from dapo_trainer.data.model_files import check_config, check_model, context, largest_tensor_bytes, token_counter
+from dapo_trainer.data.model_files import (
+    beyond_context,
+    check_config,
+    check_model,
+    context,
+    largest_tensor_bytes,
+    token_counter,
+)
 from dapo_trainer.data.prompt_files import PromptFile, Row, check_lengths, parquet_rows, write
 from dapo_trainer.data.prompt_files import check as check_rows
 from dapo_trainer.data.sources import data_file, model_folder
@@ -77,12 +84,8 @@ def _check_count(spec: DAPOJobSpec, rows: int) -> None:
 def _check_context(spec: DAPOJobSpec, model: Path) -> None:
     """Raises SpecError when prompt and response together can be longer than the model's context: vLLM would refuse it
     after the model is loaded."""
-    prompt, response, most = spec.data.max_prompt_tokens, spec.batch.max_response_tokens, context(model)
-    if most is not None and prompt + response > most:
-        sentence = (
-            f"spec.batch.maxResponseTokens is {response} and spec.data.maxPromptTokens is {prompt}, together more than "
-            f"the model's context of {most} tokens: lower them so that their sum is at most that."
-        )
+    sentence = beyond_context(spec, context(model))
+    if sentence is not None:
         raise SpecError([Problem("spec.batch.maxResponseTokens", sentence)])
 
 

@@ -17,10 +17,10 @@ from rich.table import Table
 
 from dapo_core.errors import DapoError
 from dapo_core.jobspec import DAPOJob, load_job
-from dapo_trainer.data.model_files import context as context_of
+from dapo_trainer.data.model_files import beyond_context
 from dapo_trainer.data.sources import folder_at_hand
 from dapo_trainer.plan.architecture import config_json
-from dapo_trainer.plan.command import architecture, gpu_kind, planned_paths
+from dapo_trainer.plan.command import architecture, gpu_kind, model_context, planned_paths
 from dapo_trainer.plan.estimate import estimate, gib
 from dapo_trainer.plan.gpu_sizes import set_sizes
 from dapo_trainer.plan.head_memory import head_memory
@@ -129,15 +129,12 @@ def _engines(job: DAPOJob, config: DictConfig) -> Iterator[Checked]:
 
 def _model_folder(job: DAPOJob, folder: Path) -> str:
     """With the config.json of the job's model: its own, or in `folder` the one that its architecture gives."""
-    source, at_hand, model = job.spec.model.source, _folder_at_hand(job), architecture(job)
+    source, model = job.spec.model.source, architecture(job)
+    at_hand = folder_at_hand(source, job.spec.model.revision)
     if at_hand is not None or model is None:
         return str(at_hand or source)
     (folder / "config.json").write_text(json.dumps(config_json(model, known_context(source) or 0)))
     return str(folder)
-
-
-def _folder_at_hand(job: DAPOJob) -> Path | None:
-    return folder_at_hand(job.spec.model.source, job.spec.model.revision)
 
 
 def _memory(job: DAPOJob, config: DictConfig, gpu: Gpu) -> str:
@@ -163,12 +160,10 @@ def _memory(job: DAPOJob, config: DictConfig, gpu: Gpu) -> str:
 
 def _context(job: DAPOJob) -> str:
     """Raises ValueError when prompt and response together are longer than what the model was made for."""
-    spec, folder = job.spec, _folder_at_hand(job)
-    context = known_context(spec.model.source) if folder is None else context_of(folder)
-    prompt, response = spec.data.max_prompt_tokens, spec.batch.max_response_tokens
-    if context is None:
-        return "not known before the model is fetched" if folder is None else "config.json names none, or scales it"
-    line = f"{prompt:,} + {response:,} = {prompt + response:,} tokens of the model's {context:,}"
-    if prompt + response > context:
-        raise ValueError(f"{line}: lower spec.data.maxPromptTokens or spec.batch.maxResponseTokens")
-    return line
+    most = model_context(job)
+    if most is None:
+        return "not known: config.json is not on this machine, or names no number"
+    if (sentence := beyond_context(job.spec, most)) is not None:
+        raise ValueError(sentence)
+    prompt, response = job.spec.data.max_prompt_tokens, job.spec.batch.max_response_tokens
+    return f"{prompt:,} + {response:,} = {prompt + response:,} tokens of the model's {most:,}"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dapo_core.errors import ModelError, first_line
+from dapo_core.jobspec import DAPOJobSpec
 from dapo_trainer.data.sources import TOKENIZER_FILES, local_path, model_folder
 
 INDEX: Final = "model.safetensors.index.json"
@@ -48,6 +49,18 @@ def context(folder: Path) -> int | None:
     scaled = (rope.get("rope_type") or rope.get("type") or "default") != "default"
     tokens = config.get("max_position_embeddings")
     return tokens if isinstance(tokens, int) and not scaled else None
+
+
+def beyond_context(spec: DAPOJobSpec, most: int | None) -> str | None:
+    """What is wrong when prompt and response together can be longer than the model's context of `most` tokens; None
+    where they cannot, or it is not known."""
+    prompt, response = spec.data.max_prompt_tokens, spec.batch.max_response_tokens
+    if most is None or prompt + response <= most:
+        return None
+    return (
+        f"spec.batch.maxResponseTokens is {response} and spec.data.maxPromptTokens is {prompt}, together more than "
+        f"the model's context of {most} tokens: lower them so that their sum is at most that."
+    )
 
 
 def _mapping(file: Path) -> dict[str, Any]:

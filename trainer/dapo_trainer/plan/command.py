@@ -11,14 +11,16 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from dapo_core.errors import ModelError
 from dapo_core.jobspec import DAPOJob, parse_job, read_mapping
 from dapo_core.jobspec.leaves import leaves
 from dapo_core.jobspec.parse import absolute_paths
+from dapo_trainer.data.model_files import beyond_context, context
 from dapo_trainer.data.sources import folder_at_hand
 from dapo_trainer.plan.architecture import Architecture, of_folder
 from dapo_trainer.plan.estimate import Estimate, estimate
 from dapo_trainer.plan.gpu_sizes import Size, set_sizes
-from dapo_trainer.plan.known_models import known
+from dapo_trainer.plan.known_models import known, known_context
 from dapo_trainer.plan.memory import DEFAULT_GPU, GPUS
 from dapo_trainer.plan.plan_tables import (
     job_table,
@@ -106,6 +108,23 @@ def architecture(job: DAPOJob) -> Architecture | None:
     return known(model.source) if folder is None else of_folder(folder)
 
 
+def model_context(job: DAPOJob) -> int | None:
+    """The most tokens of prompt and response together, from where `architecture` looks; None where that says nothing.
+
+    Raises ModelError when the model's folder on this machine has no config.json that can be read.
+    """
+    model = job.spec.model
+    folder = folder_at_hand(model.source, model.revision)
+    return known_context(model.source) if folder is None else context(folder)
+
+
+def _beyond_context(job: DAPOJob) -> str | None:
+    try:
+        return beyond_context(job.spec, model_context(job))
+    except ModelError:  # a job may be planned before its model is there
+        return None
+
+
 def _estimate(job: DAPOJob, gpu: str) -> Estimate | str:
     """Or the reason why there is none."""
     model = architecture(job)
@@ -140,5 +159,6 @@ def _parts(
         yield sizes_table(sizes)
     yield job_table(raw, job)
     yield verl
-    if isinstance(estimated, Estimate):
-        yield from warning_lines(estimated)
+    yield from warning_lines(estimated.warnings if isinstance(estimated, Estimate) else ())
+    if (sentence := _beyond_context(job)) is not None:
+        yield from warning_lines([sentence])

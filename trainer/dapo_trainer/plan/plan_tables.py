@@ -1,6 +1,6 @@
 """What `dapo plan` prints, as tables. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import RenderableType
@@ -81,9 +81,9 @@ def sizes_table(sizes: Sequence[Size]) -> Table:
     return table
 
 
-def warning_lines(estimate: Estimate) -> Iterator[RenderableType]:
+def warning_lines(sentences: Iterable[str]) -> Iterator[RenderableType]:
     """What cannot fit, a line for each."""
-    for sentence in estimate.warnings:
+    for sentence in sentences:
         yield Text.assemble(("warning: ", "bold yellow"), sentence)
 
 
