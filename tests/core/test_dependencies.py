@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # A package, and the extra whose packages it may import besides the core dependencies.
 PACKAGES = [
-    ("core", None),
+    ("core", "read"),
     ("operator", "operator"),
     ("dashboard", "dashboard"),
     ("trainer", "cpu"),

@@ -24,6 +24,7 @@ HELP: Final[dict[str, str]] = {
     "doctor": "Check whether this machine can train, with remedies.",
     "runs": "List the runs on this machine.",
     "show": "Show one run: progress, attempts, checkpoints and events.",
+    "export": "Export a run's metrics, checkpoints and samples as files.",
     "dashboard": "Watch runs in the browser: curves, samples and alerts.",
     "db": "Set up, check and prune the metadata store.",
     "checkpoints": "List, verify, keep, prune, export and sweep checkpoints.",
@@ -77,12 +78,14 @@ class LazyGroup(TyperGroup):
         return name, command_of(command.name, entry_points()[command.name]), rest
 
 
+# Of this package: no metadata of the installed distribution is needed to find them.
+OWN: Final = (EntryPoint("export", "dapo_core.cli.export:export", ENTRY_POINTS),)
+
+
 def entry_points() -> dict[str, EntryPoint]:
     """Subcommands by name. Only of this distribution: scanning all of them takes longer than the help itself."""
-    return {
-        entry_point.name: entry_point
-        for entry_point in distribution(DISTRIBUTION).entry_points.select(group=ENTRY_POINTS)
-    }
+    installed = distribution(DISTRIBUTION).entry_points.select(group=ENTRY_POINTS)
+    return {entry_point.name: entry_point for entry_point in (*OWN, *installed)}
 
 
 app = typer.Typer(
