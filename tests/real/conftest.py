@@ -13,7 +13,7 @@ from dapo_trainer.demo.prepare import DONE, prepare
 ROOT = Path(__file__).parents[2]
 JOB = ROOT / "examples" / "arithmetic.yaml"
 # Enough to write answers of the right form, about one in eight of them right: what the tests train on.
-WARM_START_STEPS = 250
+WARM_START_STEPS = 120
 
 
 @pytest.fixture(scope="session")

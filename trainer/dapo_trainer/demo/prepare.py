@@ -12,7 +12,7 @@ from dapo_core.local_files import write_atomically
 from dapo_core.objectstore import ObjectStore, open_store
 from dapo_trainer.demo.task import problems, question
 
-WARM_START_STEPS = 450
+WARM_START_STEPS = 220
 TRAIN_PROMPTS, VALIDATION_PROMPTS = 4096, 64
 DONE = "made.json"  # written last: without it, the folder is incomplete and created again
 
