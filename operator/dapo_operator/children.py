@@ -31,10 +31,29 @@ class Children:
     """Pods and support objects of all jobs. `changed` is called with the job of each change."""
 
     def __init__(self, changed: Callable[[JobKey], None]) -> None:
-        self.pods: ObjectCache[Pod] = ObjectCache(LABEL_JOB, pod_of, changed, self._note_end)
+        self.pods: ObjectCache[Pod] = ObjectCache(LABEL_JOB, self._pod_of, changed, self._note_end)
         self._gone: dict[JobKey, list[tuple[str | None, Pod]]] = {}
         self._support: dict[str, ObjectCache[str]] = {}
         self._changed = changed
+        self._placed: dict[str, set[JobKey]] = {}  # jobs that have, or had, pods on a node
+
+    def node_changed(self, node: str) -> None:
+        """Call `changed` with each job that has pods on this node."""
+        placed = {key for key in self._placed.pop(node, ()) if self._is_on(key, node)}
+        if placed:
+            self._placed[node] = placed
+        for key in placed:
+            self._changed(key)
+
+    def _is_on(self, key: JobKey, node: str) -> bool:
+        return any(cached.value.node == node for cached in self.pods.of(key).values())
+
+    def _pod_of(self, raw: Mapping[str, Any]) -> Pod | None:
+        pod = pod_of(raw)
+        if pod is not None and pod.node is not None:
+            meta = raw["metadata"]
+            self._placed.setdefault(pod.node, set()).add((meta["namespace"], meta["labels"].get(LABEL_JOB, "")))
+        return pod
 
     def support(self, kind: str) -> ObjectCache[str]:
         """The cache of one kind of support objects; its values are their digests."""
@@ -62,7 +81,14 @@ class Children:
     def forget(self, key: JobKey) -> None:
         """The job was deleted."""
         self._gone.pop(key, None)
+        for jobs in self._placed.values():
+            jobs.discard(key)
         self.forget_unwatched(key)
+
+    def uid_of(self, key: JobKey, kind: str, name: str) -> str | None:
+        """The UID of a support object; None when it is not known."""
+        known = self.support(kind).of(key).get(name)
+        return known.uid if known is not None else None
 
     def forget_unwatched(self, key: JobKey, *newest: str) -> None:
         """Forget the job's objects of kinds that no watch reports as deleted, except those of these names."""

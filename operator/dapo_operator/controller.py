@@ -13,8 +13,9 @@ from dapo_operator.kube.api_errors import ApiError, NotFoundError
 from dapo_operator.kube.client import FIELD_MANAGER, KubeClient
 from dapo_operator.kube.events import EventPoster
 from dapo_operator.kube.informer import Informer
-from dapo_operator.kube.objects import PODS, Object, version_of
+from dapo_operator.kube.objects import NODES, PODS, Object, version_of
 from dapo_operator.metadata_store import MetadataStore
+from dapo_operator.node_cache import NodeCache
 from dapo_operator.reconciler import Reconciler, Shared
 from dapo_operator.settings import OperatorSettings
 from dapo_operator.telemetry.instrumentation import Telemetry
@@ -22,6 +23,10 @@ from dapo_operator.telemetry.instrumentation import Telemetry
 logger = logging.getLogger(__name__)
 
 AUDIT_SECONDS: Final = 300.0
+WITHOUT_NODES: Final = (
+    "Drains are not noticed before pods are evicted, nor lost nodes before Kubernetes deletes their pods. To change "
+    "that, let the operator list and watch nodes (a ClusterRole; operator.watchNodes in the chart)."
+)
 
 
 class Controller:
@@ -32,10 +37,18 @@ class Controller:
         self._reconcilers: dict[JobKey, Reconciler] = {}
         self._tasks: dict[JobKey, asyncio.Task[None]] = {}
         self.children = Children(self._changed)
+        self.nodes = NodeCache(self.children.node_changed)
         self.store = MetadataStore(settings.metadata_url, kube.now)
         self.events = EventPoster(kube, kube.now, FIELD_MANAGER)
         self._shared = Shared(
-            Executor(kube, self.children), self.children, self.store, self.events, settings.site, kube.now, telemetry
+            Executor(kube, self.children),
+            self.children,
+            self.store,
+            self.events,
+            settings.site,
+            kube.now,
+            telemetry,
+            self.nodes,
         )
         self._synced = asyncio.Event()
 
@@ -52,6 +65,12 @@ class Controller:
         async with asyncio.TaskGroup() as loops:
             for informer in informers:
                 loops.create_task(informer.run())
+            if self._settings.watch_nodes:
+                # Nobody waits for it: what it reports wakes the jobs.
+                nodes = Informer(self._kube, NODES, None, "", self.nodes, unless_refused=WITHOUT_NODES)
+                loops.create_task(nodes.run())
+            else:
+                logger.info("Nodes are not watched (DAPO_WATCH_NODES). %s", WITHOUT_NODES)
             for loop in (self.store.run(), self.events.run(), self._audit(namespaces)):
                 loops.create_task(loop)
             for informer in informers:

@@ -19,6 +19,7 @@ from dapo_operator.jobs.actions import (
     CreateToken,
     DeleteJob,
     DeletePod,
+    DeleteSupport,
     Plan,
     TryPod,
 )
@@ -150,6 +151,8 @@ class Executor:
             attempt = last.refusal.attempt if last.refusal is not None else attempt
         if refused:
             outcome.refusal = _refusal(refused[0], now, attempt, last.refusal)
+        for action in _of(plan, DeleteSupport):
+            await self._delete_support(key, action)
         if _of(plan, DeleteJob):
             await _unless_gone(self._kube.delete(JOBS, job.namespace, job.name, job.uid))
         return outcome
@@ -199,6 +202,14 @@ class Executor:
         if body["kind"] not in WATCHED:
             # Those of earlier attempts.
             self._children.forget_unwatched((job.namespace, job.name), name)
+
+    async def _delete_support(self, key: JobKey, action: DeleteSupport) -> None:
+        """An object that may not be deleted does no harm to the job: it is tried again at the next occasion."""
+        try:
+            uid = self._children.uid_of(key, action.kind, action.name)
+            await _unless_gone(self._kube.delete(WATCHED[action.kind], key[0], action.name, uid))
+        except RefusedError as error:
+            logger.warning("Could not delete %s %s: %s", action.kind, action.name, error.message)
 
     async def _create_token(self, action: CreateToken) -> None:
         token = {"token": secrets.token_hex(32)}

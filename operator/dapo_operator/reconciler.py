@@ -22,6 +22,7 @@ from dapo_operator.jobs.status_changes import changes
 from dapo_operator.kube.api_errors import ApiError, ConflictError, NotFoundError
 from dapo_operator.kube.objects import Object, ObjectReference, age
 from dapo_operator.metadata_store import MetadataStore
+from dapo_operator.node_cache import NodeCache
 from dapo_operator.telemetry.instrumentation import Telemetry
 from dapo_operator.telemetry.logs import bound
 
@@ -60,6 +61,7 @@ class Shared:
     site: Site
     now: Callable[[], float]
     telemetry: Telemetry
+    nodes: NodeCache = field(default_factory=lambda: NodeCache(lambda name: None))
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONCURRENT))
 
 
@@ -192,8 +194,11 @@ class Reconciler:
 
     def _observe(self, job: Job) -> Observed:
         children, store, view = self.shared.children, self.shared.store, self.shared.store.view(job.run_id)
+        pods = children.pods_of(self.key, job.uid)
         return Observed(
-            pods=children.pods_of(self.key, job.uid),
+            pods=pods,
+            nodes=self.shared.nodes.of(pod.node for pod in pods),
+            node_count=self.shared.nodes.count,
             gone=children.gone_of(self.key, job.uid),
             support=children.support_of(self.key, job.uid),
             refusal=self._refusal,

@@ -14,6 +14,8 @@ class OperatorSettings:
 
     # DAPO_NAMESPACES: the namespaces to work in; empty: all, which needs a ClusterRole.
     namespaces: tuple[str, ...] = ()
+    # DAPO_WATCH_NODES: `false` when the operator may not read nodes.
+    watch_nodes: bool = True
     # DAPO_METADATA_URL: the metadata store; None: progress, stalls and guards are not watched.
     metadata_url: str | None = None
     # DAPO_TRAINER_IMAGE, DAPO_IMAGE_PULL_POLICY, DAPO_TOPOLOGY_KEY, DAPO_DASHBOARD_URL, DAPO_COSCHEDULER,
@@ -50,6 +52,7 @@ class OperatorSettings:
         )
         return cls(
             namespaces=tuple(names),
+            watch_nodes=environment.get("DAPO_WATCH_NODES", "true") != "false",
             metadata_url=environment.get("DAPO_METADATA_URL") or None,
             site=site,
             log_format=environment.get("DAPO_LOG_FORMAT", cls.log_format),

@@ -80,6 +80,18 @@ RUNBOOKS: Final[dict[ConditionType, Runbook]] = {
             Reason.QUOTA_RESERVED: Entry("The pods were admitted."),
         },
     ),
+    "NodesAvoided": Runbook(
+        "True: the newest attempt avoids the nodes that the message names.",
+        "The job has fewer nodes to choose from, and waits if there are no others.",
+        "The message has the faults of each node; `kubectl describe node`, and `dapo doctor` on the node.",
+        {
+            Reason.NODES_AVOIDED: Entry(
+                "An attempt found a node unfit (15), or two within a day ended there with an NCCL or Xid error.",
+                "Cordon the node until it is repaired: other jobs do not avoid it.",
+            ),
+            Reason.NODES_FORGIVEN: Entry("The last such fault was more than a day ago."),
+        },
+    ),
     "PodsReady": Runbook(
         "Whether all pods of the newest attempt are ready.",
         "False is normal while an attempt starts or ends. While it lasts, nothing is trained.",
@@ -218,9 +230,11 @@ ATTEMPT_REASONS: Final[dict[str, Entry]] = {
     Reason.CRASHED: Entry("A process ended with an unexpected exit code; counted.", "See the log."),
     Reason.NODE_UNFIT: Entry(
         "A pod's node cannot train the job: GPUs, driver, kernels, NCCL, shared memory or disk (15); counted.",
-        "The message names the node and what it lacks. Cordon it until it is repaired; `dapo doctor` checks it again.",
+        "The message names the node and what it lacks, and the job avoids it for a day. Cordon it until it is "
+        "repaired; `dapo doctor` checks it again.",
     ),
     Reason.DISTRIBUTED_FAULT: Entry("Ray or NCCL failed, or a pod was lost (30); counted.", _RETRIED),
+    Reason.DEVICE_FAULT: Entry("A fault of a node in `status.nodeFaults`: NCCL or Xid.", "See condition NodesAvoided."),
     Reason.CHECKPOINT_UNUSABLE: Entry(
         "A checkpoint is missing, corrupt or does not fit the job (31); counted.",
         "The message names it; `dapo checkpoints verify {run}` checks all of the run's.",
@@ -232,6 +246,10 @@ ATTEMPT_REASONS: Final[dict[str, Entry]] = {
         "The message says what the pods were waiting for.",
     ),
     Reason.EVICTED: Entry("A node evicted a pod; not counted.", _RETRIED),
+    Reason.DRAINED: Entry(
+        "A node of the job was cordoned, is shutting down or is about to be taken away; not counted.",
+        "Nothing: the job saved a checkpoint and continues on other nodes. `runPolicy.disruption: Deny` lets it stay.",
+    ),
     Reason.NODE_REJECTED: Entry(
         "The kubelet of a node rejected a pod before any of its containers ran, for example for want of a healthy GPU; "
         "not counted.",

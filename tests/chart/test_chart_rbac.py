@@ -63,7 +63,7 @@ def job(name: str, **policy: Any) -> Object:
     made = deepcopy(MINIMAL)
     made["metadata"]["name"] = name
     made["spec"]["topology"] = {"mode": "Separated"}
-    made["spec"]["runPolicy"] = policy
+    made["spec"]["runPolicy"] = {"disruption": "Deny", **policy}
     return made
 
 
@@ -134,6 +134,7 @@ def granted() -> set[tuple[str, str, str]]:
     objects = rendered("defaults")
     rules = [
         *named(objects, "ClusterRole", f"{NAMESPACE}-dapo-operator")["rules"],
+        *named(objects, "ClusterRole", f"{NAMESPACE}-dapo-operator-nodes")["rules"],
         *named(objects, "Role", "dapo-operator-lease")["rules"],
     ]
     return {

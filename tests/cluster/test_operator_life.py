@@ -26,7 +26,7 @@ def test_from_apply_to_deletion(job: JobOn) -> None:
     job.submit(topology={"mode": "Separated", "rollout": {"replicas": 2}}).wait_phase("Training")
     names = {pod["metadata"]["name"].removeprefix(f"{job.name}-") for pod in job.pods()}
     assert names == {"head-1-0", "trainer-1-0", "rollout-1-0", "rollout-1-1"}
-    assert len(job.left_behind()) == 4 + 5, "pods, Service, ConfigMap, Secret, NetworkPolicy, PodDisruptionBudget"
+    assert len(job.left_behind()) == 4 + 4, "pods, Service, ConfigMap, Secret, NetworkPolicy"
     status = job.status()
     assert status["observedGeneration"] == job.get()["metadata"]["generation"]
     assert status["attempts"][0]["number"] == 1
@@ -99,7 +99,7 @@ def test_deleted_while_pending(job: JobOn) -> None:
 
 
 def test_a_pod_that_the_cluster_takes_is_not_counted(job: JobOn) -> None:
-    job.submit().wait_phase("Training")
+    job.submit(runPolicy={"disruption": "Deny"}).wait_phase("Training")
     budget = f"/apis/policy/v1/namespaces/{SHARED}/poddisruptionbudgets/{job.name}"
     job.wait(lambda: _healthy(job, budget) == 2, "the budget counts")
     assert job.kubernetes.api.get(budget)["status"]["disruptionsAllowed"] == 0, "no drain takes one"

@@ -15,11 +15,11 @@ from patience import patient
 
 from dapo_core.backoff import Backoff
 from dapo_operator.kube import informer
-from dapo_operator.kube.api_errors import ApiError, GoneError, StreamCutError, UnreachableError
+from dapo_operator.kube.api_errors import ApiError, GoneError, RefusedError, StreamCutError, UnreachableError
 from dapo_operator.kube.client import KubeClient
 from dapo_operator.kube.connection import Connection
 from dapo_operator.kube.informer import Informer
-from dapo_operator.kube.objects import PODS
+from dapo_operator.kube.objects import NODES, PODS
 
 
 def raw(name: str, version: int) -> dict[str, Any]:
@@ -185,3 +185,34 @@ def test_b24_a_watch_that_served_for_a_while_is_opened_again_at_once(monkeypatch
     monkeypatch.setattr(informer, "SHORTEST_SECONDS", 0.0)
     heard(Script(*[[] for _ in range(20)]))
     assert failures == []
+
+
+class Denied(Script):
+    """The first two lists are refused."""
+
+    async def pages(self, *_: Any) -> AsyncIterator[tuple[list[dict[str, Any]], str]]:
+        self.lists += 1
+        if self.lists <= 2:
+            raise RefusedError("nodes is forbidden.", 403)
+        yield [raw("a", 1)], "100"
+
+
+def test_a_watch_without_its_permission_says_once_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(informer, "REFUSED_SECONDS", 0.0)
+    script, sink = Denied(), Heard()
+
+    async def listen() -> None:
+        missing = "Drains are not noticed."
+        watch = Informer(script, NODES, None, "", sink, unless_refused=missing)  # type: ignore[arg-type]
+        task = asyncio.create_task(watch.run())
+        async with asyncio.timeout(patient(10)):
+            await script.done.wait()
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    asyncio.run(listen())
+    assert caplog.messages == ["May not watch nodes: nodes is forbidden. Drains are not noticed."]
+    assert sink == ["+a", "=a@100"]

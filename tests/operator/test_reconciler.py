@@ -92,7 +92,6 @@ def test_what_a_job_costs_until_it_trains_and_while_it_does() -> None:
         "create services": 1,
         "create configmaps": 1,
         "create networkpolicies": 1,
-        "create poddisruptionbudgets": 1,
         "create secrets": 1,
     }
 

@@ -4,7 +4,7 @@ be. DAPO_SEED gives other faults."""
 import os
 
 import pytest
-from simulated_cluster import Simulation
+from simulated_cluster import NAMESPACE, Simulation
 
 SEED = int(os.environ.get("DAPO_SEED") or 2026)
 SETTLED = {"Training", "Suspended", "Succeeded", "Failed"}
@@ -44,6 +44,9 @@ def _settled(simulation: Simulation) -> None:
             wanted = 2 + int(status["rolloutReplicas"])
         assert len(pods) == wanted or phase == "Failed", (name, phase, [pod["metadata"]["name"] for pod in pods])
         assert phase in ("Suspended", "Failed") or not raw["spec"].get("suspend"), name
+        protected = phase == "Training" and raw["spec"]["runPolicy"].get("disruption") == "Deny"
+        assert protected == (("poddisruptionbudgets", NAMESPACE, name) in simulation.kube.objects), (name, phase)
+    assert simulation.pods_that_should_move() == []
 
 
 def _nothing_left_behind(simulation: Simulation) -> None:

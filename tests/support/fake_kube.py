@@ -117,7 +117,10 @@ class FakeKube:
         raw = self._existing(resource, namespace, name)
         self._check(raw, uid, None)
         self.deletions.append(raw)
-        self.mark_deleted(raw, grace_seconds)
+        if resource in (PODS, JOBS):
+            self.mark_deleted(raw, grace_seconds)
+        else:
+            self.remove((resource.plural, namespace, name))
         self._after(f"delete {resource.plural}")
         return self.objects.get((resource.plural, namespace, name), raw)
 

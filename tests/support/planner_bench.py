@@ -15,6 +15,7 @@ from dapo_operator.jobs.actions import (
     CreatePod,
     DeleteJob,
     DeletePod,
+    DeleteSupport,
     Event,
     Plan,
     RemoveFinalizer,
@@ -116,6 +117,9 @@ class Bench:
                 key = (body["kind"], body["metadata"]["name"])
                 support = {**self.seen.support, key: body["metadata"]["annotations"][DIGEST]}
                 self.seen = replace(self.seen, support=support)
+            case DeleteSupport(kind, name):
+                support = {key: digest for key, digest in self.seen.support.items() if key != (kind, name)}
+                self.seen = replace(self.seen, support=support)
             case DeletePod(name, uid, grace):
                 self._delete(name, uid, grace)
             case DeleteJob():
@@ -134,6 +138,8 @@ class Bench:
             self.pods[name] = replace(pod, deleting=True, delete_by=self.now + (self.grace if grace is None else grace))
         else:
             del self.pods[name]
+            if pod.exit_code is not None or pod.disruption is not None:
+                self.seen = replace(self.seen, gone=(*self.seen.gone, replace(pod, deleting=True)))
 
     # What a cluster and people do.
 
@@ -201,6 +207,10 @@ class Bench:
     def condition(self, kind: str) -> Condition:
         """A condition that has to be there."""
         return next(each for each in self.status.conditions if each.type == kind)
+
+    def holds(self, kind: str) -> bool:
+        """Whether a condition is True."""
+        return any(each.type == kind and each.status == "True" for each in self.status.conditions)
 
     def says(self, kind: str) -> tuple[str, str]:
         """Status and reason of a condition."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from builders import MINIMAL
 from fake_kube import FakeKube, Object
+from simulated_nodes import SimulatedNodes
 
 from dapo_core.jobspec.presets import merged
 from dapo_core.naming import LABEL_ATTEMPT
@@ -19,6 +20,7 @@ from dapo_operator.jobs.dapojob import JOBS
 from dapo_operator.kube.api_errors import ApiError, error_of
 from dapo_operator.kube.objects import PODS, ObjectReference
 from dapo_operator.metadata_store import MetadataStore
+from dapo_operator.node_cache import NodeCache
 from dapo_operator.reconciler import Reconciler, Shared
 from dapo_operator.telemetry.instrumentation import Telemetry
 
@@ -57,10 +59,11 @@ class Operator:
 
     def __post_init__(self) -> None:
         self.children = Children(self._wake)
+        self.nodes = NodeCache(self.children.node_changed)
         store = MetadataStore(None, self.kube.now)
         executor = Executor(self.kube, self.children)  # type: ignore[arg-type]
         self.shared = Shared(
-            executor, self.children, store, self.events, Site(image=self.image), self.kube.now, Telemetry()
+            executor, self.children, store, self.events, Site(image=self.image), self.kube.now, Telemetry(), self.nodes
         )
         self.relist()
 
@@ -133,6 +136,7 @@ class Simulation:
         self.random = random.Random(seed)
         self.kube = FakeKube(seed, 1_800_000_000.0)
         self.kube.fault = self._fault
+        self.nodes = SimulatedNodes(seed, self.kube.time)
         self.trouble = 0.0
         self.deaths = self.freezes = 0
         # By UID: the status before, and how often the operator had written it.
@@ -147,12 +151,15 @@ class Simulation:
     def submit(self, name: str) -> None:
         """Somebody applies a job."""
         raw = merged(copy.deepcopy(MINIMAL), {"spec": SPEC})
+        if name.endswith("0"):
+            raw = merged(raw, {"spec": {"runPolicy": {"disruption": "Deny"}}})
         raw["metadata"] = {"name": name, "namespace": NAMESPACE}
         asyncio_run(self._quietly(self.kube.create(JOBS, raw)))
 
     def step(self, faults: bool = True) -> None:
         """A second: people, the cluster, the operator."""
         self.kube.time += 1
+        self.nodes.step(faults)
         self._run_pods(faults)
         if faults:
             self._people()
@@ -167,6 +174,7 @@ class Simulation:
     def _operate(self, operator: Operator) -> None:
         try:
             operator.hear(self.kube.time - self.lag)
+            self.nodes.tell(operator.nodes)
             operator.work()
         except OperatorDied:
             self._kill()
@@ -259,11 +267,13 @@ class Simulation:
     def _run_pods(self, faults: bool) -> None:
         for pod in self.kube.of_kind("Pod"):
             meta, phase = pod["metadata"], pod.get("status", {}).get("phase", "Pending")
+            if (node := pod["spec"].get("nodeName")) is not None and self.nodes.is_down(node):
+                continue
             if "deletionTimestamp" in meta:
                 if meta["name"] not in self.kube.stuck and self.random.random() < 0.3:
                     self.kube.remove((PODS.plural, NAMESPACE, meta["name"]))
             elif phase == "Pending" and self.random.random() < 0.3:
-                self.kube.update(pod, spec={**pod["spec"], "nodeName": "node"}, status=_running())
+                self.kube.update(pod, spec={**pod["spec"], "nodeName": self.nodes.place()}, status=_running())
             elif phase == "Running" and faults and self.random.random() < 0.0005:
                 self._hurt(pod)
 
@@ -324,8 +334,22 @@ class Simulation:
         self.trouble = self.lag = 0.0
         for uid in list(self.frozen):
             self._thaw(uid)
+        self.nodes.heal()
         for _ in range(seconds):
             self.step(faults=False)
+
+    def pods_that_should_move(self) -> list[str]:
+        """Pods on nodes that are drained, of jobs that may be moved."""
+        deny = {
+            raw["metadata"]["name"] for raw in self.kube.of_kind("DAPOJob") if raw["metadata"]["name"].endswith("0")
+        }
+        return [
+            pod["metadata"]["name"]
+            for pod in self.kube.of_kind("Pod")
+            if pod["metadata"]["labels"]["dapo.io/job"] not in deny
+            and self.nodes.leaves(pod["spec"].get("nodeName", ""))
+            and pod["status"]["phase"] == "Running"
+        ]
 
     async def _quietly(self, call: Any) -> None:
         trouble, self.trouble = self.trouble, 0.0

@@ -13,6 +13,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -288,7 +289,7 @@ def _run(environment: TrainerEnvironment, job: DAPOJob) -> tuple[ExitCode, LastW
         message = "The final metrics or checkpoint could not be uploaded."
         code, words = ExitCode.STORES, LastWords(Reason.STORES_UNREACHABLE, message)
     trainer.leave(done=code == ExitCode.DONE)
-    return code, LastWords(words.reason, words.message, trainer.step)
+    return code, replace(words, step=trainer.step)
 
 
 def _prepare_workers(environment: TrainerEnvironment) -> Path | None:

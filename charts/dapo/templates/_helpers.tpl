@@ -115,6 +115,11 @@ argocd.argoproj.io/sync-wave: {{ . | quote }}
 {{- end }}
 {{- end }}
 
+{{- /* "true" when the operator watches nodes */ -}}
+{{- define "dapo.watchNodes" -}}
+{{- ternary .Values.operator.clusterWide .Values.operator.watchNodes (kindIs "invalid" .Values.operator.watchNodes) -}}
+{{- end }}
+
 {{- define "dapo.operatorRules" }}
 - apiGroups: [dapo.io]
   resources: [dapojobs]
@@ -138,7 +143,8 @@ argocd.argoproj.io/sync-wave: {{ . | quote }}
   verbs: [get, list, watch, create, patch]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
-  verbs: [get, list, watch, create, patch]
+  # delete: a budget exists only while it protects something.
+  verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [""]
   resources: [secrets]
   # Each job's Ray token. The operator reads no Secret, not even its own.

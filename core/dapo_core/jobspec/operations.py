@@ -136,6 +136,12 @@ class RunPolicy(SpecModel):
         description="What follows when a pod of a GPU job finds, before it fetches the model, that its node cannot "
         "train (as `dapo doctor` does): `Require` ends the attempt with NodeUnfit, `Warn` only logs it.",
     )
+    disruption: Literal["CheckpointAndMove", "Deny"] = Field(
+        default="CheckpointAndMove",
+        description="What follows when a node of the job is drained: it is cordoned, about to be taken away (spot, "
+        "autoscaler) or shutting down, or a pod is evicted. `CheckpointAndMove` saves a checkpoint and restarts the "
+        "job elsewhere, which is not counted. `Deny` ignores cordons and refuses evictions while the job has pods.",
+    )
     gang: Gang = Field(default=Gang(), description="Gang scheduling.")
     priority_class_name: str | None = Field(
         default=None, min_length=1, max_length=253, description="PriorityClass of the job's pods."

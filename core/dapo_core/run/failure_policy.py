@@ -10,7 +10,7 @@ In this order, the first that applies decides:
 4. Past `activeDeadlineSeconds` the run fails.
 5. The user's `failureRules`, in their order.
 6. Exhausted sampling (20) and guards (21) suspend or fail, as the spec says.
-7. A clean termination (143), evictions, preemptions, lost nodes, nodes that reject a pod, and
+7. A clean termination (143), evictions, drains, preemptions, lost nodes, nodes that reject a pod, and
    pods that never started restart without counting.
 8. Everything else (1, 15, 30, 31, 137, a crash, a stall) restarts and counts, up to `maxRestarts`.
 
@@ -43,6 +43,7 @@ IMPOSED: Final[dict[str, Action]] = {
 # Faults of the cluster, or of whoever asked the pods to end: not the job's.
 UNCOUNTED_REASONS: Final = (
     Reason.EVICTED,
+    Reason.DRAINED,
     Reason.NODE_REJECTED,
     Reason.PREEMPTED,
     Reason.NODE_LOST,
@@ -51,7 +52,7 @@ UNCOUNTED_REASONS: Final = (
     Reason.TERMINATED,
 )
 # Of these, and of pods that never started, somebody may ask for any number.
-ASKED_FOR: Final = (Reason.PREEMPTED, Reason.POD_DELETED, Reason.SPEC_CHANGED, Reason.TERMINATED)
+ASKED_FOR: Final = (Reason.PREEMPTED, Reason.DRAINED, Reason.POD_DELETED, Reason.SPEC_CHANGED, Reason.TERMINATED)
 # New steps after which a run counts as recovered from earlier faults: a fault every few days must not end it.
 FORGIVING_STEPS: Final = 20
 

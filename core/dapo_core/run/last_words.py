@@ -5,6 +5,7 @@ import os
 import re
 import sys
 from dataclasses import asdict, dataclass
+from ipaddress import ip_address
 from pathlib import Path
 
 from dapo_core.errors import DapoError
@@ -25,11 +26,13 @@ def default_path() -> Path:
 
 @dataclass(frozen=True)
 class LastWords:
-    """Why a process ended: a CamelCase reason, a sentence, and the last finished step (None before the first)."""
+    """Why a process ended: a CamelCase reason, a sentence, and the last finished step (None before the first).
+    `address` is the IP address of the pod in which another process raised the error, where it is known."""
 
     reason: str
     message: str
     step: int | None = None
+    address: str | None = None
 
     @classmethod
     def parse(cls, text: str | bytes) -> "LastWords | None":
@@ -43,7 +46,7 @@ class LastWords:
             reason, step = current(str(said["reason"])), said.get("step")
             step = None if step is None or int(step) not in _STEPS else int(step)
             known = reason if _REASON.fullmatch(reason) else Reason.CRASHED
-            return cls(known, printable(str(said.get("message", ""))), step)
+            return cls(known, printable(str(said.get("message", ""))), step, _address(said.get("address")))
         # A tenant's pod can write anything: also 1e999 as a step, or 4,000 brackets.
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             return None
@@ -83,7 +86,15 @@ def read(path: Path | None = None) -> LastWords | None:
 def ending(error: BaseException) -> tuple[ExitCode, LastWords]:
     """The exit code and last words of a process that `error` ends."""
     code, reason = end_of(error)
-    return code, LastWords(reason, _message(error, reason))
+    # Ray's errors of tasks have the address of the node that they come from.
+    return code, LastWords(reason, _message(error, reason), address=_address(getattr(error, "ip", None)))
+
+
+def _address(value: object) -> str | None:
+    try:
+        return str(ip_address(value)) if isinstance(value, str) else None
+    except ValueError:
+        return None
 
 
 def _message(error: BaseException, reason: Reason) -> str:

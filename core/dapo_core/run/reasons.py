@@ -58,6 +58,8 @@ class Reason(StrEnum):
     # What keeps pods from starting
     QUOTA_EXCEEDED = "QuotaExceeded"
     POD_REFUSED = "PodRefused"
+    NODES_AVOIDED = "NodesAvoided"
+    NODES_FORGIVEN = "NodesForgiven"
     NAME_TAKEN = "NameTaken"
     PODS_REMAIN = "PodsRemain"
     GANG_SCHEDULER_MISSING = "GangSchedulerMissing"
@@ -77,6 +79,7 @@ class Reason(StrEnum):
     # Faults of the job, counted
     NODE_UNFIT = "NodeUnfit"
     DISTRIBUTED_FAULT = "DistributedFault"
+    DEVICE_FAULT = "DeviceFault"
     STORES_UNREACHABLE = "StoresUnreachable"
     CHECKPOINT_UNUSABLE = "CheckpointUnusable"
     OUT_OF_MEMORY = "OOMKilled"
@@ -84,6 +87,7 @@ class Reason(StrEnum):
     CRASHED = "Crashed"
     # Faults of the cluster, not counted
     EVICTED = "Evicted"
+    DRAINED = "Drained"
     NODE_REJECTED = "NodeRejected"
     PREEMPTED = "Preempted"
     NODE_LOST = "NodeLost"

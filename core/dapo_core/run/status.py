@@ -10,6 +10,7 @@ ConditionType = Literal[
     "SpecAccepted",
     "Suspended",
     "QuotaReserved",
+    "NodesAvoided",
     "PodsReady",
     "Training",
     "Stalled",
@@ -19,6 +20,7 @@ ConditionType = Literal[
     "Failed",
 ]
 MAX_ATTEMPTS_KEPT = 10
+MAX_NODE_FAULTS = 32
 
 
 class StatusModel(BaseModel):
@@ -99,6 +101,15 @@ class CheckpointRef(StatusModel):
     uri: str = Field(description="Its URI.")
 
 
+class NodeFault(StatusModel):
+    """A fault of an attempt that its node may have caused."""
+
+    node: str = Field(max_length=253, description="Name of the node.")
+    at: Time = Field(description="When it was seen.")
+    attempt: int = Field(description="Number of the attempt.")
+    reason: str = Field(max_length=128, description="NodeUnfit, or DeviceFault for an NCCL or Xid error.")
+
+
 class Pinned(StatusModel):
     """What an upgrade of the platform does not change of a run."""
 
@@ -133,6 +144,9 @@ class DAPOJobStatus(StatusModel):
     restarts_total: int | None = Field(default=None, description="All restarts.")
     stopped_generation: int | None = Field(
         default=None, description="Generation of the spec at which the job was suspended by a guard, or failed."
+    )
+    node_faults: list[NodeFault] | None = Field(
+        default=None, max_length=MAX_NODE_FAULTS, description="Faults of nodes within the last day."
     )
     pinned: Pinned | None = Field(default=None, description="What an upgrade of the platform does not change.")
     checkpoint: CheckpointRef | None = Field(default=None, description="The newest committed checkpoint.")

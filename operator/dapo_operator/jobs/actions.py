@@ -41,6 +41,14 @@ class ApplySupport:
 
 
 @dataclass(frozen=True)
+class DeleteSupport:
+    """Delete a support object of this kind and name that nothing needs any more."""
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True)
 class CreateToken:
     """Create the Secret with the job's Ray token unless it exists; the token is drawn when this is carried out."""
 
@@ -61,7 +69,17 @@ class DeleteJob:
     """Delete the DAPOJob itself: ttlSecondsAfterFinished is over."""
 
 
-Action = AddFinalizer | RemoveFinalizer | CreatePod | TryPod | ApplySupport | CreateToken | DeletePod | DeleteJob
+Action = (
+    AddFinalizer
+    | RemoveFinalizer
+    | CreatePod
+    | TryPod
+    | ApplySupport
+    | DeleteSupport
+    | CreateToken
+    | DeletePod
+    | DeleteJob
+)
 
 
 @dataclass(frozen=True)

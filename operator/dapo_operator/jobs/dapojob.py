@@ -37,6 +37,7 @@ _LIMITS: Final = frozenset(
         "ttlSecondsAfterFinished",
         "startTimeoutSeconds",
         "stallTimeoutSeconds",
+        "disruption",
     }
 )
 

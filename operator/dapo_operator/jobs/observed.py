@@ -10,6 +10,7 @@ from dapo_core.run.guards import Alert
 from dapo_core.run.last_words import LastWords
 from dapo_core.run.reasons import Reason
 from dapo_core.run.status import CheckpointRef, Progress
+from dapo_operator.jobs.node_state import Node
 from dapo_operator.kube.objects import controller_uid, unix_seconds
 
 CONTAINER: Final = "dapo"
@@ -50,11 +51,11 @@ _ORDINARY: Final = frozenset({"ContainerCreating", "PodInitializing", ""})
 class Pod:
     """One pod of a job.
 
-    `owned`: by this DAPOJob, not by an earlier one of its name. `exit_code` and `words` (the last words) are those of
-    the container `dapo`. `disruption` is the failure policy's reason when the cluster took the pod. `trouble` is a
-    sentence about what keeps it from running. `detail` is what the cluster says about a failed pod, or which of its
-    init containers failed. `finalizers` keep it after its deletion. `delete_by` (Unix seconds) is when a deletion
-    should be over.
+    `owned`: by this DAPOJob, not by an earlier one of its name. `node` is the name of its node, `address` its IP
+    address. `exit_code` and `words` (the last words) are those of the container `dapo`. `disruption` is the failure
+    policy's reason when the cluster took the pod. `trouble` is a sentence about what keeps it from running. `detail` is
+    what the cluster says about a failed pod, or which of its init containers failed. `finalizers` keep it after its
+    deletion. `delete_by` (Unix seconds) is when a deletion should be over.
     """
 
     name: str
@@ -66,6 +67,8 @@ class Pod:
     phase: Phase = "Pending"
     ready: bool = False
     scheduled: bool = False
+    node: str | None = None
+    address: str | None = None
     gated: bool = False
     started: bool = False
     deleting: bool = False
@@ -108,15 +111,17 @@ class Observed:
     """Everything a plan is made from besides the job and its status.
 
     `gone` are deleted pods whose last state tells why they ended. `undeletable` is the last refusal to delete a pod.
-    `support` maps (kind, name) to the digest of what was applied. `acceptable`: pods that were refused would be
-    accepted now. `store_since` (Unix seconds) is when the metadata store became readable and writable again,
-    `store_failed_at` when it was last seen to work before it failed.
-    `recorded_attempt` is the newest attempt that the store knows, and `reached` the last step of it. `alerts` are None
-    until the guards were judged.
+    `nodes` are those nodes of the pods of which there is something to say, and `node_count` how many nodes there are
+    (None: nodes are not watched). `support` maps (kind, name) to the digest of what was applied. `acceptable`: pods
+    that were refused would be accepted now. `store_since` (Unix seconds) is when the metadata store became readable and
+    writable again, `store_failed_at` when it was last seen to work before it failed. `recorded_attempt` is the newest
+    attempt that the store knows, and `reached` the last step of it. `alerts` are None until the guards were judged.
     """
 
     pods: tuple[Pod, ...] = ()
     gone: tuple[Pod, ...] = ()
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+    node_count: int | None = None
     support: Mapping[tuple[str, str], str] = field(default_factory=dict)
     refusal: Refusal | None = None
     undeletable: Refusal | None = None
@@ -152,6 +157,8 @@ def pod_of(raw: Mapping[str, Any], owner_uid: str | None = None) -> Pod | None:
         phase=status.get("phase", "Pending"),
         ready=_holds(conditions, "Ready"),
         scheduled=bool(spec.get("nodeName")),
+        node=spec.get("nodeName") or None,
+        address=status.get("podIP"),
         gated=bool(spec.get("schedulingGates")),
         started="running" in container.get("state", {}) or bool(ended),
         deleting="deletionTimestamp" in meta,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from dapo_core.backoff import Backoff
-from dapo_operator.kube.api_errors import ApiError, GoneError, StreamCutError
+from dapo_operator.kube.api_errors import ApiError, GoneError, RefusedError, StreamCutError
 from dapo_operator.kube.client import KubeClient
 from dapo_operator.kube.objects import Object, Resource
 
@@ -21,6 +21,8 @@ BACKOFF: Final = Backoff(1.0, 15.0)
 LIST_AFTER: Final = 3
 # Whoever ends a watch sooner than this serves none; asking again at once would use up the rate limit of all requests.
 SHORTEST_SECONDS: Final = 1.0
+# Permissions that are optional are asked for again, since an administrator may add them.
+REFUSED_SECONDS: Final = 600.0
 Key = tuple[str, str]
 
 
@@ -51,7 +53,10 @@ class Informer:
         labels: str,
         sink: InformerSink,
         metadata_only: bool = False,
+        unless_refused: str = "",
     ) -> None:
+        """`unless_refused`: what is missing without the permission to watch; asked for again every REFUSED_SECONDS."""
+        self._unless_refused, self._refused = unless_refused, False
         self._kube, self._resource, self._namespace = kube, resource, namespace
         self._labels, self._sink, self._metadata_only = labels, sink, metadata_only
         self._version = ""
@@ -75,14 +80,28 @@ class Informer:
                     await asyncio.sleep(BACKOFF.delay(self._failures - 1, random.random()))
                 else:
                     self._failures = 0
+            except RefusedError as error:
+                await asyncio.sleep(self._after_refusal(error))
             except ApiError as error:
                 # A stream that was cut had worked until then, and says nothing against the version.
-                self._failures = 1 if isinstance(error, StreamCutError) else self._failures + 1
-                pause = BACKOFF.delay(self._failures, random.random())
-                logger.warning("Watching %s: %s Retrying in %.1f s.", self._resource.plural, error.message, pause)
-                if self._failures >= LIST_AFTER:
-                    self._version = ""
-                await asyncio.sleep(pause)
+                cut = isinstance(error, StreamCutError)
+                await asyncio.sleep(self._after_failure(error, 1 if cut else self._failures + 1))
+
+    def _after_failure(self, error: ApiError, failures: int) -> float:
+        self._failures = failures
+        pause = BACKOFF.delay(failures, random.random())
+        logger.warning("Watching %s: %s Retrying in %.1f s.", self._resource.plural, error.message, pause)
+        if failures >= LIST_AFTER:
+            self._version = ""
+        return pause
+
+    def _after_refusal(self, error: RefusedError) -> float:
+        if not self._unless_refused:
+            return self._after_failure(error, self._failures + 1)
+        if not self._refused:
+            logger.warning("May not watch %s: %s %s", self._resource.plural, error.message, self._unless_refused)
+        self._refused = True
+        return REFUSED_SECONDS
 
     async def _list(self) -> None:
         uids, newest = set[str](), ""

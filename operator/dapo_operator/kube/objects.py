@@ -10,7 +10,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True)
 class Resource:
-    """A namespaced resource of the API, such as `v1` `pods`."""
+    """A resource of the API, such as `v1` `pods`."""
 
     api_version: str
     plural: str
@@ -25,6 +25,7 @@ class Resource:
 PODS: Final = Resource("v1", "pods")
 SECRETS: Final = Resource("v1", "secrets")
 EVENTS: Final = Resource("v1", "events")
+NODES: Final = Resource("v1", "nodes")
 LEASES: Final = Resource("coordination.k8s.io/v1", "leases")
 
 

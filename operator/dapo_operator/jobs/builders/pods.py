@@ -27,7 +27,7 @@ from dapo_operator.jobs.builders.disks import (
     work_volume,
 )
 from dapo_operator.jobs.builders.pod_template import merged, refused
-from dapo_operator.jobs.builders.scheduling import gang_fields, placement
+from dapo_operator.jobs.builders.scheduling import ANYWHERE, Avoid, avoiding, gang_fields, placement
 from dapo_operator.jobs.observed import CONTAINER
 
 # What a pod gets beyond the grace period for the checkpoint: time to deliver the last metrics and to stop Ray.
@@ -49,7 +49,9 @@ def template_problems(job: DAPOJob, site: Site) -> list[Problem]:
     return problems
 
 
-def pod(job: DAPOJob, uid: str, run_id: str, role: Role, attempt: int, index: int, site: Site) -> Object:
+def pod(
+    job: DAPOJob, uid: str, run_id: str, role: Role, attempt: int, index: int, site: Site, avoid: Avoid = ANYWHERE
+) -> Object:
     """One complete pod: what the operator builds, with the role's template merged over it."""
     spec, name = job.spec, job.metadata.name
     labels = child_labels(name, run_id, role, attempt, index)
@@ -78,7 +80,7 @@ def pod(job: DAPOJob, uid: str, run_id: str, role: Role, attempt: int, index: in
         },
     }
     built: Object = merged(base, _template(spec, role))
-    built = {"apiVersion": "v1", "kind": "Pod", "metadata": built["metadata"], "spec": built["spec"]}
+    built = {"apiVersion": "v1", "kind": "Pod", "metadata": built["metadata"], "spec": avoiding(built["spec"], avoid)}
     built["metadata"] |= {
         "name": child_name(name, role, attempt, index),
         "namespace": job.metadata.namespace,

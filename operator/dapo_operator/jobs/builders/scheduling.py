@@ -1,5 +1,6 @@
 """Where a job's pods are placed: all of them or none (gang scheduling), close together, and off lost nodes."""
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 from dapo_core.jobspec import DAPOJobSpec
@@ -9,8 +10,42 @@ from dapo_operator.jobs.builders.common import Object, Site, group_name, support
 # Kubernetes waits five minutes before it evicts pods from a lost node; an attempt that lost one is over long before.
 LOST_NODE_SECONDS: Final = 60
 HOSTNAME: Final = "kubernetes.io/hostname"
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 # The API version of the pod groups of each scheduler that has them.
 POD_GROUPS: Final = {"volcano": "scheduling.volcano.sh/v1beta1", "coscheduling": "scheduling.x-k8s.io/v1alpha1"}
+
+
+@dataclass(frozen=True)
+class Avoid:
+    """Names of nodes on which a pod should not run. `required`: must not."""
+
+    nodes: tuple[str, ...] = ()
+    required: bool = False
+
+
+ANYWHERE: Final = Avoid()
+
+
+def avoiding(spec: Object, avoid: Avoid) -> Object:
+    """The pod's spec with node affinity against these nodes, in addition to what it has."""
+    if not avoid.nodes:
+        return spec
+    # A field selector takes one value.
+    fields = [{"key": "metadata.name", "operator": "NotIn", "values": [name]} for name in avoid.nodes]
+    affinity = spec.get("affinity") or {}
+    node = affinity.get("nodeAffinity") or {}
+    if avoid.required:
+        # Terms are alternatives, so each gets the condition; an empty one matches no node.
+        terms = (node.get(_REQUIRED) or {}).get("nodeSelectorTerms") or [{"matchFields": []}]
+        changed = [
+            term | {"matchFields": [*(term.get("matchFields") or ()), *fields]} if term else term for term in terms
+        ]
+        node = node | {_REQUIRED: {"nodeSelectorTerms": changed}}
+    else:
+        preference = {"weight": 100, "preference": {"matchFields": fields}}
+        node = node | {_PREFERRED: [*(node.get(_PREFERRED) or ()), preference]}
+    return spec | {"affinity": affinity | {"nodeAffinity": node}}
 
 
 def gang_fields(

@@ -32,7 +32,7 @@ def support_objects(job: DAPOJob, uid: str, attempt: int, said: str) -> list[Obj
         service(name, namespace, uid),
         config_map(job, uid),
         network_policy(name, namespace, uid),
-        disruption_budget(job, uid),
+        *([disruption_budget(job, uid)] if job.spec.run_policy.disruption == "Deny" else []),
         *([group] if group else []),
     ]
     for body in objects:
@@ -66,7 +66,7 @@ def network_policy(job: str, namespace: str, uid: str) -> Object:
 
 
 def disruption_budget(job: DAPOJob, uid: str) -> Object:
-    """No pod is evicted voluntarily, since that would end the whole attempt: a drain waits until the job is suspended.
+    """With `disruption: Deny` no pod is evicted voluntarily: a drain waits until the job is suspended or over.
     minAvailable, since maxUnavailable would be computed from the job's scale, which counts only rollout pods."""
     name, namespace = job.metadata.name, job.metadata.namespace
     content = {"minAvailable": job.spec.topology.layout.pod_count, "selector": {"matchLabels": {LABEL_JOB: name}}}

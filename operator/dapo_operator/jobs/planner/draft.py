@@ -5,6 +5,7 @@ from typing import Any, Final, Literal, get_args
 
 from dapo_core.backoff import Backoff
 from dapo_core.jobspec import RunPolicy
+from dapo_core.run.reasons import Reason
 from dapo_core.run.status import MAX_ATTEMPTS_KEPT, Attempt, Condition, ConditionType, DAPOJobStatus
 from dapo_operator.jobs.actions import Action, DeletePod, Event, Plan
 from dapo_operator.jobs.builders.common import Site
@@ -15,6 +16,9 @@ from dapo_operator.kube.objects import timestamp
 # A working kubelet has removed a deleted pod long before. Past this its node is lost, and the attempt number fences
 # off whatever the pod may still write.
 FORCE_SECONDS: Final = 45
+# A node that has not reported for so long after the control plane gave it up, which takes 50 seconds, is lost. A
+# kubelet that is restarted is back sooner, and its pods train on meanwhile.
+SILENT_SECONDS: Final = 30
 MAX_MESSAGE: Final = 1500
 # Timestamps are whole seconds, of another clock.
 _SLACK: Final = 5
@@ -58,6 +62,17 @@ class Draft:
         """The newest attempt's own pods, and those that were deleted and whose last state tells why they ended."""
         number = self.attempt.number if self.attempt else 0
         return [*self.pods, *(pod for pod in self.seen.gone if pod.attempt == number)]
+
+    def lost(self, pod: Pod) -> bool:
+        """Whether the pod's node is lost: nothing there will end the pod. A node that is only silent is given
+        SILENT_SECONDS, unless something else says that it is lost."""
+        node = self.seen.nodes.get(pod.node or "")
+        if node is None:
+            return False
+        if node.gone is not None or node.silent_since is None:
+            return node.gone is not None
+        named = self.attempt is not None and self.attempt.reason == Reason.NODE_LOST
+        return named or self.now >= node.silent_since + SILENT_SECONDS
 
     def change(self, **fields: Any) -> None:
         """Set fields of the status."""
@@ -131,6 +146,9 @@ class Draft:
         again = retry_at(self.seen.undeletable)
         if self.now < again:
             self.wake(again)
+        elif self.lost(pod):
+            # The attempt number fences off whatever it may still write.
+            self.act(DeletePod(pod.name, pod.uid, 0))
         elif not pod.deleting or _ends_too_late(pod, self.now, grace_seconds):
             self.act(DeletePod(pod.name, pod.uid, grace_seconds))
         elif overdue(pod, self.now):

@@ -6,6 +6,7 @@ from dapo_operator.jobs.builders.common import Site
 from dapo_operator.jobs.dapojob import Job
 from dapo_operator.jobs.observed import Observed
 from dapo_operator.jobs.planner.deletion import clean_up, delete_job
+from dapo_operator.jobs.planner.disruption import drop_budget
 from dapo_operator.jobs.planner.draft import Draft
 from dapo_operator.jobs.planner.guard_alerts import note_guards
 from dapo_operator.jobs.planner.refusals import note_remaining
@@ -32,6 +33,7 @@ def plan(job: Job, status: DAPOJobStatus, seen: Observed, now: float, site: Site
         take_progress(draft)
     _attempts(draft)
     _delete_strays(draft)
+    drop_budget(draft)
     note_remaining(draft)
     summarize(draft)
     if not job.held and any(isinstance(action, CreatePod | CreateToken) for action in draft.actions):

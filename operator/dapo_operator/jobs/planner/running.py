@@ -6,6 +6,7 @@ from dapo_operator.jobs.builders.support import SPEC_FREE
 from dapo_operator.jobs.dapojob import is_edited
 from dapo_operator.jobs.observed import Pod
 from dapo_operator.jobs.planner.admission import note_kueue, revoked
+from dapo_operator.jobs.planner.disruption import drained, lost_node
 from dapo_operator.jobs.planner.draft import Draft
 from dapo_operator.jobs.planner.guard_alerts import stopped_by_guard
 from dapo_operator.jobs.planner.pod_failures import Ending, head_end, head_of, head_taken, trouble_of, worker_end
@@ -32,7 +33,7 @@ def run(draft: Draft, attempt: Attempt) -> None:
 
 def _ending(draft: Draft, attempt: Attempt) -> Ending | None:
     """Why the attempt has to end. The first rule that applies wins, and the order is their weight: what the head itself
-    reports, then what the user wants, then what happened to the pods, then limits, then guards."""
+    reports, then what the user wants, then what happened to the pods and their nodes, then limits, then guards."""
     pods, started = draft.ends, attempt.ready_at is not None
     spec = draft.job.spec if draft.job.parsed else None
     return (
@@ -40,6 +41,8 @@ def _ending(draft: Draft, attempt: Attempt) -> Ending | None:
         or revoked(draft)
         or head_taken(pods, started)
         or worker_end(pods, spec, started)
+        or lost_node(draft)
+        or drained(draft)
         or (_missing(draft, attempt) if started else _changed(draft, attempt) or refused_for_good(draft))
         or timed_out(draft, attempt)
         or stopped_by_guard(draft, attempt)

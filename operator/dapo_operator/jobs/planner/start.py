@@ -11,9 +11,11 @@ from dapo_core.run.status import Attempt, Pinned
 from dapo_operator.jobs.actions import ApplySupport, CreatePod, CreateToken, TryPod
 from dapo_operator.jobs.builders.common import Object, token_name
 from dapo_operator.jobs.builders.pods import pod
+from dapo_operator.jobs.builders.scheduling import Avoid
 from dapo_operator.jobs.builders.support import support_objects, token_secret
 from dapo_operator.jobs.planner.admission import held_by, hold, waits_for_quota
 from dapo_operator.jobs.planner.draft import Draft
+from dapo_operator.jobs.planner.node_faults import avoided_nodes, tell_avoided
 from dapo_operator.jobs.planner.refusals import retry_is_due
 from dapo_operator.kube.objects import timestamp, unix_seconds
 
@@ -138,6 +140,7 @@ def _start(draft: Draft, job: DAPOJob) -> None:
         draft.change(pinned=Pinned(spec=draft.job.said, image=draft.site.image))
     draft.change(run_id=draft.job.run_id, started_at=draft.status.started_at or started, next_attempt_at=None)
     draft.set_condition("SpecAccepted", True, Reason.SPEC_ACCEPTED, "The spec is valid.")
+    tell_avoided(draft)
     draft.set_condition("PodsReady", False, Reason.STARTING, f"Attempt {number} is starting.")
     draft.set_condition("Training", False, Reason.STARTING, f"Attempt {number} is starting.")
     # Whoever waits for one of them to be False need not wait for it to have been True.
@@ -196,4 +199,7 @@ def _pods(draft: Draft, job: DAPOJob, number: int, wanted: Iterable[tuple[Role, 
     pinned = draft.status.pinned
     # The image that reads the run's job file so far.
     site = replace(draft.site, image=pinned.image) if pinned is not None and pinned.image else draft.site
-    return [pod(job, draft.job.uid, draft.job.run_id, role, number, index, site) for role, index in wanted]
+    avoided, nodes = avoided_nodes(draft), draft.seen.node_count
+    # Where there may be no other node, a pod on a bad one is better than none.
+    avoid = Avoid(tuple(avoided), required=nodes is not None and nodes > len(avoided))
+    return [pod(job, draft.job.uid, draft.job.run_id, role, number, index, site, avoid) for role, index in wanted]

@@ -8,6 +8,7 @@ from dapo_core.run.status import Attempt
 from dapo_operator.jobs.builders.pods import grace_seconds
 from dapo_operator.jobs.observed import Pod
 from dapo_operator.jobs.planner.draft import Draft, overdue
+from dapo_operator.jobs.planner.node_faults import note_node_faults
 from dapo_operator.jobs.planner.pod_failures import SECONDARY, Ending, head_end, head_of
 from dapo_operator.jobs.planner.restart import conclude, decision_on
 from dapo_operator.kube.objects import timestamp, unix_seconds
@@ -43,12 +44,13 @@ def begin(draft: Draft, ending: Ending) -> None:
 def terminate(draft: Draft, attempt: Attempt) -> None:
     """Delete the pods of an attempt that ends; once the last one is gone, decide what follows."""
     attempt = _with_lost_node(draft, _with_head_end(draft, attempt))
+    note_node_faults(draft, attempt)
     keep = decision_on(draft, attempt).action in ("complete", "fail")
     # The pods of a finished run are kept for their logs; they no longer hold resources.
     left = [pod for pod in draft.pods if not (keep and pod.over)]
     if not left:
         return conclude(draft, attempt)
-    if not _waits(draft, attempt):
+    if attempt.reason == Reason.NODE_LOST or not _waits(draft, attempt):
         _delete(draft, attempt, left)
     draft.set_condition("PodsReady", False, Reason.ENDING, f"The pods of attempt {attempt.number} are ending.")
     return None
@@ -78,7 +80,7 @@ def _with_lost_node(draft: Draft, attempt: Attempt) -> Attempt:
     if attempt.exit_code != ExitCode.DISTRIBUTED or attempt.reason != Reason.DISTRIBUTED_FAULT:
         return attempt
     taken = next((pod for pod in draft.ends if pod.disruption is not None), None)
-    lost = next((pod for pod in draft.pods if not pod.finished and overdue(pod, draft.now)), None)
+    lost = next((pod for pod in draft.pods if not pod.finished and _is_lost(draft, pod)), None)
     if taken is not None:
         reason, message = taken.disruption, f"The cluster removed {taken.name} ({taken.disruption})."
     elif lost is not None:
@@ -88,6 +90,11 @@ def _with_lost_node(draft: Draft, attempt: Attempt) -> Attempt:
     fields = {"reason": reason, "message": message, "exit_code": None}
     draft.change_attempt(**fields)
     return attempt.model_copy(update=fields)
+
+
+def _is_lost(draft: Draft, pod: Pod) -> bool:
+    node = draft.seen.nodes.get(pod.node or "")
+    return overdue(pod, draft.now) or (node is not None and (node.gone is not None or node.silent_since is not None))
 
 
 def _waits(draft: Draft, attempt: Attempt) -> bool:
@@ -114,9 +121,14 @@ def _delete(draft: Draft, attempt: Attempt, left: list[Pod]) -> None:
         for pod in left:
             draft.delete(pod, HUNG_GRACE_SECONDS)
         return
+    if attempt.reason == Reason.NODE_LOST or any(draft.lost(pod) for pod in left):
+        # A checkpoint needs every rank.
+        for pod in left:
+            draft.delete(pod, LEFT_GRACE_SECONDS)
+        return
     if head is not None:
-        draft.delete(head, LEFT_GRACE_SECONDS if head.disruption == Reason.NODE_LOST else None)
-        if not head.finished and head.disruption != Reason.NODE_LOST:
+        draft.delete(head)
+        if not head.finished:
             # Its workers are needed for the last checkpoint.
             began = unix_seconds(attempt.ending_at) or draft.now
             until = began + grace_seconds(draft.policy)

@@ -1,0 +1,65 @@
+"""Nodes that the job's next attempt avoids: those that cannot train it, and those on which it failed repeatedly."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from dapo_core.run.reasons import ExitCode, Reason
+from dapo_core.run.status import MAX_NODE_FAULTS, Attempt, NodeFault
+from dapo_operator.jobs.observed import Pod
+from dapo_operator.jobs.planner.draft import Draft
+from dapo_operator.kube.objects import age, timestamp
+
+# Faults count for a day, and device faults from the second on: the rank that reports one may be its victim.
+FORGIVEN_SECONDS: Final = 86_400
+DEVICE_FAULTS: Final = 2
+_DEVICE: Final = re.compile(r"\bNCCL\b|\bXid\b|CUDA error|uncorrectable ECC", re.IGNORECASE)
+
+
+def note_node_faults(draft: Draft, attempt: Attempt) -> None:
+    """Record the nodes that the ends of the attempt's pods name, once for each attempt."""
+    found = {node: reason for pod in draft.ends for node, reason in _named(pod, draft.ends)}
+    known = {fault.node for fault in draft.status.node_faults or () if fault.attempt == attempt.number}
+    at, number = timestamp(draft.now), attempt.number
+    named = sorted((node, reason) for node, reason in found.items() if node not in known)
+    new = [NodeFault(node=node, at=at, attempt=number, reason=reason) for node, reason in named]
+    kept = [fault for fault in draft.status.node_faults or () if age(fault.at, draft.now) < FORGIVEN_SECONDS]
+    if new or len(kept) != len(draft.status.node_faults or ()):
+        draft.change(node_faults=[*kept, *new][-MAX_NODE_FAULTS:] or None)
+
+
+def avoided_nodes(draft: Draft) -> list[str]:
+    """The nodes to avoid, sorted; condition NodesAvoided names them."""
+    faults = [fault for fault in draft.status.node_faults or () if age(fault.at, draft.now) < FORGIVEN_SECONDS]
+    unfit = {fault.node for fault in faults if fault.reason == Reason.NODE_UNFIT}
+    counts = Counter(fault.node for fault in faults)
+    return sorted(unfit | {node for node, count in counts.items() if count >= DEVICE_FAULTS})
+
+
+def tell_avoided(draft: Draft) -> None:
+    """Condition NodesAvoided, as of the start of an attempt."""
+    faults, nodes = draft.status.node_faults or (), avoided_nodes(draft)
+    if not nodes:
+        return draft.clear_condition("NodesAvoided", Reason.NODES_FORGIVEN, "No node is avoided.")
+    known = draft.condition("NodesAvoided")
+    why = "; ".join(f"{node} ({', '.join(fault.reason for fault in faults if fault.node == node)})" for node in nodes)
+    message = f"Avoided for a day after these faults: {why}. `dapo doctor` checks a node."
+    if known is None or known.status != "True" or known.message != message:
+        draft.event("Warning", Reason.NODES_AVOIDED, message)
+    return draft.set_condition("NodesAvoided", True, Reason.NODES_AVOIDED, message)
+
+
+def _named(pod: Pod, all_pods: Sequence[Pod]) -> list[tuple[str, str]]:
+    """The node that the end of a pod names, and the reason."""
+    if pod.exit_code == ExitCode.NODE_UNFIT:
+        return [(pod.node, Reason.NODE_UNFIT)] if pod.node is not None else []
+    words = pod.words
+    if words is None or not _DEVICE.search(words.message):
+        return []
+    # The driver reports the errors of ranks in other pods.
+    if pod.role == "head":
+        raised = [one.node for one in all_pods if one.address is not None and one.address == words.address]
+    else:
+        raised = [pod.node]
+    return [(node, Reason.DEVICE_FAULT) for node in raised if node is not None]
