@@ -39,7 +39,7 @@ class Controller:
         self.children = Children(self._changed)
         self.nodes = NodeCache(self.children.node_changed)
         self.store = MetadataStore(settings.metadata_url, kube.now)
-        self.events = EventPoster(kube, kube.now, FIELD_MANAGER)
+        self.events = EventPoster(kube, kube.now, FIELD_MANAGER, settings.identity)
         self._shared = Shared(
             Executor(kube, self.children),
             self.children,

@@ -97,12 +97,16 @@ class JobOn:
         return next((each for each in self.status().get("conditions", ()) if each["type"] == kind), {})
 
     def events(self) -> list[str]:
-        """Reasons of its Events, oldest first."""
+        """Reasons of its Events, oldest first; those of a series as often as it counts."""
         events = self.kubernetes.api.items(f"/api/v1/namespaces/{self.namespace}/events")
         # Its PodDisruptionBudget has the same name, and a story of its own.
         mine = ("DAPOJob", self.name)
         own = [event for event in events if (event["involvedObject"]["kind"], event["involvedObject"]["name"]) == mine]
-        return [event["reason"] for event in sorted(own, key=lambda event: int(event["metadata"]["resourceVersion"]))]
+        return [
+            event["reason"]
+            for event in sorted(own, key=lambda event: event["metadata"]["name"])
+            for _ in range((event.get("series") or {}).get("count", 1))
+        ]
 
     def wait_phase(self, phase: str, seconds: float = PATIENCE_SECONDS) -> "JobOn":
         """Until its STATUS is this."""

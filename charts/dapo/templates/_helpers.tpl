@@ -149,9 +149,10 @@ argocd.argoproj.io/sync-wave: {{ . | quote }}
   resources: [secrets]
   # Each job's Ray token. The operator reads no Secret, not even its own.
   verbs: [create]
-- apiGroups: [""]
+- apiGroups: [events.k8s.io]
   resources: [events]
-  verbs: [create]
+  # patch: the count of an event that is repeated.
+  verbs: [create, patch]
 {{- $groups := dict "volcano" "scheduling.volcano.sh" "coscheduling" "scheduling.x-k8s.io" }}
 {{- range .Values.operator.gangSchedulers }}
 - apiGroups: [{{ index $groups . }}]

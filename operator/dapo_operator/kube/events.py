@@ -1,73 +1,128 @@
-"""Kubernetes Events, posted in the background so that reconciling never waits for them."""
+"""Kubernetes Events, posted in the background so that reconciling never waits for them. What is said again becomes a
+series: one object whose count and time are updated, as Kubernetes' own components do (events.k8s.io/v1)."""
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final, Literal
 
-from dapo_operator.kube.api_errors import ApiError, ExistsError
+from dapo_operator.kube.api_errors import ApiError, ExistsError, NotFoundError
 from dapo_operator.kube.client import KubeClient
-from dapo_operator.kube.objects import EVENTS, Object, ObjectReference, timestamp
+from dapo_operator.kube.objects import EVENTS, Object, ObjectReference
 
 logger = logging.getLogger(__name__)
 
 # With more than this waiting the API server has bigger problems; the object's status says the same.
 MAX_WAITING: Final = 10_000
 MAX_MESSAGE: Final = 1000
+# API servers forget an Event an hour after its last write.
+SERIES_SECONDS: Final = 3000.0
+MAX_SERIES: Final = 10_000
+_NUMBER: Final = re.compile(r"\d+")
+EventType = Literal["Normal", "Warning"]
+
+
+@dataclass
+class _Series:
+    """An Event that may be repeated: its name, how often it was posted, and when last (Unix seconds)."""
+
+    name: str
+    count: int
+    last: float
+
+
+@dataclass(frozen=True)
+class _Said:
+    """What is said about an object. Sentences that differ in numbers alone say the same."""
+
+    about: ObjectReference
+    type: EventType
+    reason: str
+    message: str
+    at: float
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        return self.about.uid, self.type, self.reason, _NUMBER.sub("#", self.message)
 
 
 class EventPoster:
     """Posts Events one after the other, as `component`."""
 
-    def __init__(self, kube: KubeClient, now: Callable[[], float], component: str) -> None:
+    def __init__(self, kube: KubeClient, now: Callable[[], float], component: str, instance: str = "") -> None:
         self._kube, self._now, self._component = kube, now, component
-        self._waiting: asyncio.Queue[Object] = asyncio.Queue(MAX_WAITING)
+        self._instance = (instance or component)[:128]
+        self._waiting: asyncio.Queue[_Said] = asyncio.Queue(MAX_WAITING)
+        self._series: dict[tuple[str, str, str, str], _Series] = {}
         self._order = 0
 
-    def post(self, about: ObjectReference, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+    def post(self, about: ObjectReference, kind: EventType, reason: str, message: str) -> None:
         """Queue an Event; never raises."""
-        now = self._now()
-        self._order = max(self._order + 1, int(now * 1e6))
-        event = event_object(about, kind, reason, message, now, self._order)
-        event |= {"source": {"component": self._component}, "reportingComponent": self._component}
         try:
-            self._waiting.put_nowait(event)
+            self._waiting.put_nowait(_Said(about, kind, reason, message, self._now()))
         except asyncio.QueueFull:
             logger.warning("Too many events are waiting to be posted; dropped: %s", message)
 
     async def run(self) -> None:
         """Post until cancelled."""
         while True:
-            event = await self._waiting.get()
+            said = await self._waiting.get()
             try:
-                await self._kube.create(EVENTS, event)
-            except ExistsError:
-                continue
+                await self._post(said)
             except ApiError as error:
                 logger.warning("Could not post an event: %s", error.message)
 
+    async def _post(self, said: _Said) -> None:
+        known = self._series.pop(said.key, None)
+        if known is not None and said.at - known.last < SERIES_SECONDS:
+            known.count, known.last = known.count + 1, max(known.last, said.at)
+            change = {"series": {"count": known.count, "lastObservedTime": _micro_time(said.at)}}
+            try:
+                await self._kube.patch(EVENTS, said.about.namespace, known.name, change)
+            except NotFoundError:
+                known = None  # somebody deleted it
+        else:
+            known = None
+        if known is None:
+            known = _Series(self._new_name(said), 1, said.at)
+            try:
+                await self._kube.create(EVENTS, self._event(known.name, said))
+            except ExistsError:
+                return
+        self._series[said.key] = known
+        if len(self._series) > MAX_SERIES:
+            del self._series[next(iter(self._series))]
 
-def event_object(
-    about: ObjectReference, kind: Literal["Normal", "Warning"], reason: str, message: str, now: float, order: int
-) -> Object:
-    """The Event without its source. kubectl sorts by whole seconds, then by name: `order` keeps those of one second."""
-    at = timestamp(now)
-    short = message if len(message) <= MAX_MESSAGE else f"{message[: MAX_MESSAGE - 1]}…"
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"name": f"{about.name}.{order:016x}", "namespace": about.namespace},
-        "involvedObject": {
-            "apiVersion": about.api_version,
-            "kind": about.kind,
-            "name": about.name,
-            "namespace": about.namespace,
-            "uid": about.uid,
-        },
-        "type": kind,
-        "reason": reason,
-        "message": short,
-        "firstTimestamp": at,
-        "lastTimestamp": at,
-        "count": 1,
-    }
+    def _new_name(self, said: _Said) -> str:
+        """kubectl sorts Events of one time by name."""
+        self._order = max(self._order + 1, int(said.at * 1e6))
+        return f"{said.about.name}.{self._order:016x}"
+
+    def _event(self, name: str, said: _Said) -> Object:
+        about, message = said.about, said.message
+        return {
+            "apiVersion": EVENTS.api_version,
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": about.namespace},
+            "regarding": {
+                "apiVersion": about.api_version,
+                "kind": about.kind,
+                "name": about.name,
+                "namespace": about.namespace,
+                "uid": about.uid,
+            },
+            "type": said.type,
+            "reason": said.reason,
+            "action": "Reconcile",
+            "note": message if len(message) <= MAX_MESSAGE else f"{message[: MAX_MESSAGE - 1]}…",
+            "eventTime": _micro_time(said.at),
+            "reportingController": self._component,
+            "reportingInstance": self._instance,
+        }
+
+
+def _micro_time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
