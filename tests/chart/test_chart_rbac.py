@@ -73,15 +73,18 @@ def pods(cluster: Cluster, name: str, count: int) -> list[Object]:
 
 
 def live(cluster: Cluster) -> None:
-    """Trains, is suspended, goes on, ends, and is removed after its time."""
+    """Is scaled, trains, is suspended, goes on, ends, and is removed after its time."""
     cluster.api.create(JOBS, job("life", ttlSecondsAfterFinished=1))
-    for pod in pods(cluster, "life", 3):
+    pods(cluster, "life", 3)
+    # Pods that start are recreated at once: the budget of the gang changes its size.
+    cluster.api.patch(f"{JOBS}/life", {"spec": {"topology": {"rollout": {"replicas": 2}}}})
+    for pod in pods(cluster, "life", 4):
         run(cluster.api, pod)
     cluster.api.patch(f"{JOBS}/life", {"spec": {"suspend": True}})
     pods(cluster, "life", 0)
     tamper(cluster)
     cluster.api.patch(f"{JOBS}/life", {"spec": {"suspend": False}})
-    for pod in sorted(pods(cluster, "life", 3), key=lambda pod: "head" not in pod["metadata"]["name"]):
+    for pod in sorted(pods(cluster, "life", 4), key=lambda pod: "head" not in pod["metadata"]["name"]):
         run(cluster.api, pod)
         finish(cluster.api, pod, 0)
     cluster.wait_until(lambda: not cluster.api.items(JOBS), "the finished job is removed")

@@ -1,100 +1,33 @@
 """The line of `kubectl get dj`, in each situation; and what is not worth a write of it."""
 
-from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from planner_bench import SITE, START, Bench, raw_job
+from situations import SITUATIONS, Situation, table, unschedulable
 
-from dapo_core.run.guards import Alert
 from dapo_core.run.status import DAPOJobStatus
 from dapo_operator.job_state import StatusWrites
 
 DELAY_SECONDS = SITE.status_delay_seconds
-HEAD, TRAINER = "first-head-1-0", "first-trainer-1-0"
-ALERT = Alert("EntropyCollapse", "Warn", "actor/entropy", 1, 20, 0.01, 0.05, "Entropy is low.")
+PAGE = Path(__file__).parents[2] / "docs/kubectl.md"
 
 
-def unschedulable(bench: Bench) -> Bench:
-    trouble = {"trouble": "0/5 nodes are available", "trouble_reason": "Unschedulable"}
-    return bench.settle().change(HEAD, ready=True, phase="Running", scheduled=True).change(TRAINER, **trouble).settle()
-
-
-def image(bench: Bench) -> Bench:
-    fields = {"trouble": "ImagePullBackOff: no", "trouble_reason": "ImagePullBackOff", "scheduled": True}
-    return bench.settle().change(TRAINER, **fields).settle()
-
-
-def quota(bench: Bench) -> Bench:
-    bench.step()
-    return bench.refuse("quota", "exceeded quota").settle()
-
-
-def refused(bench: Bench) -> Bench:
-    bench.step()
-    bench.refuse("permanent")
-    for _ in range(3):
-        bench.step(1)
-    return bench
-
-
-def kept(bench: Bench) -> Bench:
-    bench.training().change(TRAINER, finalizers=("a/b",)).finish(HEAD, 1).settle()
-    bench.step(91)
-    return bench
-
-
-def restarted(bench: Bench) -> Bench:
-    bench.training().finish(HEAD, 143, disruption="Evicted").settle(60)
-    bench.run_all().settle(1)
-    return bench.finish("first-head-2-0", 137, reason="OOMKilled").settle(1)
-
-
-SITUATIONS: dict[str, tuple[Callable[[Bench], Bench], tuple[str, str | None, str | None, str]]] = {
-    "new": (lambda bench: bench.settle(), ("Starting", None, "0/2", "0")),
-    "no node": (unschedulable, ("Pending", "Unschedulable", "1/2", "0")),
-    "no image": (image, ("Starting", "ImagePullBackOff", "0/2", "0")),
-    "no quota": (quota, ("Starting", "QuotaExceeded", "0/2", "0")),
-    "training": (lambda bench: bench.training(), ("Training", None, "2/2", "0")),
-    "a pod is not ready": (
-        lambda bench: bench.training().change(TRAINER, ready=False).settle(),
-        ("Training", "ContainerWaiting", "1/2", "0"),
-    ),
-    "a guard holds": (
-        lambda bench: bench.training().progress(20, alerts=(ALERT,)).settle(),
-        ("Degraded", "EntropyCollapse", "2/2", "0"),
-    ),
-    "waiting": (
-        lambda bench: bench.training().finish(HEAD, 137, reason="OOMKilled").settle(1),
-        ("Restarting", "OOMKilled", None, "1"),
-    ),
-    "a pod that stays": (kept, ("Stopping", "PodsRemain", "1/2", "0")),
-    "an eviction and a crash": (restarted, ("Restarting", "OOMKilled", None, "1 (2)")),
-    "suspended": (
-        lambda bench: bench.training().edit(suspend=True).settle(),
-        ("Suspended", "SuspendedByUser", None, "0"),
-    ),
-    "invalid": (
-        lambda bench: bench.edit(topology={"trainer": {"podTemplate": 5}}).settle(),
-        ("Failed", "InvalidSpec", None, "0"),
-    ),
-    "refused": (refused, ("Failed", "PodRefused", None, "0")),
-    "bad data": (
-        lambda bench: bench.training().finish(HEAD, 11, reason="BadLabel").settle(),
-        ("Failed", "BadLabel", None, "0"),
-    ),
-    "complete": (
-        lambda bench: bench.training().finish(HEAD, 0).finish(TRAINER, 0).settle(),
-        ("Succeeded", "Completed", None, "0"),
-    ),
-}
-
-
-@pytest.mark.parametrize(("situation", "line"), SITUATIONS.values(), ids=SITUATIONS.keys())
-def test_the_line_says_why(situation: Callable[[Bench], Bench], line: tuple[str, str | None, str | None, str]) -> None:
-    status = situation(Bench()).status
-    assert (status.phase, status.reason, status.pods, status.restarts) == line
+@pytest.mark.parametrize("situation", SITUATIONS.values(), ids=SITUATIONS.keys())
+def test_the_line_says_why(situation: Situation) -> None:
+    status = situation.make().status
+    assert (status.phase, status.reason, status.pods, status.restarts) == situation.line
     assert status.gpus is None or status.gpus == 1
+
+
+def test_the_page_of_the_docs_shows_these_lines() -> None:
+    """To change the page, copy what is missing from the failure."""
+    text = PAGE.read_text()
+    for shown in (f"$ kubectl get dj\n{table()}\n", f"$ kubectl get dj -o wide\n{table(wide=True)}\n"):
+        assert shown in text, f"docs/kubectl.md lacks:\n{shown}"
+    rows = [f"| `{name}` | {each.words} |" for name, each in SITUATIONS.items()]
+    assert [row for row in rows if row not in text] == []
 
 
 def stored(bench: Bench, state: str, **fields: float) -> Bench:
@@ -134,7 +67,7 @@ def numbered(status: DAPOJobStatus, count: int) -> DAPOJobStatus:
 
 
 def test_b23_another_number_in_the_schedulers_sentence_waits() -> None:
-    status, writes, written = unschedulable(Bench()).status, StatusWrites(DELAY_SECONDS), 0
+    status, writes, written = unschedulable().status, StatusWrites(DELAY_SECONDS), 0
     writes.wrote(START)
     old = numbered(status, 0)
     for second in range(1, 121):

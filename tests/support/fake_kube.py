@@ -150,6 +150,11 @@ class FakeKube:
         plural = PODS.plural if raw["kind"] == "Pod" else JOBS.plural
         self._write((plural, meta["namespace"], meta["name"]), {**raw, "metadata": meta, **fields})
 
+    def insert(self, resource: Resource, raw: Object) -> None:
+        """Somebody else creates an object."""
+        meta = raw["metadata"]
+        self._write((resource.plural, meta["namespace"], meta["name"]), raw)
+
     def remove(self, key: Key) -> None:
         """An object is gone, and with it what it owned."""
         raw = self.objects.pop(key)

@@ -195,6 +195,11 @@ class Bench:
         self.seen = replace(self.seen, refusal=refusal)
         return self
 
+    def seeing(self, **fields: Any) -> "Bench":
+        """Something else is observed."""
+        self.seen = replace(self.seen, **fields)
+        return self
+
     def progress(self, step: int, **fields: Any) -> "Bench":
         """The metadata store has a new step."""
         number = self.status.attempts[-1].number if self.status.attempts else 0

@@ -10,6 +10,7 @@ from typing import Any
 from builders import MINIMAL
 from fake_kube import FakeKube, Object
 from simulated_nodes import SimulatedNodes
+from simulated_poison import BUGGY, Turns, poison, reconciler_class
 
 from dapo_core.jobspec.presets import merged
 from dapo_core.naming import LABEL_ATTEMPT
@@ -18,6 +19,7 @@ from dapo_operator.executor import Executor
 from dapo_operator.jobs.builders.common import Site
 from dapo_operator.jobs.dapojob import JOBS
 from dapo_operator.kube.api_errors import ApiError, error_of
+from dapo_operator.kube.informer import report
 from dapo_operator.kube.objects import PODS, ObjectReference
 from dapo_operator.metadata_store import MetadataStore
 from dapo_operator.node_cache import NodeCache
@@ -25,6 +27,7 @@ from dapo_operator.reconciler import Reconciler, Shared
 from dapo_operator.telemetry.instrumentation import Telemetry
 
 NAMESPACE = "team"
+KEPT_EVENTS = 20_000
 SPEC = {
     "topology": {"mode": "Separated", "rollout": {"replicas": 2}},
     "runPolicy": {"gracePeriodSeconds": 20, "startTimeoutSeconds": 300, "backoffSeconds": 1, "maxRestarts": 1000},
@@ -55,6 +58,7 @@ class Operator:
     reconcilers: dict[JobKey, Reconciler] = field(default_factory=dict)
     due: dict[JobKey, float] = field(default_factory=dict)
     seen: int = 0
+    turns: Turns = field(default_factory=Turns)
     events: Posted = field(default_factory=Posted)
 
     def __post_init__(self) -> None:
@@ -75,7 +79,7 @@ class Operator:
             cache = self.children.pods if kind == "Pod" else self.children.support(kind)
             version = asyncio_run(self.kube.list(resource, None))[1]
             for raw in self.kube.of_kind(kind):
-                cache.put(raw)
+                report(cache.put, raw, resource)
             cache.keep({raw["metadata"]["uid"] for raw in self.kube.of_kind(kind)}, None, version)
         for raw in self.kube.of_kind("DAPOJob"):
             self._job("MODIFIED", raw)
@@ -90,7 +94,10 @@ class Operator:
                 self._job(kind, raw)
             elif raw["kind"] in ("Pod", *WATCHED):
                 cache: Any = self.children.pods if raw["kind"] == "Pod" else self.children.support(raw["kind"])
-                (cache.drop if kind == "DELETED" else cache.put)(raw)
+                report(cache.drop if kind == "DELETED" else cache.put, raw, PODS)
+        if self.seen > KEPT_EVENTS:
+            del events[: self.seen]
+            self.seen = 0
 
     def work(self) -> None:
         """One turn of every reconciler that was woken, or whose time has come."""
@@ -101,6 +108,7 @@ class Operator:
                 self.reconcilers.pop(key, None)
                 continue
             self.due[key] = float("inf")
+            self.turns.take(key, self.kube.now())
             wait = asyncio_run(reconciler.reconcile())
             self.due[key] = min(self.due.get(key, float("inf")), self.kube.now() + wait)
 
@@ -115,7 +123,7 @@ class Operator:
         if kind == "DELETED":
             self.reconcilers.pop(key, None)
         elif reconciler is None:
-            self.reconcilers[key] = Reconciler(key, self.shared, raw)
+            self.reconcilers[key] = reconciler_class(key)(key, self.shared, raw)
         else:
             reconciler.update(raw)
         self._wake(key)
@@ -143,7 +151,7 @@ class Simulation:
         self.frozen: dict[str, tuple[Object, int]] = {}
         self.lag = 0.0
         self.names = [f"job-{number}" for number in range(jobs)]
-        for name in self.names:
+        for name in (*self.names, BUGGY):
             self.submit(name)
         self.operator: Operator | None = Operator(self.kube)
         self.back_at = 0.0
@@ -156,10 +164,11 @@ class Simulation:
         raw["metadata"] = {"name": name, "namespace": NAMESPACE}
         asyncio_run(self._quietly(self.kube.create(JOBS, raw)))
 
-    def step(self, faults: bool = True) -> None:
-        """A second: people, the cluster, the operator."""
-        self.kube.time += 1
-        self.nodes.step(faults)
+    def step(self, faults: bool = True, seconds: int = 1) -> None:
+        """A second, or a few in which nothing happens: people, the cluster, the operator."""
+        self.kube.time += seconds
+        for _ in range(seconds):
+            self.nodes.step(faults)
         self._run_pods(faults)
         if faults:
             self._people()
@@ -213,6 +222,8 @@ class Simulation:
         if self.random.random() < 0.05:
             self._person(self.random.choice(self.names))
         if self.random.random() < 0.02:
+            poison(self.kube, self.random)
+        if self.random.random() < 0.02:
             self._other_version(self.random.choice(self.names))
 
     def _other_version(self, name: str) -> None:
@@ -260,20 +271,22 @@ class Simulation:
                 topology = {**spec["topology"], "trainer": bad}
                 self.kube.update(raw, spec={**spec, "topology": topology})
             case _:
-                pods = [pod for pod in self.kube.of_kind("Pod") if pod["metadata"]["labels"]["dapo.io/job"] == name]
+                pods = [pod for pod in self.own_pods() if pod["metadata"]["labels"]["dapo.io/job"] == name]
                 if pods:
                     self.kube.mark_deleted(self.random.choice(pods))
 
     def _run_pods(self, faults: bool) -> None:
-        for pod in self.kube.of_kind("Pod"):
+        for pod in self.own_pods():
             meta, phase = pod["metadata"], pod.get("status", {}).get("phase", "Pending")
             if (node := pod["spec"].get("nodeName")) is not None and self.nodes.is_down(node):
                 continue
             if "deletionTimestamp" in meta:
                 if meta["name"] not in self.kube.stuck and self.random.random() < 0.3:
                     self.kube.remove((PODS.plural, NAMESPACE, meta["name"]))
-            elif phase == "Pending" and self.random.random() < 0.3:
+            elif phase not in ("Running", "Succeeded", "Failed") and self.random.random() < 0.3:
                 self.kube.update(pod, spec={**pod["spec"], "nodeName": self.nodes.place()}, status=_running())
+            elif phase == "Running" and "conditions" not in pod["status"]:
+                self.kube.update(pod, status=_running())
             elif phase == "Running" and faults and self.random.random() < 0.0005:
                 self._hurt(pod)
 
@@ -294,13 +307,17 @@ class Simulation:
             case _:
                 self.kube.update(pod, status=_ended(1, "Error"))
 
+    def own_pods(self) -> list[Object]:
+        """All pods but those of somebody else."""
+        return [pod for pod in self.kube.of_kind("Pod") if "ownerReferences" in pod["metadata"]]
+
     def check(self) -> None:
         """What must hold at every moment."""
         jobs = {raw["metadata"]["uid"]: raw for raw in self.kube.of_kind("DAPOJob")}
         self._check_frozen(jobs)
         self._check_pinned(jobs)
         attempts: dict[str, set[int]] = {}
-        for pod in self.kube.of_kind("Pod"):
+        for pod in self.own_pods():
             owner = pod["metadata"]["ownerReferences"][0]["uid"]
             attempts.setdefault(owner, set()).add(int(pod["metadata"]["labels"][LABEL_ATTEMPT]))
         for uid, numbers in attempts.items():
@@ -311,7 +328,7 @@ class Simulation:
 
     def _check_pinned(self, jobs: dict[str, Object]) -> None:
         """An upgrade of the platform does not mix images in one attempt."""
-        for pod in self.kube.of_kind("Pod"):
+        for pod in self.own_pods():
             job = jobs.get(pod["metadata"]["ownerReferences"][0]["uid"])
             pinned = (job or {}).get("status", {}).get("pinned")
             if pinned is not None:
@@ -329,6 +346,12 @@ class Simulation:
                 owners = {owner["uid"] for owner in raw["metadata"].get("ownerReferences", ())}
                 assert uid not in owners, f"{raw['metadata']['name']} of a frozen job was deleted"
 
+    def rest(self, hours: float) -> None:
+        """A part of a day without faults, in steps of a minute."""
+        self.trouble = self.lag = 0.0
+        for _ in range(int(hours * 60)):
+            self.step(faults=False, seconds=60)
+
     def quieten(self, seconds: int) -> None:
         """No more faults, and time for everything to become as it should be."""
         self.trouble = self.lag = 0.0
@@ -345,7 +368,7 @@ class Simulation:
         }
         return [
             pod["metadata"]["name"]
-            for pod in self.kube.of_kind("Pod")
+            for pod in self.own_pods()
             if pod["metadata"]["labels"]["dapo.io/job"] not in deny
             and self.nodes.leaves(pod["spec"].get("nodeName", ""))
             and pod["status"]["phase"] == "Running"
@@ -357,8 +380,9 @@ class Simulation:
         self.trouble = trouble
 
     def statuses(self) -> Iterable[tuple[Object, str]]:
-        """Each job and its phase."""
-        return ((raw, raw.get("status", {}).get("phase", "")) for raw in self.kube.of_kind("DAPOJob"))
+        """Each job and its phase, without the one that the operator cannot work on."""
+        jobs = (raw for raw in self.kube.of_kind("DAPOJob") if raw["metadata"]["name"] != BUGGY)
+        return ((raw, raw.get("status", {}).get("phase", "")) for raw in jobs)
 
 
 def _condition(kind: str, reason: str = "") -> Object:

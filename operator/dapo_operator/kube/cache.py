@@ -71,9 +71,10 @@ class ObjectCache(Generic[T]):
         self._bury(meta["uid"])
         old = self.of(group).get(meta["name"])
         if old is not None and old.uid == meta["uid"]:
+            # It is gone, even if its last state cannot be understood.
+            self._forget(group, meta["name"])
             last = self._parse(raw)
             self._removed(group, old if last is None else replace(old, value=last))
-            self._forget(group, meta["name"])
 
     def forget(self, group: Group, name: str) -> None:
         """An object was deleted by whoever asks; the watch will say so, too."""

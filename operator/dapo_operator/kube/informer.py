@@ -108,7 +108,7 @@ class Informer:
         pages = self._kube.pages(self._resource, self._namespace, self._labels, self._metadata_only)
         async for page, version in pages:
             for raw in page:
-                self._report(self._sink.put, raw)
+                report(self._sink.put, raw, self._resource)
                 uids.add(raw["metadata"]["uid"])
             newest = version
         self._sink.keep(uids, self._namespace, newest)
@@ -120,17 +120,18 @@ class Informer:
         stream = self._kube.watch(self._resource, self._namespace, self._version, self._labels, self._metadata_only)
         async for kind, raw in stream:
             if kind == "DELETED":
-                self._report(self._sink.drop, raw)
+                report(self._sink.drop, raw, self._resource)
             elif kind != "BOOKMARK":
-                self._report(self._sink.put, raw)
+                report(self._sink.put, raw, self._resource)
             self._failures = 0
             self._version = raw["metadata"]["resourceVersion"]
 
-    def _report(self, report: Callable[[Object], None], raw: Object) -> None:
-        """One object that cannot be understood must not end a watch that all jobs share."""
-        try:
-            report(raw)
-        except Exception:
-            meta = raw["metadata"]
-            where = f"{meta.get('namespace')}/{meta['name']}"
-            logger.exception("Ignored a state of %s %s, which cannot be understood.", self._resource.plural, where)
+
+def report(to: Callable[[Object], None], raw: Object, resource: Resource) -> None:
+    """Call `to` with the object. One that cannot be understood must not end a watch that all jobs share."""
+    try:
+        to(raw)
+    except Exception:
+        meta = raw["metadata"]
+        where = f"{meta.get('namespace')}/{meta['name']}"
+        logger.exception("Ignored a state of %s %s, which cannot be understood.", resource.plural, where)
