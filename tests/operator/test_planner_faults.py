@@ -435,3 +435,13 @@ def test_a_head_on_a_lost_node_is_not_waited_for() -> None:
     bench = Bench(slow_deletion=True, grace=330).training()
     bench.change(HEAD, deleting=True, delete_by=bench.now + 330, disruption="NodeLost", ready=False)
     assert seconds_to_the_next_attempt(bench) <= 60
+
+
+def test_a_driver_that_found_itself_hanging_has_stalled() -> None:
+    """Its workers get time to write their stacks, not the time of a checkpoint."""
+    message = "The trainer hangs: 'starting Ray' has lasted for 300 s."
+    bench = Bench(slow_deletion=True, grace=330).training().finish(HEAD, 137, "Stalled", message).settle()
+    assert bench.says("Stalled") == ("True", "Stalled")
+    assert bench.pods[TRAINER].delete_by == bench.now + 30
+    bench.vanish(TRAINER).settle()
+    assert (bench.attempts[0], bench.status.restarts_counted) == ((1, "Stalled"), 1)

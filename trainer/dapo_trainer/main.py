@@ -4,6 +4,7 @@ Reads the job and its stores from the environment, restores the newest committed
 exit code of `dapo_core.run.reasons` and last words that say why.
 """
 
+import faulthandler
 import logging
 import os
 import shutil
@@ -18,11 +19,14 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import psutil
+
 from dapo_core.db import CheckpointRow, MetadataWriter, open_reader, open_writer
 from dapo_core.errors import CheckpointError, DapoError, StoreError
 from dapo_core.jobspec import DAPOJob, load_job
 from dapo_core.objectstore import open_store
 from dapo_core.run.checkpoint import FileEntry, Retention
+from dapo_core.run.deadlines import Deadline
 from dapo_core.run.last_words import LastWords, ending
 from dapo_core.run.reasons import ExitCode, Reason
 from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore
@@ -34,6 +38,8 @@ from dapo_trainer.plan.architecture import of_folder
 from dapo_trainer.plan.gpu_sizes import set_sizes
 from dapo_trainer.plan.memory import Gpu
 from dapo_trainer.pod.gate import Gate
+from dapo_trainer.process.phase_watch import PhaseWatch
+from dapo_trainer.process.stacks import dump_stacks
 from dapo_trainer.process.trainer_process import Heartbeat, TrainerEnvironment, exit_now
 from dapo_trainer.run_report import RunReport
 from dapo_trainer.spool import Sender, Spool, StoredTail
@@ -52,6 +58,7 @@ log = logging.getLogger("dapo_trainer")
 FLUSH_SECONDS = 60.0
 UPLOAD_SECONDS = 240.0
 TRACKER_SECONDS = 20.0
+STACKS_SECONDS = 5.0
 
 
 class StopRequested(KeyboardInterrupt):
@@ -85,6 +92,7 @@ class TrainingAttempt:
         self._uploads = CheckpointUploader(self._checkpoints, retention, remote_files=self._remote_files)
         self._samples = SampleLog(store, run_id, environment.attempt, self._spool)
         self._mirrors = mirrors(job, run_id, work.parent, self._event)
+        self.watch = PhaseWatch(job.spec.run_policy, self._end_hung, self._alive)
         self.report = RunReport(
             work / "heartbeat.json",
             self._spool,
@@ -93,7 +101,24 @@ class TrainingAttempt:
             job.spec.digest(),
             lambda: self._sender.lag.seconds,
             self._mirrors,
+            self.watch,
         )
+
+    def _alive(self) -> float:
+        return 0.0 if self._session is None else self._session.groups.finished_at
+
+    def _end_hung(self, late: Deadline) -> NoReturn:
+        """What hangs saves nothing: its stacks are logged, and the process ends as if it was killed."""
+        self._event(late.reason, late.message)
+        log.error("%s", late.message)
+        faulthandler.dump_traceback(all_threads=True)
+        with suppress(psutil.Error, OSError):
+            stacks = self.environment.work / "stacks.log"
+            dump_stacks(psutil.Process().children(recursive=True), stacks)
+            print(stacks.read_text(errors="replace"))
+        self._spool.close(STACKS_SECONDS)
+        self._sender.close(STACKS_SECONDS)
+        exit_now(ExitCode.KILLED, LastWords(late.reason, late.message, self.step))
 
     def _event(self, reason: str, message: str) -> None:
         self._spool.event(reason, message, type="Normal" if reason == "StoreReachable" else "Warning")
@@ -276,6 +301,7 @@ class TrainingAttempt:
 def _run(environment: TrainerEnvironment, job: DAPOJob) -> tuple[ExitCode, LastWords]:
     trainer = TrainingAttempt(environment, job)
     trainer.watch_for_stop()
+    trainer.watch.start()
     code, words = ExitCode.DONE, LastWords(Reason.COMPLETED, "All steps are done.")
     try:
         trainer.train()
@@ -284,6 +310,7 @@ def _run(environment: TrainerEnvironment, job: DAPOJob) -> tuple[ExitCode, LastW
         if code != ExitCode.TERMINATED:
             traceback.print_exc()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    trainer.watch.stop()
     trainer.report.phase("stop", trainer.step or 0, 0, "uploading the final metrics and checkpoint")
     if not trainer.close(done=code == ExitCode.DONE) and code == ExitCode.DONE:
         message = "The final metrics or checkpoint could not be uploaded."

@@ -11,6 +11,7 @@ from dapo_core.run.samples import Sample
 from dapo_trainer.checkpoints.checkpoint_store import LocalCheckpoint
 from dapo_trainer.checkpoints.uploader import CheckpointUploader
 from dapo_trainer.groups.sample_log import SampleLog
+from dapo_trainer.process.phase_watch import PhaseWatch
 from dapo_trainer.process.trainer_process import Heartbeat
 from dapo_trainer.spool import Spool
 from dapo_trainer.trackers.mirror import Mirror
@@ -31,13 +32,17 @@ class RunReport(Report):
         spec_digest: str,
         lag_seconds: Callable[[], float] = lambda: 0.0,
         mirrors: Sequence[Mirror] = (),
+        watch: PhaseWatch | None = None,
     ) -> None:
+        self._watch = watch
         self._lag_seconds, self._mirrors = lag_seconds, mirrors
         self._heartbeat, self._spool = heartbeat, spool
         self._samples, self._uploads, self._spec_digest = samples, uploads, spec_digest
 
     def phase(self, phase: str, step: int, total_steps: int, detail: str = "") -> None:
         """What the trainer does from now on, for whoever watches the run."""
+        if self._watch is not None:
+            self._watch.enter(phase, detail)
         try:
             Heartbeat(phase, step, total_steps, time.time(), detail).write(self._heartbeat)
         except OSError as error:

@@ -1,6 +1,8 @@
 """When a run, or an attempt of it, has taken too long. Pure: times go in, deadlines come out, all of one clock."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from dapo_core.jobspec import RunPolicy
 from dapo_core.run.reasons import Reason
@@ -63,3 +65,54 @@ def overdue(policy: RunPolicy, milestones: Milestones, run_started: float, now: 
         own = stall_deadline(policy, max(milestones.ready_at, milestones.step_at or 0.0), milestones.step)
     due = (active_deadline(policy, run_started), own)
     return next((deadline for deadline in due if deadline is not None and now >= deadline.at), None)
+
+
+# The longest that these parts of a start take, in seconds, on slow machines; others have startTimeoutSeconds. By the
+# beginning of the heartbeat's detail.
+START_LIMITS: Final = {"starting Ray": 300.0, "loading verl and vLLM": 900.0}
+# The phases of a step. Once a phase was finished REPEATS times, it may take FACTOR times its longest, and at least
+# LEAST_SECONDS; until then, and at most, stallTimeoutSeconds.
+STEP_PHASES: Final = ("generate", "score", "update", "sync", "checkpoint", "validate")
+GENERATING: Final = ("generate", "validate")
+REPEATS: Final = 2
+FACTOR: Final = 10.0
+LEAST_SECONDS: Final = 600.0
+
+
+@dataclass(frozen=True)
+class PhaseAges:
+    """The phase that a trainer is in and since when, how often each phase was finished, and the longest of each
+    (seconds)."""
+
+    phase: str = ""
+    detail: str = ""
+    since: float = 0.0
+    finished: Mapping[str, int] = field(default_factory=dict)
+    longest: Mapping[str, float] = field(default_factory=dict)
+
+    def at(self, now: float, phase: str, detail: str = "") -> "PhaseAges":
+        """These ages when the trainer begins another phase."""
+        took = max(self.longest.get(self.phase, 0.0), now - self.since)
+        finished = {**self.finished, self.phase: self.finished.get(self.phase, 0) + 1}
+        return PhaseAges(phase, detail, now, finished, {**self.longest, self.phase: took})
+
+    def deadline(self, policy: RunPolicy, alive: float = 0.0) -> Deadline | None:
+        """When the phase has to be over; None for one without a limit of its own. `alive`: when the last group of
+        responses was finished, which other phases than those that generate do not wait for."""
+        limit = self._limit(policy)
+        if limit is None:
+            return None
+        what = self.detail or self.phase
+        message = f"The trainer hangs: {what!r} has lasted for {limit:.0f} s"
+        usual = self.longest.get(self.phase)
+        if self.phase in STEP_PHASES and usual is not None:
+            message += f", and never took more than {usual:.0f} s before"
+        since = max(self.since, alive) if self.phase in GENERATING else self.since
+        return Deadline(since + limit, Reason.STALLED, f"{message}.")
+
+    def _limit(self, policy: RunPolicy) -> float | None:
+        if self.phase == "start":
+            return next((limit for begin, limit in START_LIMITS.items() if self.detail.startswith(begin)), None)
+        if self.phase not in STEP_PHASES or self.finished.get(self.phase, 0) < REPEATS:
+            return None
+        return min(float(policy.stall_timeout_seconds), max(LEAST_SECONDS, FACTOR * self.longest[self.phase]))

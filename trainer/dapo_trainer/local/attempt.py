@@ -25,6 +25,7 @@ TICK_SECONDS = 0.1
 # Ray's daemons end by themselves a moment after their driver; past that they are killed.
 PARTING_SECONDS = 3.0
 LOOK_SECONDS = 1.0
+PROBE_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -124,12 +125,22 @@ class LocalAttempt:
 
     def _check_limits(self, now: float) -> None:
         late = overdue(self.policy, self._milestones, self.run_started, now)
-        if late is None or self.stop.asked:
+        if late is None or self.stop.asked or not self._can_report():
             return
         if late.reason == Reason.DEADLINE_EXCEEDED:
             self._ask(Cause("overdue", late.reason, late.message))
         else:
             self._end_hung(late)
+
+    def _can_report(self) -> bool:
+        """Whether the trainer can write what it does: with a full disk, its silence says nothing."""
+        probe = self.folder.path / "probe"
+        try:
+            probe.write_bytes(b"\0" * PROBE_BYTES)
+            probe.unlink()
+        except OSError:
+            return False
+        return True
 
     def _ask(self, cause: Cause) -> None:
         """Ask the trainer to checkpoint and stop; it has the grace period for that."""

@@ -14,7 +14,7 @@ from typing import NoReturn
 from dapo_core.local_files import write_atomically
 from dapo_core.run.failure_policy import Failure
 from dapo_core.run.last_words import LastWords
-from dapo_core.run.reasons import ExitCode
+from dapo_core.run.reasons import ExitCode, Reason
 from dapo_trainer.process.run_folder import AttemptFolder, RunFolder
 from dapo_trainer.process.signals import signal_at_death_of
 
@@ -157,7 +157,7 @@ def exit_now(code: int, words: LastWords) -> NoReturn:
 
 def why(exit_code: int, words: LastWords | None) -> tuple[str, str]:
     """Reason and sentence of a trainer's end: its own last words where it left any. Pure."""
-    if words is not None and exit_code != ExitCode.KILLED:
+    if words is not None and (exit_code != ExitCode.KILLED or words.reason == Reason.STALLED):
         return words.reason, words.message
     message = _MESSAGES.get(exit_code, f"The trainer ended with exit code {exit_code}.")
     return Failure(exit_code).why, message

@@ -4,6 +4,7 @@
 """
 
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -42,6 +43,7 @@ class GroupTracker:
         self._submitted = 0
         self._finished: dict[str, list[GroupOutcome]] = defaultdict(list)
         self._error: BaseException | None = None
+        self.finished_at = 0.0  # when a group was finished last, of time.monotonic
 
     def submit(self, partition: str, uids: Iterable[str]) -> None:
         with self._changed:
@@ -52,6 +54,7 @@ class GroupTracker:
     def finish(self, partition: str, outcomes: Iterable[GroupOutcome]) -> None:
         with self._changed:
             self._finished[partition] += outcomes
+            self.finished_at = time.monotonic()
             self._changed.notify_all()
 
     def fail(self, error: BaseException) -> None:

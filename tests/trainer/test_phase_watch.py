@@ -1,0 +1,91 @@
+"""A trainer that hangs notices it itself."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from dapo_core.jobspec import RunPolicy
+from dapo_core.run.deadlines import START_LIMITS, Deadline
+from dapo_core.run.last_words import LastWords
+from dapo_core.run.reasons import Reason
+from dapo_trainer import main
+from dapo_trainer.process.phase_watch import PhaseWatch
+from dapo_trainer.process.trainer_process import why
+
+LIMIT = START_LIMITS["starting Ray"]
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def watched() -> tuple[PhaseWatch, Clock, list[Deadline]]:
+    clock, hung = Clock(), list[Deadline]()
+    return PhaseWatch(RunPolicy(), hung.append, clock=clock), clock, hung
+
+
+def test_a_start_that_never_leaves_starting_ray_hangs() -> None:
+    watch, clock, hung = watched()
+    watch.enter("start", "starting Ray")
+    clock.now += LIMIT - 1
+    assert not watch.look()
+    clock.now += 1
+    assert watch.look()
+    assert [late.message for late in hung] == ["The trainer hangs: 'starting Ray' has lasted for 300 s."]
+    clock.now += LIMIT
+    assert not watch.look(), "it is said once"
+
+
+def test_a_trainer_that_gets_on_does_not() -> None:
+    watch, clock, hung = watched()
+    watch.enter("start", "starting Ray")
+    clock.now += LIMIT - 1
+    watch.enter("start", "checking model and data")
+    clock.now += 100_000
+    assert not watch.look()
+    assert hung == []
+
+
+def test_a_trainer_that_ends_waits_for_its_stores_as_long_as_it_takes() -> None:
+    watch, clock, hung = watched()
+    watch.enter("start", "starting Ray")
+    watch.stop()
+    clock.now += LIMIT
+    assert not watch.look()
+    assert hung == []
+
+
+def test_its_last_words_explain_an_end_that_looks_like_a_kill() -> None:
+    assert why(137, LastWords("Stalled", "The trainer hangs.")) == ("Stalled", "The trainer hangs.")
+    assert why(137, LastWords("Crashed", "Said before it was killed."))[0] == "Killed"
+
+
+def test_a_hung_trainer_writes_stacks_and_ends_as_if_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ends: list[tuple[int, LastWords]] = []
+    dumped: list[Path] = []
+    monkeypatch.setattr(main, "exit_now", lambda code, words: ends.append((code, words)))
+    monkeypatch.setattr(main, "dump_stacks", lambda processes, log: dumped.append(log) or log.write_text("a worker's"))
+    attempt = main.TrainingAttempt.__new__(main.TrainingAttempt)
+    attempt.environment = SimpleNamespace(work=tmp_path)  # type: ignore[assignment]
+    attempt._session = None
+    attempt._spool = attempt._sender = Closing()  # type: ignore[assignment]
+    attempt._end_hung(Deadline(0.0, Reason.STALLED, "The trainer hangs."))
+    shown = capfd.readouterr()
+    assert "test_phase_watch.py" in shown.err, "its own stacks"
+    assert "a worker's" in shown.out
+    assert ends == [(137, LastWords("Stalled", "The trainer hangs."))]
+
+
+class Closing:
+    """A spool or a sender."""
+
+    def event(self, *_: object, **__: object) -> None: ...
+
+    def close(self, seconds: float) -> bool:
+        return True
