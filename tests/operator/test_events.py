@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dapo_operator.kube.api_errors import NotFoundError, UnreachableError
-from dapo_operator.kube.events import MAX_MESSAGE, SERIES_SECONDS, EventPoster
+from dapo_operator.kube.events import MAX_BYTES, SERIES_SECONDS, EventPoster
 from dapo_operator.kube.objects import ObjectReference, Resource
 
 JOB = ObjectReference("dapo.io/v1alpha1", "DAPOJob", "team", "first", "uid-1")
@@ -110,7 +110,9 @@ def test_an_event_that_was_not_posted_is_no_series() -> None:
     assert desk.posted() == [("A.", 1)]
 
 
-def test_long_notes_are_cut() -> None:
+@pytest.mark.parametrize("character", ["x", "é", "漢"])
+def test_long_notes_are_cut_to_what_the_api_server_takes(character: str) -> None:
     desk = Desk()
-    desk.say("x" * 5000)
-    assert [len(note) for note, _ in desk.posted()] == [MAX_MESSAGE]
+    desk.say(character * 5000)
+    [(note, _)] = desk.posted()
+    assert MAX_BYTES - 3 <= len(note.encode()) <= 1024

@@ -17,7 +17,8 @@ logger = logging.getLogger(__name__)
 
 # With more than this waiting the API server has bigger problems; the object's status says the same.
 MAX_WAITING: Final = 10_000
-MAX_MESSAGE: Final = 1000
+# The API server's limit is 1,024 bytes.
+MAX_BYTES: Final = 1000
 # API servers forget an Event an hour after its last write.
 SERIES_SECONDS: Final = 3000.0
 MAX_SERIES: Final = 10_000
@@ -102,7 +103,7 @@ class EventPoster:
         return f"{said.about.name}.{self._order:016x}"
 
     def _event(self, name: str, said: _Said) -> Object:
-        about, message = said.about, said.message
+        about = said.about
         return {
             "apiVersion": EVENTS.api_version,
             "kind": "Event",
@@ -117,11 +118,16 @@ class EventPoster:
             "type": said.type,
             "reason": said.reason,
             "action": "Reconcile",
-            "note": message if len(message) <= MAX_MESSAGE else f"{message[: MAX_MESSAGE - 1]}…",
+            "note": _cut(said.message),
             "eventTime": _micro_time(said.at),
             "reportingController": self._component,
             "reportingInstance": self._instance,
         }
+
+
+def _cut(message: str) -> str:
+    encoded = message.encode()
+    return message if len(encoded) <= MAX_BYTES else f"{encoded[:MAX_BYTES].decode(errors='ignore')}…"
 
 
 def _micro_time(seconds: float) -> str:
