@@ -208,6 +208,8 @@ class Executor:
         try:
             uid = self._children.uid_of(key, action.kind, action.name)
             await _unless_gone(self._kube.delete(WATCHED[action.kind], key[0], action.name, uid))
+            # The next attempt may start before the watch says so.
+            self._children.support(action.kind).forget(key, action.name)
         except RefusedError as error:
             logger.warning("Could not delete %s %s: %s", action.kind, action.name, error.message)
 

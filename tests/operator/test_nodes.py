@@ -150,6 +150,14 @@ def test_deny_stays_on_a_cordoned_node_behind_a_budget() -> None:
     assert BUDGET in bench.seen.support
 
 
+def test_deny_holds_while_an_edited_spec_is_invalid() -> None:
+    bench = Bench(raw_job(runPolicy={"disruption": "Deny"})).training()
+    bench.edit(topology={"trainer": {"podTemplate": 5}})
+    on_nodes(bench, b=CORDONED).settle()
+    assert bench.attempts == [(1, None)]
+    assert BUDGET in bench.seen.support
+
+
 def test_a_budget_exists_only_while_it_protects_something() -> None:
     bench = Bench(raw_job(runPolicy={"disruption": "Deny"})).training()
     bench.edit(suspend=True).settle()

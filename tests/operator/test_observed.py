@@ -125,3 +125,20 @@ def test_troubles(status: dict[str, Any], reason: str | None) -> None:
 def test_a_deletion_and_until_when() -> None:
     pod = read({"phase": "Running"}, deletionTimestamp="2026-11-21T08:00:30Z")
     assert pod.deleting and pod.delete_by is not None and not pod.finished
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        pytest.param({"conditions": [{}]}, id="a condition without a type"),
+        pytest.param({"containerStatuses": [{"name": "dapo", "state": {"terminated": 5}}]}, id="a number as a state"),
+        pytest.param({"containerStatuses": 7}, id="no list of containers"),
+    ],
+)
+def test_a_pod_whose_status_cannot_be_understood_still_exists(status: Any) -> None:
+    """Its deletion has to be seen, or the next attempt waits for it for ever."""
+    labels = {"dapo.io/role": "head", "dapo.io/attempt": "2", "dapo.io/index": "0"}
+    meta = {"name": "p", "labels": labels, "deletionTimestamp": "2026-11-22T08:00:00Z", "finalizers": ["a/b"]}
+    pod = pod_of({"metadata": meta, "spec": {"nodeName": "n"}, "status": status})
+    assert pod is not None
+    assert (pod.attempt, pod.deleting, pod.finalizers, pod.node, pod.ready) == (2, True, ("a/b",), "n", False)

@@ -34,7 +34,7 @@ def _settle(simulation: Simulation) -> None:
     """Within 1,000 seconds without faults, all jobs are as they should be."""
     for _ in range(20):
         simulation.quieten(50)
-        if all(phase in SETTLED for _, phase in simulation.statuses()):
+        if not simulation.nodes.any_down and all(phase in SETTLED for _, phase in simulation.statuses()):
             break
     _settled(simulation)
 

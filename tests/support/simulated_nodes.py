@@ -37,7 +37,7 @@ class SimulatedNodes:
 
     def is_down(self, name: str) -> bool:
         """Whether no kubelet ends, or reports about, the pods of the node."""
-        return name in self._down or name not in self._nodes
+        return name not in self._nodes or (name in self._down and self._down[name][0] <= self.now)
 
     def step(self, faults: bool) -> None:
         """A second."""
@@ -50,8 +50,14 @@ class SimulatedNodes:
             if self.now >= until:
                 self._return(name)
 
+    @property
+    def any_down(self) -> bool:
+        """Whether a node is down, and will be back or deleted."""
+        return bool(self._down)
+
     def heal(self) -> None:
-        """Cordoned nodes are taken back until a few others take pods."""
+        """Cordoned nodes are taken back until a few others take pods, and no further one goes down."""
+        self._down = {name: (since, until) for name, (since, until) in self._down.items() if since <= self.now}
         leaving = [name for name in self._nodes if self.leaves(name) and name not in self._down]
         for name in leaving[: max(0, len(leaving) - COUNT // 2)]:
             self._write(name, ready="True")

@@ -1,7 +1,7 @@
 """What the operator observes of one job: its pods as small values, support objects, refusals and progress. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from dapo_core.naming import LABEL_ATTEMPT, LABEL_INDEX, LABEL_ROLE, ROLES, Role
@@ -41,6 +41,7 @@ _POD_REASONS: Final = {
     "Terminated": Reason.EVICTED,
     "UnexpectedAdmissionError": Reason.NODE_REJECTED,
 }
+STATUS_UNREADABLE: Final = "StatusUnreadable"
 _OUT_OF: Final = "OutOf"
 _REJECTED: Final = "Pod was rejected: "
 # Waiting states that every container passes on its way to running.
@@ -143,32 +144,43 @@ def pod_of(raw: Mapping[str, Any], owner_uid: str | None = None) -> Pod | None:
     role, attempt, index = (labels.get(label, "") for label in (LABEL_ROLE, LABEL_ATTEMPT, LABEL_INDEX))
     if role not in ROLES or not attempt.isdecimal() or not index.isdecimal():
         return None
-    conditions = {condition["type"]: condition for condition in status.get("conditions", ())}
-    container = _container(status)
-    ended = container.get("state", {}).get("terminated") or {}
-    reason, trouble = _trouble(spec, status, conditions, container)
-    return Pod(
+    pod = Pod(
         name=meta["name"],
         uid=meta.get("uid", ""),
         role=role,
         attempt=int(attempt),
         index=int(index),
         owned=owner_uid is None or controller_uid(raw) == owner_uid,
-        phase=status.get("phase", "Pending"),
-        ready=_holds(conditions, "Ready"),
         scheduled=bool(spec.get("nodeName")),
         node=spec.get("nodeName") or None,
-        address=status.get("podIP"),
         gated=bool(spec.get("schedulingGates")),
-        started="running" in container.get("state", {}) or bool(ended),
         deleting="deletionTimestamp" in meta,
         delete_by=unix_seconds(meta.get("deletionTimestamp")),
         finalizers=tuple(meta.get("finalizers", ())),
+    )
+    try:
+        return _with_status(pod, spec, status)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        # It exists all the same, and is to be deleted with the others.
+        return replace(pod, trouble=f"its status cannot be understood ({error!r})", trouble_reason=STATUS_UNREADABLE)
+
+
+def _with_status(pod: Pod, spec: Mapping[str, Any], status: Mapping[str, Any]) -> Pod:
+    conditions = {condition["type"]: condition for condition in status.get("conditions", ())}
+    container = _container(status)
+    ended = container.get("state", {}).get("terminated") or {}
+    reason, trouble = _trouble(spec, status, conditions, container)
+    return replace(
+        pod,
+        phase=status.get("phase", "Pending"),
+        address=status.get("podIP"),
+        ready=_holds(conditions, "Ready"),
+        started="running" in container.get("state", {}) or bool(ended),
         exit_code=ended.get("exitCode"),
         out_of_memory=ended.get("reason") == Reason.OUT_OF_MEMORY,
         words=_words(ended.get("message")),
         disruption=_disruption(status, conditions),
-        detail=_detail(meta["name"], status, ended),
+        detail=_detail(pod.name, status, ended),
         trouble=trouble,
         trouble_reason=reason,
     )

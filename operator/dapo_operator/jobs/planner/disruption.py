@@ -27,13 +27,20 @@ def lost_node(draft: Draft) -> Ending | None:
 
 def drained(draft: Draft) -> Ending | None:
     """A node of a pod is about to leave, and the policy is to move: the driver saves a checkpoint first."""
-    if draft.policy.disruption != "CheckpointAndMove":
+    if _denies(draft):
         return None
     for pod in draft.pods:
         node = draft.seen.nodes.get(pod.node or "")
         if node is not None and node.leaving is not None and not pod.finished:
             return Ending(Reason.DRAINED, f"Node {pod.node} of {pod.name} is being drained: {node.leaving}.")
     return None
+
+
+def _denies(draft: Draft) -> bool:
+    """Whether the job is to stay. What a spec said that is invalid by now is known by its budget."""
+    if draft.job.parsed is None:
+        return (_BUDGET, draft.job.name) in draft.seen.support
+    return draft.policy.disruption == "Deny"
 
 
 def _why(draft: Draft, pod: Pod) -> str:
@@ -46,5 +53,5 @@ def drop_budget(draft: Draft) -> None:
     and alerts would report its missing pods."""
     name, attempt = draft.job.name, draft.attempt
     live = attempt is not None and attempt.ended_at is None
-    if (_BUDGET, name) in draft.seen.support and not (live and draft.policy.disruption == "Deny"):
+    if (_BUDGET, name) in draft.seen.support and not (live and _denies(draft)):
         draft.act(DeleteSupport(_BUDGET, name))
