@@ -76,6 +76,11 @@ def test_a_config_gives_the_same_as_the_table() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(KNOWN))
+def test_an_architecture_that_is_known_has_a_context(name: str) -> None:
+    assert (known_context(f"hf://owner/{name}") or 0) >= 32_768
+
+
+@pytest.mark.parametrize("name", sorted(KNOWN))
 def test_an_architecture_becomes_the_config_it_is_read_from(name: str) -> None:
     assert of_config(config_json(KNOWN[name], 4096)) == KNOWN[name]
 
