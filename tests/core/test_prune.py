@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from metadata_store import reader, writer
 
-from dapo_core.db import AlertRow, Batch, EventRow, MetadataReader, MetadataWriter, Point, RunRow
+from dapo_core.db import AlertRow, Batch, EventRow, MetadataReader, MetadataWriter, Point, RunRow, prune
 from dapo_core.db.prune import DAY, Ended, Keep, apply, choose, plan
 
 __all__ = ["reader", "writer"]
@@ -51,7 +51,8 @@ def test_thinning_keeps_the_buckets(metadata_url: str, writer: MetadataWriter, r
     ended(writer, "other", 1)
     before = {most: reader.buckets(["r"], ["m"], buckets=most) for most in (3, 20, 60)}
     chosen = plan(metadata_url, Keep(whole_days=30), NOW)
-    assert [run.run_id for run in chosen.thin] == ["r"] and chosen.points_gone == 1125 and chosen.points == 2400
+    assert [run.run_id for run in chosen.thin] == ["r"] and chosen.points_gone == 1125
+    assert plan(metadata_url, Keep(whole_days=30, most_points=10**9), NOW).points == 2400
     apply(metadata_url, chosen)
     assert {most: reader.buckets(["r"], ["m"], buckets=most) for most in before} == before
     curve = reader.curve("r", "m")
@@ -69,6 +70,29 @@ def test_a_removed_run_leaves_nothing(metadata_url: str, writer: MetadataWriter,
     assert reader.curve("r", "m") == [] and reader.events("r") == [] and reader.alerts(["r"]) == []
     assert reader.buckets(["r"], ["m"], buckets=3) == {} and reader.attempts("r") == []
     assert len(reader.curve("other", "m")) == 1000
+
+
+@pytest.mark.parametrize("keep", [Keep(whole_days=30), Keep(thinned_days=30)], ids=["thin", "remove"])
+def test_what_was_interrupted_is_done_by_the_next_one(
+    keep: Keep, metadata_url: str, writer: MetadataWriter, reader: MetadataReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B16: each metric of a run is a transaction."""
+    ended(writer, "r", 40)
+    more = [Point.of(name, step, 1, 1.0, step) for name in ("n", "o") for step in range(100)]
+    writer.write("r", Batch(points=more))
+    left = iter([True])
+    monkeypatch.setattr(prune, "_has_ended", lambda _connection, _run_id: next(left))
+    with pytest.raises(StopIteration):
+        apply(metadata_url, plan(metadata_url, keep, NOW))
+    monkeypatch.undo()
+    again = plan(metadata_url, keep, NOW)
+    assert [run.run_id for run in (*again.thin, *again.remove)] == ["r"]
+    apply(metadata_url, again)
+    points = sum(len(reader.curve("r", name)) for name in "mno")
+    assert points == (62 + 8 + 2 * (6 + 4) if keep.whole_days else 0)
+    assert [run.run_id for run in reader.runs()] == (["r"] if keep.whole_days else [])
+    done = plan(metadata_url, keep, NOW)
+    assert done.thin == [] and done.remove == []
 
 
 def test_a_suspended_run_is_not_changed(metadata_url: str, writer: MetadataWriter, reader: MetadataReader) -> None:

@@ -279,6 +279,15 @@ def lock_run(connection: Connection, run_id: str) -> None:
         connection.execute(_LOCK_NAME, {"run_id": run_id})
 
 
+def estimated_rows(connection: Connection, table: Table) -> int | None:
+    """About how many rows a table has, by the server's statistics; None where they are not known."""
+    if not is_postgres(connection):
+        return None
+    query = text("SELECT reltuples FROM pg_class WHERE oid = CAST(:name AS regclass)")
+    estimated = int(connection.execute(query, {"name": table.name}).scalar_one())
+    return estimated if estimated > 0 else None
+
+
 def size(connection: Connection) -> int:
     """Bytes of the whole database on disk."""
     if is_postgres(connection):

@@ -1,11 +1,25 @@
 """Retention: runs that ended long ago are thinned out to one point in 16 steps and later removed, as are the oldest
 while the store has too many points. Runs that have not ended, or are suspended, are never changed."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
-from sqlalchemy import Connection, and_, delete, exists, func, literal_column, not_, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    and_,
+    delete,
+    exists,
+    func,
+    literal_column,
+    not_,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.exc import SQLAlchemyError
 
 from dapo_core.db import dialects, schema
@@ -63,7 +77,10 @@ def plan(url: str, keep: Keep, now: float) -> Plan:
     engine = dialects.open_engine(url, read_only=True)
     try:
         with engine.connect() as connection:
-            total = int(connection.execute(select(func.count()).select_from(points)).scalar_one())
+            # Only a limit of the whole store needs the exact number, for which all of the table is read.
+            total = None if keep.most_points is not None else dialects.estimated_rows(connection, points)
+            if total is None:
+                total = int(connection.execute(select(func.count()).select_from(points)).scalar_one())
             ended = _ended(connection, keep)
             size = dialects.size(connection)
     except SQLAlchemyError as error:
@@ -93,19 +110,31 @@ def choose(ended: Sequence[Ended], keep: Keep, now: float, total: int, bytes_a_p
 
 
 def apply(url: str, plan: Plan) -> None:
-    """Carries out `plan`, one transaction per run, so that it may be interrupted and repeated. Raises StoreError."""
+    """Carries out `plan`, one transaction for each metric of a run, so that none is long, and it may be interrupted and
+    repeated. Raises StoreError."""
     engine = dialects.open_engine(url)
     try:
-        for work, chosen in ((_remove, plan.remove), (_thin, plan.thin)):
+        for work, chosen in ((_remove_metric, plan.remove), (_thin, plan.thin)):
             for run in chosen:
-                with engine.begin() as connection:
-                    dialects.lock_run(connection, run.run_id)
-                    if _has_ended(connection, run.run_id):
-                        work(connection, run.run_id)
+                with engine.connect() as connection:
+                    metric_ids = connection.execute(select(latest.c.metric_id).where(latest.c.run_id == run.run_id))
+                    ids = sorted(metric_ids.scalars())
+                for metric_id in ids:
+                    _if_ended(engine, run.run_id, partial(work, metric_id=metric_id))
+        for run in plan.remove:
+            _if_ended(engine, run.run_id, _remove)
     except SQLAlchemyError as error:
         raise dialects.translate(error, "the removal of old runs") from error
     finally:
         engine.dispose()
+
+
+def _if_ended(engine: Engine, run_id: str, work: Callable[[Connection, str], None]) -> None:
+    """Does `work` on a run in a transaction, unless the run was resumed since the plan was made."""
+    with engine.begin() as connection:
+        dialects.lock_run(connection, run_id)
+        if _has_ended(connection, run_id):
+            work(connection, run_id)
 
 
 def _older(run: Ended, days: float | None, now: float) -> bool:
@@ -113,32 +142,31 @@ def _older(run: Ended, days: float | None, now: float) -> bool:
 
 
 def _ended(connection: Connection, keep: Keep) -> list[Ended]:
-    counted = select(points.c.run_id, func.count().label("points")).group_by(points.c.run_id).subquery("counted")
-    thinned = select(latest.c.run_id, func.max(latest.c.thinned_to).label("to")).group_by(latest.c.run_id).subquery()
-    query = (
-        select(
-            runs.c.run_id,
-            runs.c.namespace,
-            runs.c.ended_at,
-            func.coalesce(counted.c.points, 0),
-            func.coalesce(thinned.c.to, 0),
-        )
-        .outerjoin(counted, counted.c.run_id == runs.c.run_id)
-        .outerjoin(thinned, thinned.c.run_id == runs.c.run_id)
-        .where(runs.c.ended_at.is_not(None), runs.c.state.in_(_FINISHED))
-    )
+    chosen: list[ColumnElement[bool]] = [runs.c.ended_at.is_not(None), runs.c.state.in_(_FINISHED)]
     if keep.run_id is not None:
-        query = query.where(runs.c.run_id == keep.run_id)
+        chosen.append(runs.c.run_id == keep.run_id)
     if keep.namespace is not None:
-        query = query.where(runs.c.namespace == keep.namespace)
-    rows = connection.execute(query)
-    return [Ended(run_id, namespace, ended, count, to > 0) for run_id, namespace, ended, count, to in rows]
+        chosen.append(runs.c.namespace == keep.namespace)
+    # By the key of the points, for each run: grouping by run would read the points of all runs.
+    of_run = select(func.count()).where(points.c.run_id == runs.c.run_id).scalar_subquery()
+    # A run is thinned once nothing that is rolled up is left to thin, also if it was resumed since.
+    left = func.max(latest.c.rolled_to - latest.c.thinned_to)
+    to_thin = select(left).where(latest.c.run_id == runs.c.run_id).scalar_subquery()
+    query = select(runs.c.run_id, runs.c.namespace, runs.c.ended_at, of_run, func.coalesce(to_thin, 0))
+    rows = connection.execute(query.where(*chosen))
+    return [Ended(run_id, namespace, ended, count, left == 0) for run_id, namespace, ended, count, left in rows]
 
 
 def _has_ended(connection: Connection, run_id: str) -> bool:
     """Whether the run has not been resumed since the plan was made."""
     ended = and_(runs.c.run_id == run_id, runs.c.ended_at.is_not(None), runs.c.state.in_(_FINISHED))
     return connection.execute(select(runs.c.run_id).where(ended)).first() is not None
+
+
+def _remove_metric(connection: Connection, run_id: str, metric_id: int) -> None:
+    # `latest` at last: it says which metrics an interrupted removal has left.
+    for table in (points, rollups, latest):
+        connection.execute(delete(table).where(table.c.run_id == run_id, table.c.metric_id == metric_id))
 
 
 def _remove(connection: Connection, run_id: str) -> None:
@@ -148,7 +176,7 @@ def _remove(connection: Connection, run_id: str) -> None:
     connection.execute(delete(runs).where(runs.c.run_id == run_id))
 
 
-def _thin(connection: Connection, run_id: str) -> None:
+def _thin(connection: Connection, run_id: str, metric_id: int) -> None:
     """Keeps the last point of each bucket that is rolled up: curves keep their shape, and rollups the extremes."""
     bucket: Any = points.c.step // literal_column(str(FINE))
     of_metric = and_(latest.c.run_id == points.c.run_id, latest.c.metric_id == points.c.metric_id)
@@ -165,6 +193,7 @@ def _thin(connection: Connection, run_id: str) -> None:
         newer.c.run_id == points.c.run_id, newer.c.metric_id == points.c.metric_id, newer.c.step == points.c.step
     )
     overtaken = exists().where(same_step, newer.c.attempt > points.c.attempt)
-    surplus = and_(points.c.run_id == run_id, points.c.step < rolled_to, or_(not_(last), overtaken))
-    connection.execute(delete(points).where(surplus))
-    connection.execute(update(latest).where(latest.c.run_id == run_id).values(thinned_to=latest.c.rolled_to))
+    here = and_(points.c.run_id == run_id, points.c.metric_id == metric_id)
+    connection.execute(delete(points).where(here, points.c.step < rolled_to, or_(not_(last), overtaken)))
+    of_latest = and_(latest.c.run_id == run_id, latest.c.metric_id == metric_id)
+    connection.execute(update(latest).where(of_latest).values(thinned_to=latest.c.rolled_to))
