@@ -39,7 +39,7 @@ RUNS_PER_QUERY: Final = 200
 
 
 @dataclass(frozen=True)
-class RunView:
+class RunSnapshot:
     """What a run reports, as the planner and its status need it. `alerts` are None until its guards were judged;
     `lost`: the store lacks what was recorded before."""
 
@@ -55,7 +55,7 @@ class RunView:
 class _Watched:
     spec: DAPOJobSpec
     changed: Callable[[], None]
-    view: RunView = field(default_factory=RunView)
+    view: RunSnapshot = field(default_factory=RunSnapshot)
     # As of the last complete read; None: read it again.
     mark: "RunMark | None" = None
     curves: JudgedCurves | None = None
@@ -113,10 +113,10 @@ class MetadataStore:
         self._runs.pop(run_id, None)
         self._unreadable.discard(run_id)
 
-    def view(self, run_id: str) -> RunView:
+    def view(self, run_id: str) -> RunSnapshot:
         """What the run reported last."""
         known = self._runs.get(run_id)
-        return known.view if known else RunView()
+        return known.view if known else RunSnapshot()
 
     def record(self, run_id: str, entries: Sequence[Entry]) -> None:
         """Write these soon, in this order."""
@@ -244,7 +244,7 @@ class MetadataStore:
         judged = curves.complete and curves.guards == run.spec.guards
         run.mark = reading.mark if judged else None
         alerts = tuple(curves.judge.alerts()) if judged else run.view.alerts
-        view = RunView(progress, checkpoint, alerts, row.attempt, row.step, lost)
+        view = RunSnapshot(progress, checkpoint, alerts, row.attempt, row.step, lost)
         if view != run.view:
             self.record(run_id, _alert_changes(run.view.alerts or (), alerts or (), self._now()))
             run.view = view

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from dapo_core.jobspec.guards import Guard
+from dapo_core.jobspec.guard_fields import Guard
 from dapo_core.run.guards import GuardJudge, metrics_of
 
 if TYPE_CHECKING:

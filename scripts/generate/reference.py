@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from dapo_core.crd.openapi import Schema, default_text, resolved
-from dapo_core.jobspec.guards import GUARD_DEFAULTS
+from dapo_core.jobspec.guard_fields import GUARD_DEFAULTS
 from dapo_core.jobspec.job import DAPOJob, DAPOJobSpec
 from dapo_core.jobspec.leaves import leaves
 from dapo_core.jobspec.presets import PRESETS

@@ -32,7 +32,7 @@ from dapo_core.run.metrics import STEP_SECONDS
 from dapo_core.run.progress import MAX_SECONDS, Cadence, Pace, seconds_left
 from dapo_core.run.status import DAPOJobStatus
 from dapo_operator.jobs.dapojob import status_body
-from dapo_operator.metadata_store import MetadataStore, RunView
+from dapo_operator.metadata_store import MetadataStore, RunSnapshot
 
 JOB = builders.job(schedule={"steps": 100})
 OURS = ("a", "c", "d")
@@ -82,7 +82,7 @@ def attacker(shop: Shop) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
         yield connection
 
 
-def views(store: MetadataStore, url: str) -> dict[str, RunView]:
+def views(store: MetadataStore, url: str) -> dict[str, RunSnapshot]:
     reader = open_reader(url)
     for run_id in (*OURS, "b"):
         store.watch(run_id, JOB.spec, lambda: None)

@@ -10,7 +10,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from dapo_core.db import split_value
-from dapo_core.jobspec.guards import Guard
+from dapo_core.jobspec.guard_fields import Guard
 from dapo_core.run.guards import HEALTH_RULES, Alert, GuardJudge, evaluate, metrics_of
 
 ENTROPY, TRUNCATED, KEPT = "actor/entropy", "response_length/clip_ratio", "dapo/groups/mixed"

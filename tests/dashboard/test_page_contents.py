@@ -8,7 +8,7 @@ import builders
 import pytest
 
 from dapo_core.db import CurvePoint, RunRow, RunTableRow
-from dapo_core.jobspec.guards import GUARD_DEFAULTS
+from dapo_core.jobspec.guard_fields import GUARD_DEFAULTS
 from dapo_core.run.guards import HEALTH_RULES
 from dapo_core.run.metrics import REWARD_GENERATED, Validation
 from dapo_core.run.validations import ValidationResult

@@ -8,7 +8,7 @@ from dashboard_script import shown, store, texts
 from servers.dashboard import SCRIPT
 
 from dapo_core.db import EvaluationRow
-from dapo_core.jobspec.guards import Guard
+from dapo_core.jobspec.guard_fields import Guard
 from dapo_core.run.guards import evaluate
 from dapo_core.run.metrics import ENTROPY
 from dapo_dashboard import context

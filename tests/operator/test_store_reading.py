@@ -12,7 +12,7 @@ from dapo_core.db import AttemptRow, Batch, MetadataReader, MetadataWriter, Poin
 from dapo_core.jobspec import DAPOJobSpec
 from dapo_core.run import metrics
 from dapo_operator import run_reading
-from dapo_operator.metadata_store import MetadataStore, RunView
+from dapo_operator.metadata_store import MetadataStore, RunSnapshot
 
 __all__ = ["reader", "writer"]
 
@@ -49,12 +49,12 @@ class Watching:
         monkeypatch.setattr(reader, "progress", counted_progress)
         self.store.watch(RUN, of, lambda: None)
 
-    def read(self) -> RunView:
+    def read(self) -> RunSnapshot:
         asyncio.run(self.store._read(self.reader))
         return self.store.view(RUN)
 
 
-def holding(view: RunView) -> list[tuple[str, int]]:
+def holding(view: RunSnapshot) -> list[tuple[str, int]]:
     assert view.alerts is not None
     return [(alert.rule, alert.since) for alert in view.alerts]
 

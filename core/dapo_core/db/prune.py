@@ -55,7 +55,7 @@ class Ended:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PrunePlan:
     """What `apply` does. `bytes_a_point` is the size of this store, indexes included, divided by its points."""
 
     thin: Sequence[Ended]
@@ -72,7 +72,7 @@ class Plan:
         return self.points_gone * self.bytes_a_point
 
 
-def plan(url: str, keep: Keep, now: float) -> Plan:
+def plan(url: str, keep: Keep, now: float) -> PrunePlan:
     """What `keep` would thin and remove now. Raises StoreError."""
     engine = dialects.open_engine(url, read_only=True)
     try:
@@ -90,7 +90,7 @@ def plan(url: str, keep: Keep, now: float) -> Plan:
     return choose(ended, keep, now, total, size / total if total else 0.0)
 
 
-def choose(ended: Sequence[Ended], keep: Keep, now: float, total: int, bytes_a_point: float) -> Plan:
+def choose(ended: Sequence[Ended], keep: Keep, now: float, total: int, bytes_a_point: float) -> PrunePlan:
     """The plan: remove what is too old, then the oldest while there are too many points; thin out the rest. Pure."""
     oldest_first = sorted(ended, key=lambda run: run.ended_at)
     remove = [run for run in oldest_first if _older(run, keep.thinned_days, now)]
@@ -98,18 +98,18 @@ def choose(ended: Sequence[Ended], keep: Keep, now: float, total: int, bytes_a_p
         run for run in oldest_first if run not in remove and not run.is_thinned and _older(run, keep.whole_days, now)
     ]
     if keep.most_points is not None:
-        left = Plan(thin, remove, total, bytes_a_point)
+        left = PrunePlan(thin, remove, total, bytes_a_point)
         for run in oldest_first:
             if total - left.points_gone <= keep.most_points:
                 break
             if run not in remove:
                 remove = [*remove, run]
                 thin = [other for other in thin if other != run]
-                left = Plan(thin, remove, total, bytes_a_point)
-    return Plan(thin, remove, total, bytes_a_point)
+                left = PrunePlan(thin, remove, total, bytes_a_point)
+    return PrunePlan(thin, remove, total, bytes_a_point)
 
 
-def apply(url: str, plan: Plan) -> None:
+def apply(url: str, plan: PrunePlan) -> None:
     """Carries out `plan`, one transaction for each metric of a run, so that none is long, and it may be interrupted and
     repeated. Raises StoreError."""
     engine = dialects.open_engine(url)

@@ -1,7 +1,7 @@
 """The DAPOJob: one set of models for the CRD, the reference, the operator, `dapo plan` and `dapo run`."""
 
 from dapo_core.jobspec.algorithm import Algorithm, DynamicSampling, ImportanceCorrection, Overlong, OverlongPenalty
-from dapo_core.jobspec.guards import GUARD_DEFAULTS, Guard
+from dapo_core.jobspec.guard_fields import GUARD_DEFAULTS, Guard
 from dapo_core.jobspec.inputs import Data, Lora, Model, TrainData, ValidationData
 from dapo_core.jobspec.job import DAPOJob, DAPOJobSpec, Metadata
 from dapo_core.jobspec.operations import Checkpoints, FailureRule, Gang, RunPolicy, Stores

@@ -10,7 +10,7 @@ from pydantic.alias_generators import to_camel
 from dapo_core.jobspec import patterns
 from dapo_core.jobspec.algorithm import Algorithm
 from dapo_core.jobspec.base import FreeObject, Items, SpecModel, filled
-from dapo_core.jobspec.guards import GUARD_DEFAULTS, Guard
+from dapo_core.jobspec.guard_fields import GUARD_DEFAULTS, Guard
 from dapo_core.jobspec.inputs import Data, Model
 from dapo_core.jobspec.operations import Checkpoints, RunPolicy, Stores, TrackerName
 from dapo_core.jobspec.presets import fill

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from dapo_core.errors import Problem
-from dapo_core.jobspec.guards import Guard
+from dapo_core.jobspec.guard_fields import Guard
 from dapo_core.jobspec.inputs import Data
 from dapo_core.jobspec.operations import Checkpoints, RunPolicy, TrackerName
 from dapo_core.jobspec.rule_table import CelRule, RuleTable, or_default, problem

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any, Final
 
-from dapo_core.jobspec.guards import GUARD_DEFAULTS, default_guards
+from dapo_core.jobspec.guard_fields import GUARD_DEFAULTS, default_guards
 from dapo_core.jobspec.layout import slots_of
 from dapo_core.jobspec.losses import DEFAULT_LOSS, LOSSES, loss_defaults
 from dapo_core.jobspec.training import DEFAULT_STEPS

@@ -3,7 +3,7 @@
 A rule begins to hold after `forSteps` steps in a row beyond its threshold and ends after as many in a row within it,
 so that a curve that wavers around the threshold raises one alert, not twenty. Steps without a finite value decide
 nothing, except for NonFinite, which counts them. Default thresholds, with
-their units, are fields of the job: `dapo_core.jobspec.guards`.
+their units, are fields of the job: `dapo_core.jobspec.guard_fields`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +11,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from dapo_core.jobspec.guards import Guard, GuardAction, GuardRule
+from dapo_core.jobspec.guard_fields import Guard, GuardAction, GuardRule
 from dapo_core.run import metrics
 from dapo_core.run.guard_measures import BelowBest, Measure, Multiple, Plain, Streak
 from dapo_core.run.metrics import Panel
@@ -272,7 +272,7 @@ HEALTH_RULES: Final[Mapping[GuardRule, HealthRule]] = {
         sentence="{metric} is not finite at step {step}.",
     ),
 }
-"""The catalogue of guards; thresholds and their defaults are fields of the job (`dapo_core.jobspec.guards`)."""
+"""The catalogue of guards; thresholds and their defaults are fields of the job (`dapo_core.jobspec.guard_fields`)."""
 
 
 def help_topic(rule: str) -> str:

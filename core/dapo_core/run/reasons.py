@@ -35,7 +35,7 @@ class ExitCode(IntEnum):
 class Reason(StrEnum):
     """Reasons of conditions, events and attempts: what programs match on, so they never change their spelling.
 
-    A guard that ends an attempt gives its own name as the reason (`dapo_core.jobspec.guards`).
+    A guard that ends an attempt gives its own name as the reason (`dapo_core.jobspec.guard_fields`).
     """
 
     # The spec

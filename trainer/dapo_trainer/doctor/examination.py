@@ -66,7 +66,7 @@ def examine(target: Machine) -> Iterator[Check]:
 
 def kernels(device: Device) -> Iterator[Check]:
     """Attention and log-probabilities, in a process of their own."""
-    command = [sys.executable, "-m", "dapo_trainer.doctor.kernels", device]
+    command = [sys.executable, "-m", "dapo_trainer.doctor.kernel_accuracy", device]
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=KERNEL_SECONDS)
         said, errors, code = ended.stdout, ended.stderr, ended.returncode

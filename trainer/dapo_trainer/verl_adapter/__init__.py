@@ -26,7 +26,7 @@
 Other rooms import only `environment` (where a process starts), `cluster`, `node_files`, `runner` and `session`
 (`dapo_trainer.main`), `session` (`dapo_trainer.run_report`), `session` and `validation`
 (`dapo_trainer.evaluate.worker`), `merge` (`dapo_trainer.checkpoint_tool.export`) and `token_log_probs`
-(`dapo_trainer.doctor.kernels`). verl and Ray load the others by
+(`dapo_trainer.doctor.kernel_accuracy`). verl and Ray load the others by
 their dotted names, which are in `verl_config.overrides` and in the entry point `verl.plugins`.
 """
 
