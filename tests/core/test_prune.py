@@ -72,6 +72,24 @@ def test_a_removed_run_leaves_nothing(metadata_url: str, writer: MetadataWriter,
     assert len(reader.curve("other", "m")) == 1000
 
 
+def test_a_thinned_run_that_is_resumed_keeps_what_its_buckets_held(
+    metadata_url: str, writer: MetadataWriter, reader: MetadataReader
+) -> None:
+    """B7: the buckets were made again of the one point in 16 that was left, and of the new ones."""
+    writer.create_run(RunRow("r", "job", created_at=1.0))
+    writer.update_run_state("r", "Succeeded", ended_at=NOW - 40 * DAY)
+    values = {step: 1000.0 if step == 33 else float(step) for step in range(64)}
+    writer.write("r", Batch([Point.of("m", step, 1, 1.0, value) for step, value in values.items()]))
+    apply(metadata_url, plan(metadata_url, Keep(whole_days=30), NOW))
+    for step in range(37, 64):
+        writer.write("r", Batch([Point.of("m", step, 2, 2.0, step / 2)]))
+    (_, _, resumed, after) = reader.buckets(["r"], ["m"], buckets=4)["r", "m"]
+    assert (resumed.step_from, resumed.step_to, resumed.count) == (32, 47, 16)
+    assert (resumed.min, resumed.max, resumed.last) == (37 / 2, 1000.0, 47 / 2)
+    # Trained again as a whole: nothing of the first attempt is left.
+    assert (after.min, after.max, after.count) == (48 / 2, 63 / 2, 16)
+
+
 @pytest.mark.parametrize("keep", [Keep(whole_days=30), Keep(thinned_days=30)], ids=["thin", "remove"])
 def test_what_was_interrupted_is_done_by_the_next_one(
     keep: Keep, metadata_url: str, writer: MetadataWriter, reader: MetadataReader, monkeypatch: pytest.MonkeyPatch

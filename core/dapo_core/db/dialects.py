@@ -252,6 +252,11 @@ def greatest(connection: Connection, *values: Any) -> Any:
     return (func.greatest if is_postgres(connection) else func.max)(*values)
 
 
+def least(connection: Connection, *values: Any) -> Any:
+    """The smallest of several values; SQLite calls that min()."""
+    return (func.least if is_postgres(connection) else func.min)(*values)
+
+
 def lock_for_migration(connection: Connection) -> None:
     """Lets only one process migrate until the end of the transaction."""
     if is_postgres(connection):

@@ -148,9 +148,24 @@ def _store(connection: Connection, width: int, source: Select[Any]) -> None:
     ]
     # SQLite parses the ON of ON CONFLICT as that of a join, unless the SELECT has a WHERE.
     statement = dialects.insert(connection, rollups).from_select(columns, select(*values).where(buckets.c.count > 0))
-    key = dialects.key_of(rollups)
-    changes = {name: statement.excluded[name] for name in COLUMNS}
+    key, new = dialects.key_of(rollups), statement.excluded
+    # Only of a thinned run are there fewer points than the bucket counted: what is gone stays in it.
+    is_partial = new["count"] < rollups.c["count"]
+    changes = {name: case((is_partial, _merged(connection, name, new)), else_=new[name]) for name in COLUMNS}
     connection.execute(statement.on_conflict_do_update(index_elements=key, set_=changes))
+
+
+def _merged(connection: Connection, name: str, new: Any) -> Any:
+    """A column of a bucket some of whose points were thinned away, beside those that a resumed run has written: it
+    keeps its sums and counts, gets new extremes, and ends with the later of the two."""
+    old = rollups.c[name]
+    if name in ("low", "step_from"):
+        return dialects.least(connection, func.coalesce(old, new[name]), func.coalesce(new[name], old))
+    if name in ("high", "step_to"):
+        return dialects.greatest(connection, func.coalesce(old, new[name]), func.coalesce(new[name], old))
+    if name == "last":
+        return case((new.step_to >= rollups.c.step_to, new["last"]), else_=old)
+    return func.coalesce(new[name], old) if name == "flag" else old
 
 
 def of_points(old: FromClause, *, is_one: bool = False) -> Select[Any]:
