@@ -80,8 +80,9 @@ def live(cluster: Cluster) -> None:
     cluster.api.patch(f"{JOBS}/life", {"spec": {"topology": {"rollout": {"replicas": 2}}}})
     for pod in pods(cluster, "life", 4):
         run(cluster.api, pod)
-    cluster.api.patch(f"{JOBS}/life", {"spec": {"suspend": True}})
-    pods(cluster, "life", 0)
+    for suspend, count in ((True, 0), (False, 4), (True, 0)):  # what is said again becomes a series of Events
+        cluster.api.patch(f"{JOBS}/life", {"spec": {"suspend": suspend}})
+        pods(cluster, "life", count)
     tamper(cluster)
     cluster.api.patch(f"{JOBS}/life", {"spec": {"suspend": False}})
     for pod in sorted(pods(cluster, "life", 4), key=lambda pod: "head" not in pod["metadata"]["name"]):

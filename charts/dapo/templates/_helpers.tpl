@@ -149,7 +149,7 @@ argocd.argoproj.io/sync-wave: {{ . | quote }}
   resources: [secrets]
   # Each job's Ray token. The operator reads no Secret, not even its own.
   verbs: [create]
-- apiGroups: [events.k8s.io]
+- apiGroups: [""]
   resources: [events]
   # patch: the count of an event that is repeated.
   verbs: [create, patch]

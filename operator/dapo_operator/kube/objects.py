@@ -24,7 +24,7 @@ class Resource:
 
 PODS: Final = Resource("v1", "pods")
 SECRETS: Final = Resource("v1", "secrets")
-EVENTS: Final = Resource("events.k8s.io/v1", "events")
+EVENTS: Final = Resource("v1", "events")
 NODES: Final = Resource("v1", "nodes")
 LEASES: Final = Resource("coordination.k8s.io/v1", "leases")
 
