@@ -14,7 +14,7 @@ from patience import patient
 from typer.testing import CliRunner
 
 from dapo_core.cli.main import app
-from dapo_core.errors import NodeUnfitError, SpecError
+from dapo_core.errors import DistributedFaultError, NodeUnfitError, SpecError
 from dapo_core.run.last_words import LastWords
 from dapo_core.run.reasons import ExitCode, Reason
 from dapo_trainer.doctor import bandwidth, command, fabric, gpus, machine
@@ -321,6 +321,23 @@ def test_a_pod_on_an_unfit_node(mode: str, gpus_per_pod: int, examined: bool, en
     else:
         check()
     assert bool(seen) == examined
+
+
+NCCL_FAILED = failed(bandwidth.BETWEEN, "failed over RDMA (NCCL error: unhandled system error)", "see docs")
+
+
+@pytest.mark.parametrize(
+    ("found", "error"),
+    [([FINE, NCCL_FAILED], DistributedFaultError), ([BROKEN, NCCL_FAILED], NodeUnfitError)],
+    ids=["any of the nodes", "this one"],
+)
+def test_a_sum_with_other_nodes_blames_none_of_them(found: list[Check], error: type[Exception]) -> None:
+    """The operator avoids the nodes of pods that find theirs unfit, and takes NCCL in last words for a sign of it."""
+    made = job(topology=TWO_PODS, runPolicy={"preflight": "Require"})
+    with pytest.raises(error) as raised:
+        node_check.check_node(made, "trainer", POD, lambda _: found)
+    assert "node gpu-7" in str(raised.value) or "Node gpu-7" in str(raised.value)
+    assert error is NodeUnfitError or "NCCL" not in str(raised.value)
 
 
 @pytest.mark.parametrize("role", ["trainer", "rollout"])

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from dapo_core.errors import NodeUnfitError
+from dapo_core.errors import DistributedFaultError, NodeUnfitError
 from dapo_core.jobspec import DAPOJob
 from dapo_core.naming import Role, child_name
-from dapo_trainer.doctor.bandwidth import Group
+from dapo_trainer.doctor.bandwidth import BETWEEN, Group
 from dapo_trainer.doctor.check import Check, failures
 from dapo_trainer.doctor.examination import Machine, examine, host
 
@@ -36,7 +36,9 @@ def machine(job: DAPOJob, role: Role, environment: Mapping[str, str]) -> Machine
 
 
 def check_node(job: DAPOJob, role: Role, environment: Mapping[str, str], examine: Examine = examine) -> None:
-    """Log every check. Raises NodeUnfitError, which names the node and what it lacks, unless the job only warns."""
+    """Log every check. Unless the job only warns, raises NodeUnfitError, which names the node and what it lacks; or
+    DistributedFaultError when nothing but the sum with other nodes fails, as that can be any node's fault: the next
+    attempt must not avoid all of them."""
     mode = job.spec.run_policy.preflight
     if mode == "Skip" or not job.spec.topology.trainer.gpus_per_pod:
         return
@@ -45,6 +47,13 @@ def check_node(job: DAPOJob, role: Role, environment: Mapping[str, str], examine
         log.info("%s: %s", check.verdict, check.sentence)
         checks.append(check)
     unfit = failures(checks)
-    if unfit and mode == "Require":
-        node = environment.get(NODE_NAME) or host()
-        raise NodeUnfitError(f"Node {node} is unfit: " + "; ".join(check.sentence for check in unfit) + ".")
+    if not unfit or mode != "Require":
+        return
+    node = environment.get(NODE_NAME) or host()
+    if all(check.name == BETWEEN for check in unfit):
+        # Without the error itself: the operator would take what is said of a device for a fault of this node.
+        raise DistributedFaultError(
+            f"The preflight's {BETWEEN} failed on node {node}, and any of the nodes may be the cause: see this pod's "
+            "log, and docs/install.md on hangs."
+        )
+    raise NodeUnfitError(f"Node {node} is unfit: " + "; ".join(check.sentence for check in unfit) + ".")
