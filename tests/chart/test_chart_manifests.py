@@ -212,3 +212,26 @@ def test_b19_argo_brings_the_stores_first_then_the_tables_then_the_rest() -> Non
         annotations = raw["metadata"].get("annotations", {})
         if annotations.get("helm.sh/hook", "test") != "test":
             assert annotations["argocd.argoproj.io/hook"] == "Sync", raw["metadata"]["name"]
+
+
+RETENTIONS = [
+    pytest.param({}, None, id="no limit, no CronJob"),
+    pytest.param({"removeAfterDays": 365}, ["--remove-after", "365"], id="a dry run"),
+    pytest.param(
+        {"thinAfterDays": 30, "maxPoints": 500_000_000, "apply": True},
+        ["--max-points", "500000000", "--thin-after", "30", "--yes"],
+        id="applied",
+    ),
+]
+
+
+@pytest.mark.parametrize(("retention", "options"), RETENTIONS)
+def test_the_database_is_pruned_by_the_clock_where_that_is_wanted(retention: Object, options: list[str] | None) -> None:
+    """B17."""
+    found = [each for each in with_values({"stores": {"retention": retention}}) if each["kind"] == "CronJob"]
+    if options is None:
+        assert found == []
+        return
+    [job] = found
+    [container] = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    assert container["args"] == ["db", "prune", *options] and job["spec"]["concurrencyPolicy"] == "Forbid"

@@ -55,7 +55,7 @@ INSTALLATIONS: Final[dict[str, Object]] = {
         "monitoring": {"serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}},
         "postgres": {"storage": {"className": "fast"}},
         "minio": {"storage": {"className": "large"}},
-        "stores": {"keep": False},
+        "stores": {"keep": False, "retention": {"thinAfterDays": 30, "maxPoints": 500_000_000, "apply": True}},
     },
     "least": {
         "crds": {"enabled": False},
@@ -121,6 +121,7 @@ def pod_templates(objects: list[Object]) -> dict[str, Object]:
     found = {}
     for each in objects:
         spec = each.get("spec", {})
+        spec = spec.get("jobTemplate", {}).get("spec", spec)
         template = each if each["kind"] == "Pod" else spec.get("template")
         if template:
             found[f"{each['kind']}/{each['metadata']['name']}"] = {**template, "kind": "Pod", "apiVersion": "v1"}
