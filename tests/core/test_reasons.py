@@ -1,5 +1,7 @@
 """Why a process ended: each exception gives an exit code and a documented reason, and rules match what is written."""
 
+import json
+
 import pytest
 from trainer_errors import ENDS
 
@@ -64,3 +66,16 @@ def test_former_spellings_are_understood(former: str, reason: str) -> None:
     for spelling in (former, reason):
         rule = FailureRule.model_validate({"action": "Fail", "reasons": [spelling]})
         assert matches(rule, Failure(1, reason))
+
+
+@pytest.mark.parametrize(
+    ("address", "kept"),
+    [("10.0.0.7", "10.0.0.7"), ("fd00::7", "fd00::7"), ("gpu-7; rm", None), (7, None), ("", None), (None, None)],
+)
+def test_last_words_name_the_pod_that_raised_the_error_by_its_address(address: object, kept: str | None) -> None:
+    error = RuntimeError("NCCL error")
+    error.ip = address  # type: ignore[attr-defined]  # as Ray's errors of tasks have it
+    assert ending(error)[1].address == kept
+    read = LastWords.parse(json.dumps({"reason": "Crashed", "message": "m", "address": address}))
+    assert read is not None
+    assert read.address == kept

@@ -10,6 +10,7 @@ from dapo_core.run.deadlines import START_LIMITS, Deadline
 from dapo_core.run.last_words import LastWords
 from dapo_core.run.reasons import Reason
 from dapo_trainer import main
+from dapo_trainer.local.attempt import LocalAttempt
 from dapo_trainer.process.phase_watch import PhaseWatch
 from dapo_trainer.process.trainer_process import why
 
@@ -89,3 +90,13 @@ class Closing:
 
     def close(self, seconds: float) -> bool:
         return True
+
+
+@pytest.mark.parametrize(("name", "can"), [("there", True), ("missing", False)])
+def test_a_folder_that_cannot_be_written_says_nothing_about_the_trainer(tmp_path: Path, name: str, can: bool) -> None:
+    (tmp_path / "there").mkdir()
+    attempt = LocalAttempt.__new__(LocalAttempt)
+    attempt.folder = SimpleNamespace(path=tmp_path / name)  # type: ignore[assignment]
+    assert attempt._can_report() == can
+    assert list(tmp_path.iterdir()) == [tmp_path / "there"]
+    assert list((tmp_path / "there").iterdir()) == []
