@@ -9,8 +9,7 @@ from dapo_operator.jobs.builders.common import Site
 from dapo_operator.jobs.dapojob import FINALIZER, Job, job_of, status_body, status_of
 from dapo_operator.kube.objects import Object, version_of
 
-# How long changes of nothing but a number wait for others: the run's progress, and the number of rollout pods.
-PROGRESS_SECONDS: Final = 30.0
+# How long a change of nothing but the number of rollout pods waits for others.
 COUNT_SECONDS: Final = 300.0
 
 # Fields that change by themselves, beside what the job does.
@@ -98,11 +97,11 @@ def _slim(raw: Object) -> Object:
 @dataclass
 class StatusWrites:
     """When a changed status is written: immediately, unless only progress or a count has changed; those wait, so that
-    a run costs a write every PROGRESS_SECONDS, not one each step. `due_at` (Unix seconds) is when a status that was
-    held back is written; None when none is. A change of a condition's message alone waits for `message_seconds`: a
-    scheduler counts the nodes again every few seconds."""
+    a run costs two writes every `delay_seconds`, not one each step. A change of a condition's message alone waits for
+    all of them: a scheduler counts the nodes again every few seconds. `due_at` (Unix seconds) is when a status that was
+    held back is written; None when none is."""
 
-    message_seconds: float
+    delay_seconds: float
     due_at: float | None = None
     _progress: Progress | None = None
     _written_at: float = 0.0
@@ -135,9 +134,9 @@ class StatusWrites:
         if _same(old, new, "rollout_replicas"):
             return COUNT_SECONDS
         if _same(old, new, *_NUMBERS):
-            return PROGRESS_SECONDS
+            return self.delay_seconds / 2
         worded = new.model_copy(update={"conditions": _with_words_of(old.conditions, new.conditions)})
-        return self.message_seconds if _same(old, worded, *_NUMBERS, "reason") else 0.0
+        return self.delay_seconds if _same(old, worded, *_NUMBERS, "reason") else 0.0
 
 
 def _with_words_of(old: Sequence[Condition], new: Sequence[Condition]) -> list[Condition]:

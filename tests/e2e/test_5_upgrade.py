@@ -1,7 +1,7 @@
 """A changed image while the job runs, and back again."""
 
 import pytest
-from e2e_installation import NAMESPACE, RELEASE, Installation
+from e2e_installation import NAMESPACE, RELEASE, VALUES, Installation
 
 pytestmark = pytest.mark.main_story
 
@@ -10,7 +10,7 @@ def test_upgrade_and_rollback_leave_a_running_job_alone(platform: Installation) 
     before = {name: pod["metadata"]["uid"] for name, pod in platform.pods().items()}
     first = operator_images(platform)
     changed = platform.image("operator", tag="next")
-    platform.install(operator={"image": changed})
+    platform.install(operator={**VALUES["operator"], "image": changed})
     assert operator_images(platform) == {changed}
     assert {name: pod["metadata"]["uid"] for name, pod in platform.pods().items()} == before
     platform.helm("rollback", RELEASE, "--wait", "--timeout=600s")

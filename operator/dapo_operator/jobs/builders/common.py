@@ -25,7 +25,8 @@ class Site:
     the node labels within which a job's pods are placed close together, the narrowest first, separated by commas.
     `coscheduler` is the name of the coscheduling scheduler. `dashboard_url` is the dashboard's address, without a
     trailing slash; empty: no dashboard. `status_delay_seconds` is how long an outage of the metadata store lasts before
-    the jobs' statuses say so, and how long a new message of a condition waits to be written when nothing else changed.
+    the jobs' statuses say so, and how long a new message of a condition waits to be written when nothing else changed;
+    new progress waits half as long.
     """
 
     image: str = ""
