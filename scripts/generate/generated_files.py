@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+import attacks
 import chart_values
 import commands
 import runbooks
@@ -21,6 +22,7 @@ FILES: Final[Mapping[str, Callable[[str], str]]] = {
     "docs/commands.md": lambda old: commands.page(),
     "docs/metrics.md": lambda old: metrics_reference(),
     "docs/operator.md": runbooks.page,
+    "docs/security.md": attacks.page,
     "docs/reference.md": lambda old: reference(),
 }
 

@@ -160,6 +160,14 @@ def test_a02_a_job_of_some_levels_is_as_valid_as_before() -> None:
     assert "nested" not in str(error.value)
 
 
+def test_a17_a_job_of_a_megabyte_is_refused_before_it_is_parsed() -> None:
+    spec = {"topology": {"head": {"podTemplate": {"metadata": {"annotations": {"a": "x" * 900_000}}}}}}
+    read = job_of({**raw_job("large"), "spec": spec}, SITE)
+    assert read.parsed is None
+    [problem] = read.problems
+    assert "bytes as JSON, and may have 262,144: shorten its podTemplates" in problem.message
+
+
 def test_a02_kopf_reads_lists_and_watches_with_a_deep_job() -> None:
     deep = deep_job(5000)
     small = b'{"metadata":{"name":"other"}}'

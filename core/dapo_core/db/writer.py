@@ -32,6 +32,8 @@ _DELIVERED = select(schema.deliveries.c.seq).where(
     schema.deliveries.c.run_id == bindparam("run"), schema.deliveries.c.spool == bindparam("spool_id")
 )
 _POINT = ("run_id", "metric_id", "step", "attempt", "ts", "value", "flag")
+# Parameters that a statement may have; the sender splits a batch that is rejected.
+MAX_NAMES = 30_000
 # Columns that keep their first value.
 _FIRST = frozenset({"started_at"})
 
@@ -183,7 +185,9 @@ class MetadataWriter:
             _upsert(connection, schema.samples, [asdict(row) for row in batch.samples], _newer)
 
     def _write_points(self, connection: Connection, run_id: str, points: Sequence[Point]) -> None:
-        ids = self._ids(connection, {point.metric for point in points})
+        if len(names := {point.metric for point in points}) > MAX_NAMES:
+            raise dialects.RejectedError(f"A batch has points of {len(names)} metrics, more than {MAX_NAMES}.")
+        ids = self._ids(connection, names)
         # A statement must not touch a row twice: the last one of each key, in the order of the table's keys.
         last = {
             (ids[metric], step, attempt): (run_id, ids[metric], step, attempt, ts, value, flag)
@@ -222,7 +226,7 @@ class MetadataWriter:
                 yield connection
         except SQLAlchemyError as error:
             raise dialects.translate(error, doing) from error
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise dialects.RejectedError(f"The metadata database rejected {doing}: {error}.") from error
 
 

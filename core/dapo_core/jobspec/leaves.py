@@ -1,11 +1,14 @@
 """The values of a nested YAML tree by their dotted paths."""
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 # A pod template has about fifteen. Whatever walks through a job may recurse.
 MAX_LEVELS: Final = 64
 _NAMED_LEVELS: Final = 3
+# As JSON; a job with three pod templates has about ten kilobytes. The operator keeps several times as much of each job.
+MAX_BYTES: Final = 256 * 1024
 
 
 def leaves(tree: Any, path: str = "", *, into_lists: bool = True) -> Iterator[tuple[str, Any]]:
@@ -22,6 +25,11 @@ def leaves(tree: Any, path: str = "", *, into_lists: bool = True) -> Iterator[tu
             yield from leaves(value, f"{path}[{index}]", into_lists=into_lists)
     else:
         yield path, tree
+
+
+def size_of(spec: Any) -> int:
+    """Bytes of a spec as JSON, which is nested at most MAX_LEVELS levels deep."""
+    return len(json.dumps(spec, default=str, skipkeys=True).encode())
 
 
 def deepest_field(spec: Any) -> str | None:

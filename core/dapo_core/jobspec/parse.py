@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 from dapo_core.errors import Problem, SpecError
 from dapo_core.jobspec.base import has_scheme
 from dapo_core.jobspec.job import DAPOJob, DAPOJobSpec
-from dapo_core.jobspec.leaves import MAX_LEVELS, deepest_field, leaves
+from dapo_core.jobspec.leaves import MAX_BYTES, MAX_LEVELS, deepest_field, leaves, size_of
 from dapo_core.jobspec.losses import LOSSES
 from dapo_core.jobspec.presets import PRESETS, chosen_loss, chosen_preset, fill
 from dapo_core.jobspec.problems import sentences
@@ -32,6 +32,9 @@ def parse_job(data: Any) -> DAPOJob:
         raise SpecError([Problem("", "A DAPOJob must be a mapping with apiVersion, kind, metadata and spec.")])
     if (deep := deepest_field(data.get("spec"))) is not None:
         raise SpecError([Problem(deep, f"{deep} is nested more than {MAX_LEVELS} levels deep; reduce its nesting.")])
+    if (size := size_of(data.get("spec"))) > MAX_BYTES:
+        text = f"spec has {size:,} bytes as JSON, and may have {MAX_BYTES:,}: shorten its podTemplates and lists."
+        raise SpecError([Problem("spec", text)])
     try:
         return DAPOJob.model_validate({key: value for key, value in data.items() if key != "status"})
     except ValidationError as error:

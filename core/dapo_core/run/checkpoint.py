@@ -10,10 +10,12 @@ from typing import Any, Final, Protocol, TypeVar
 
 from dapo_core.errors import CheckpointError
 from dapo_core.naming import NO_ATTEMPT, checkpoint_prefix, shared_key
+from dapo_core.run.formatting import printable
 from dapo_core.run.store_rows import CheckpointRow, CheckpointState
 
 VERSION: Final = 4
 READABLE: Final = (1, 2, 3, 4)  # 1 has no shared files, 2 no checksums of parts, 3 no attempt in its keys
+_MAX_WHOLE = 2**53  # beyond it JSON numbers are not exact
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _RANK = re.compile(r"_rank_(\d+)\.pt$")
 _MODEL = re.compile(r"(?:^|/)model_world_size_(\d+)_rank_\d+\.pt$")
@@ -112,11 +114,28 @@ def parse_manifest(data: bytes, key: str) -> Manifest:
             raise CheckpointError(f"{key} has manifest version {version}: upgrade dapo to read it.")
         files = tuple(_entry(listed) for listed in body.pop("files"))
         manifest = Manifest(**body, files=files, is_keyed=version >= 4)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        _check_values(manifest)
+    # Whoever can write to the store writes them: also 1e999 as a size, or a thousand brackets.
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise CheckpointError(f"{key} is corrupt ({error}).") from error
     if outside := next((entry.path for entry in files if not _inside(entry.path)), None):
         raise CheckpointError(f"{key} names {outside!r}, which is outside the checkpoint.")
     return manifest
+
+
+def _check_values(manifest: Manifest) -> None:
+    """Raises ValueError unless all values are what the fields say, and numbers that a database takes."""
+    whole = [manifest.step, manifest.attempt, *(entry.size for entry in manifest.files)]
+    if not all(type(number) is int and 0 <= number < _MAX_WHOLE for number in whole):
+        raise ValueError("a step, an attempt or a size is not a whole number from 0 on")
+    texts = [manifest.run_id, manifest.spec_digest, manifest.state, *(entry.path for entry in manifest.files)]
+    if not all(isinstance(text, str) and text == printable(text) for text in texts):
+        raise ValueError("a name is not text")
+    if manifest.state != "committed" or not isinstance(manifest.metrics, Mapping):
+        raise ValueError("its state or its metrics are none")
+    numbers = [manifest.created_at, *manifest.metrics.values()]
+    if not all(type(number) in (int, float) and math.isfinite(number) for number in numbers):
+        raise ValueError("a time or a metric is not a finite number")
 
 
 def _entry(listed: Mapping[str, Any]) -> FileEntry:

@@ -23,7 +23,11 @@ def parse(data: bytes) -> Any:
     try:
         return json.loads(data)
     except RecursionError:
+        pass
+    try:
         return json.loads(pruned(data))
+    except RecursionError:  # cut off in the middle, so that nothing of it is closed
+        raise ValueError("JSON that is nested too deeply and incomplete") from None
 
 
 def pruned(data: bytes) -> bytes:

@@ -231,9 +231,9 @@ class Spool:
 
 def _line(record: Record, seq: int) -> bytes | None:
     """The record's line, or None for one that cannot be written as JSON."""
-    body = record.body if record.kind != "step" else {**record.body, **step_body(record.body["values"])}
     try:
+        body = record.body if record.kind != "step" else {**record.body, **step_body(record.body["values"])}
         return replace(record, seq=seq, body=body).encode()
-    except (TypeError, ValueError) as error:
+    except Exception as error:  # whatever it is, the records after it are written
         log.warning("A %s record cannot be written: %s", record.kind, error)
         return None

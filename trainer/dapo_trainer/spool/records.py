@@ -1,6 +1,7 @@
 """One line of the spool: a record with its number and a checksum, and its rows for the metadata store. Pure."""
 
 import json
+import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -52,9 +53,19 @@ def decode(line: bytes) -> Record | None:
             return None
         body = json.loads(text)
         head = {name: body.pop(name) for name in ("seq", "kind", "ts", "attempt", "step")}
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
-    return Record(**head, body=body)
+    return Record(**head, body=body) if _is_head(head) else None
+
+
+def _is_head(head: Mapping[str, Any]) -> bool:
+    whole = [head["seq"], head["attempt"], *([] if head["step"] is None else [head["step"]])]
+    return (
+        isinstance(head["kind"], str)
+        and all(type(number) is int for number in whole)
+        and type(head["ts"]) in (int, float)
+        and math.isfinite(head["ts"])
+    )
 
 
 def step_body(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,7 +75,7 @@ def step_body(values: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in values.items():
         try:
             kept[name], flag = split_value(float(value))
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             continue
         if flag:
             flags[name] = flag

@@ -56,7 +56,7 @@ def read_cursor(folder: Path) -> int:
     """The number up to which all records are delivered; 0 when the cursor is missing or corrupt."""
     try:
         return int(json.loads((folder / _CURSOR).read_bytes())["seq"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return 0
 
 

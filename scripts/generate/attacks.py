@@ -1,0 +1,136 @@
+"""The table of docs/security.md: each way in that a review of the platform found, what closes it, and its tests."""
+
+import re
+from pathlib import Path
+from typing import Final
+
+from sections import with_section
+
+TESTS: Final = Path(__file__).parents[2] / "tests"
+BEGIN, END = "<!-- attacks: begin (make generate) -->", "<!-- attacks: end -->"
+# Tests are named after the finding (`test_a01_...`); a test may try several.
+_NAME = re.compile(r"^def (test(?:_(?:a\d\d|d))+)_\w+", re.MULTILINE)
+_FINDING = re.compile(r"_(a\d\d|d)(?=_|$)")
+
+# By finding: what a hostile tenant or a bad input could do, and what prevents it.
+CLOSED: Final[dict[str, tuple[str, str]]] = {
+    "A1": ("A termination message ends the operator", "messages are parsed in bounds; one object never ends a watch"),
+    "A2": ("A deeply nested DAPOJob stops the watch of all", "JSON is cut off at 100 levels before it is parsed"),
+    "A3": (
+        "Numbers in a team's rows end the operator",
+        "CHECK constraints; runs are read in halves until only the bad one is left out",
+    ),
+    "A4": (
+        "A locked, full or read-only database fails healthy jobs",
+        "rights by column, so that no tenant locks a table; stalls are judged only while writing works",
+    ),
+    "A5": ("The dashboard's key reads another team's samples", "only folders of its own store are opened"),
+    "A6": ("Any pod reads the dashboard", "without login, its NetworkPolicy admits no pod"),
+    "A7": ("A long quantity blocks the operator", "bounded length, and a pattern that cannot backtrack"),
+    "A8": (
+        "Large gangs starve all other requests",
+        "50 requests of a namespace wait at a time; waiting is no part of a request's time limit",
+    ),
+    "A9": (
+        "Run IDs are guessed and taken in advance",
+        "12 characters from the UID; nothing is recorded in another namespace's row",
+    ),
+    "A10": ("The numbers of metric names are used up", "a trigger draws them; writers give the name alone"),
+    "A11": (
+        "Rows, links and files break everybody's pages",
+        "constraints, a share of each list for each namespace, bounds of links and files; ambiguous names are refused",
+    ),
+    "A12": ("A checkpoint runs code at export", "torch.load with weights_only"),
+    "A13": ("A temporary table lifts row-level security", "functions name the schema of what they read"),
+    "A14": (
+        "Credentials cannot be renewed or revoked",
+        "new passwords replace old ones; keys that users make of their own are denied and deleted",
+    ),
+    "A15": ("A listing reaches namespaces of a longer name", "the policy's prefixes end with a slash"),
+    "A16": (
+        "One login stops the shared database",
+        "a limit of connections, row locks instead of advisory ones, no other databases, no large objects",
+    ),
+    "A17": (
+        "Large DAPOJobs exceed the operator's memory",
+        "a spec over 256 KiB is refused before it is parsed",
+    ),
+    "A18": (
+        "The operator's rights are more than it needs",
+        "it creates Secrets and reads none; its database login administers nothing",
+    ),
+    "A19": ("Last words block a job's status", "reasons and messages are cleaned; made-up reasons are one label"),
+    "A20": ("Markup and escapes in the terminal", "everything from the store is printed as text"),
+    "A21": (
+        "Secrets on pages, foreign frames, other names, colliding names",
+        "redaction, response headers, allowed host names, checks of the chart",
+    ),
+    "D": ("Bad spool lines, manifests, templates and batches", "an error of its own, or a value that was checked"),
+}
+# What remains, and what a site can do about it.
+OPEN: Final[dict[str, tuple[str, str]]] = {
+    "A16": (
+        "A login can still fill the database's disk or use its processors, and a team the bucket",
+        "servers of their own for teams that must not be able to stop each other",
+    ),
+    "A17": (
+        "Hundreds of DAPOJobs of the largest size exceed the operator's memory",
+        "a ResourceQuota `count/dapojobs.dapo.io` in each job namespace",
+    ),
+    "A21": (
+        "Whoever may create DAPOJobs may create any pod that the namespace admits, with any of its service accounts "
+        "and Secrets",
+        "the pod security standard `restricted` on job namespaces, and no other Secrets there",
+    ),
+    "A21, pods' egress": (
+        "Job pods reach the API server and the node's metadata service",
+        "a NetworkPolicy for egress in the job namespaces, with what the jobs download",
+    ),
+    "Network plug-in": (
+        "Without NetworkPolicies a pod reaches other jobs' Ray, vLLM and weight transfer; Ray and the start of pods "
+        "require a token, the others do not",
+        "a network plug-in that enforces them",
+    ),
+    "Plain connections": (
+        "Postgres and MinIO of the chart use no TLS",
+        "external stores with TLS, or a network that encrypts",
+    ),
+}
+
+
+def tests_by_finding() -> dict[str, list[str]]:
+    """The files of the tests of each finding, such as {"A1": ["tests/attacks/test_operator_objects.py"]}."""
+    found: dict[str, set[str]] = {}
+    for path in sorted(TESTS.rglob("test_*.py")):
+        for name in _NAME.findall(path.read_text(encoding="utf-8")):
+            for finding in _FINDING.findall(name):
+                number = finding[:1].upper() + finding[1:].lstrip("0")
+                found.setdefault(number, set()).add(str(path.relative_to(TESTS.parent)))
+    return {number: sorted(paths) for number, paths in found.items()}
+
+
+def page(old: str) -> str:
+    """docs/security.md with its tables. Raises ValueError for a finding without a test."""
+    tests = tests_by_finding()
+    if missing := CLOSED.keys() - tests.keys():
+        raise ValueError(f"No test is named after {', '.join(sorted(missing))}.")
+    closed = [
+        f"| {number} | {what} | {control} | {', '.join(f'`{path}`' for path in tests[number])} |"
+        for number, (what, control) in CLOSED.items()
+    ]
+    open_ = [f"| {number} | {what} | {remedy} |" for number, (what, remedy) in OPEN.items()]
+    section = "\n".join(
+        [
+            "| finding | attack | control | tests |",
+            "|---|---|---|---|",
+            *closed,
+            "",
+            "What is not prevented:",
+            "",
+            "| finding | what is possible | what a site can do |",
+            "|---|---|---|",
+            *open_,
+            "",
+        ]
+    )
+    return with_section(old, BEGIN, END, section)
