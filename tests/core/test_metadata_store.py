@@ -166,6 +166,9 @@ def test_the_state_of_a_checkpoint_only_advances(writer: MetadataWriter, reader:
     writer.write("r", Batch(checkpoints=[deleting]))
     writer.write("r", Batch(checkpoints=[done]))  # delivered once more
     assert reader.checkpoints("r") == [deleting]
+    others = [replace(done, step=step) for step in (6, 7)]
+    writer.write("r", Batch(checkpoints=others))
+    assert {row.step: row.state for row in reader.checkpoints("r")} == {5: "deleting", 6: "committed", 7: "committed"}
 
 
 STATES = [

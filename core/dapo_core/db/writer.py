@@ -9,7 +9,7 @@ from functools import cache
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Table, and_, bindparam, func, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Table, and_, bindparam, func, not_, or_, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
 from dapo_core.db import dialects, rollups, schema
@@ -314,7 +314,8 @@ def _newer_state(table: Table, new: Any) -> ColumnElement[bool]:
     """Whether a checkpoint's new state replaces the old one. A later attempt's always does: its node's clock may be
     behind. An earlier attempt's does only if it says what the object store has, not what that attempt tried."""
     old = table.c
-    is_of_store = or_(new.attempt == 0, new.attempt >= old.attempt, new.state.not_in(("uploading", "failed")))
+    is_of_attempt = or_(new.state == "uploading", new.state == "failed")  # SQLite takes no IN for several rows at once
+    is_of_store = or_(new.attempt == 0, new.attempt >= old.attempt, not_(is_of_attempt))
     return or_(new.attempt > old.attempt, and_(old.updated_at <= new.updated_at, is_of_store))
 
 
