@@ -80,9 +80,11 @@ def live(cluster: Cluster) -> None:
     cluster.api.patch(f"{JOBS}/life", {"spec": {"topology": {"rollout": {"replicas": 2}}}})
     for pod in pods(cluster, "life", 4):
         run(cluster.api, pod)
-    for suspend, count in ((True, 0), (False, 4), (True, 0)):  # what is said again becomes a series of Events
+    # What is said again becomes a series of Events.
+    for suspend, count in ((True, 0), (False, 4), (True, 0)):
         cluster.api.patch(f"{JOBS}/life", {"spec": {"suspend": suspend}})
         pods(cluster, "life", count)
+        cluster.wait_until(lambda wanted=suspend: is_suspended(cluster) == wanted, f"suspended: {suspend}")
     tamper(cluster)
     cluster.api.patch(f"{JOBS}/life", {"spec": {"suspend": False}})
     for pod in sorted(pods(cluster, "life", 4), key=lambda pod: "head" not in pod["metadata"]["name"]):
@@ -110,6 +112,10 @@ def meet_others(cluster: Cluster) -> None:
         cluster.api.create(JOBS, job(name))
         cluster.wait_until(lambda name=name: told(cluster, name), f"{name} says whose name it wants")
         cluster.api.delete(f"{JOBS}/{name}")
+
+
+def is_suspended(cluster: Cluster) -> bool:
+    return bool(cluster.api.get(f"{JOBS}/life")["status"]["phase"] == "Suspended")
 
 
 def told(cluster: Cluster, name: str) -> bool:
