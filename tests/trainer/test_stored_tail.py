@@ -80,6 +80,16 @@ def test_only_what_is_new_is_stored_and_what_was_delivered_is_removed(tmp_path: 
     assert not store.objects
 
 
+@pytest.mark.parametrize("made", [False, True], ids=["no folder", "no record"])
+def test_a_spool_without_records_stores_nothing(made: bool, tmp_path: Path) -> None:
+    """As of an attempt that ends before it has reported anything."""
+    store = MemoryStore()
+    if made:
+        Spool(tmp_path / "spool", 1).close()
+    StoredTail(store, RUN).save(tmp_path / "spool", 1)
+    assert not store.objects
+
+
 def test_a_database_that_is_still_away_leaves_them_stored(tmp_path: Path) -> None:
     store, disk = MemoryStore(), tmp_path / "spool"
     spool_steps(disk, 1, 2)

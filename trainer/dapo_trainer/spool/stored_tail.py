@@ -10,6 +10,7 @@ name what it has already.
 import re
 import threading
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -96,11 +97,11 @@ class StoredTail:
 
 
 def _undelivered(folder: Path) -> list[Path]:
-    """The segments that may hold undelivered records, oldest first."""
+    """The segments that may hold undelivered records, oldest first; none of a spool that is still empty."""
     listed, cursor = segments(folder), read_cursor(folder)
     # A segment ends where the next one begins; the newest may still grow.
-    ends = [segment.first_seq - 1 for segment in listed[1:]] + [last_seq(folder)]
-    return [segment.path for segment, end in zip(listed, ends, strict=True) if end > cursor]
+    older = [segment.path for segment, after in pairwise(listed) if after.first_seq - 1 > cursor]
+    return older + [segment.path for segment in listed[-1:] if last_seq(folder) > cursor]
 
 
 def _complete_lines(path: Path) -> bytes:
