@@ -20,13 +20,14 @@ from hypothesis import strategies as st
 
 from dapo_core.db import Batch, MetadataWriter, Point, RejectedError, RunRow, SamplesRow, open_writer, upgrade
 from dapo_core.errors import CheckpointError, StoreError
-from dapo_core.objectstore import open_store
+from dapo_core.objectstore import ObjectInfo, open_store
 from dapo_core.run.checkpoint import Manifest, parse_manifest
 from dapo_core.run.last_words import LastWords
 from dapo_core.run.samples import Sample
 from dapo_dashboard.reads.redact import without_secrets
 from dapo_dashboard.reads.stored_samples import read_samples
 from dapo_operator.kube import nesting
+from dapo_trainer.data import sources
 from dapo_trainer.spool.background_writer import _line
 from dapo_trainer.spool.records import Record, batch_of, decode, step_body
 from dapo_trainer.spool.segments import read_cursor
@@ -90,6 +91,14 @@ def test_d_any_manifest_is_one_or_an_error_of_its_own(data: bytes) -> None:
     row = manifest.row("u")
     assert all(math.isfinite(value) for value in row.metrics.values())
     assert parse_manifest(manifest.to_bytes(), "key").files == manifest.files
+
+
+@pytest.mark.parametrize("key", ["../out/x", "a/../../out/x", "/tmp/x", ""])
+def test_a21_a_key_of_a_store_makes_no_folder_outside_the_copy(key: str, tmp_path: Path) -> None:
+    store = open_store((tmp_path / "store").as_uri())
+    with pytest.raises(StoreError, match="not a relative path"):
+        sources._copy(store, tmp_path / "copy", ObjectInfo(key, 1, 1.0))
+    assert not (tmp_path / "out").exists()
 
 
 def line(text: bytes) -> bytes:

@@ -172,8 +172,8 @@ def test_a16_locks_that_anybody_may_take_stop_no_writer_and_no_upgrade(
 ) -> None:
     attacker.execute("SELECT pg_advisory_xact_lock(hashtextextended('a', 8))")
     attacker.execute("SELECT pg_advisory_xact_lock(%s)", (dialects._MIGRATION_LOCK,))
-    monkeypatch.setattr(dialects, "BUSY_TIMEOUT_MS", 100)
-    monkeypatch.setattr(dialects, "MIGRATION_MS", 100)
+    monkeypatch.setattr(dialects, "BUSY_TIMEOUT_MS", 2000)
+    monkeypatch.setattr(dialects, "MIGRATION_MS", 2000)
     open_writer(teams.a).write("a", Batch([Point.of("loss", 2, 1, 2.0, 1.0)]))
     open_writer(teams.owner).raise_alert(AlertRow("a", "NonFinite", 1.0, 1.0, "m", "Fail"))
     upgrade(teams.owner, with_roles=True)

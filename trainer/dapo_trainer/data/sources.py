@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from dapo_core.errors import DataError, ModelError, StoreError, first_line
 from dapo_core.objectstore import ObjectInfo, ObjectStore, StoreUnreachableError, open_store
+from dapo_core.objectstore.contract import check_key
 from dapo_core.parallel import parallel
 from dapo_trainer.data.model_cache import Fetch, ModelCache
 
@@ -216,6 +217,7 @@ def _copied(uri: str, name: str, fetch: Fetch) -> Path:
 
 
 def _copy(store: ObjectStore, folder: Path, info: ObjectInfo) -> None:
-    target = folder / info.key
+    # A store may list any key: no folder is made outside the copy.
+    target = folder / check_key(info.key)
     target.parent.mkdir(parents=True, exist_ok=True)
     store.get_file(info.key, target)
