@@ -1,7 +1,9 @@
 """A real API server takes each example, and all that the operator would make of it, under strict validation."""
 
 import json
+import re
 import subprocess
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,6 +59,26 @@ def test_an_example_is_taken_whole(server: Kubernetes, path: Path) -> None:
 def test_a_models_image_is_taken_in_a_restricted_namespace(server: Kubernetes, tmp_path: Path) -> None:
     given = yaml.safe_load((FOLDER / "gpu" / "128-gpus.yaml").read_text())
     given["spec"]["topology"]["modelCache"] = {"image": f"registry.example.org/qwen2.5-32b@sha256:{'0' * 64}"}
+    taken_whole(server, tmp_path, given)
+
+
+def test_the_head_of_a_job_with_a_reward_file_mounts_it(server: Kubernetes, tmp_path: Path) -> None:
+    """As docs/rewards.md says: a ConfigMap, mounted by the head's template."""
+    text = (FOLDER.parent / "docs" / "rewards.md").read_text()
+    [fence] = [found for found in re.findall(r"```yaml\n(.*?)```", text, re.S) if "configMap" in found]
+    given = yaml.safe_load((FOLDER / "gpu" / "8-gpus.yaml").read_text())
+    wanted = yaml.safe_load(textwrap.dedent(fence))
+    given["spec"]["reward"] = wanted["reward"]
+    given["spec"]["topology"]["head"] = wanted["topology"]["head"]
+    taken_whole(server, tmp_path, given)
+    head, *others = [made for made in made_of(given) if made["kind"] == "Pod"]
+    folder = str(Path(wanted["reward"]["file"].rpartition(":")[0]).parent)
+    mounts = [{each["mountPath"] for each in made["spec"]["containers"][0]["volumeMounts"]} for made in (head, *others)]
+    assert folder in mounts[0] and not any(folder in each for each in mounts[1:])
+    assert {"name": "rewards", "configMap": {"name": "my-rewards"}} in head["spec"]["volumes"]
+
+
+def taken_whole(server: Kubernetes, tmp_path: Path, given: Object) -> None:
     path = tmp_path / "job.yaml"
     path.write_text(yaml.safe_dump(given))
     answer, count = taken(server, path, "restricted")
