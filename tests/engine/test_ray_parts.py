@@ -24,8 +24,8 @@ def test_ray_accepts_the_options_of_the_head(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(engines.load("ray._private.node").Node, "__init__", started)
     command = ray_start(Node("head", 0, "127.0.0.1", 4 << 30), "127.0.0.1:6379")
-    program = command.index("ray.scripts.scripts")
-    done = CliRunner().invoke(engines.load("ray.scripts.scripts").cli, command[program + 1 :])
+    assert command[:2] == ["-m", "dapo_trainer.pod.ray_command"]
+    done = CliRunner().invoke(engines.load("ray.scripts.scripts").cli, command[2:])
     assert isinstance(done.exception, Started), (done.exception, done.output)
 
 

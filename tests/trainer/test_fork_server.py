@@ -16,11 +16,12 @@ from patience import patient
 
 # What the imports stand for: something that is in the server's memory alone.
 SERVER = """
-import socket, sys, time
+import signal, socket, sys, time
 from pathlib import Path
 from dapo_trainer.process import fork_server
 listener, program = fork_server.listen(Path(sys.argv[1]))
 sys.imported = "once"
+signal.signal(signal.SIGTERM, print)  # the handler of this process alone
 assert fork_server.start(listener)
 print(program, flush=True)
 sys.stdin.read()
@@ -98,15 +99,19 @@ def test_exit_handlers_and_threads_are_waited_for(python: str) -> None:
     assert run(python, "-c", text).stdout.split() == ["main", "thread", "last"]
 
 
-def test_signals_reach_the_child(python: str) -> None:
-    text = (
-        FORKED
-        + "import signal, time; signal.signal(15, lambda *_: sys.exit(9)); print('up', flush=True); time.sleep(60)"
-    )
+@pytest.mark.parametrize(
+    ("handler", "code"),
+    [
+        pytest.param("lambda *_: sys.exit(9)", 9, id="its own handler"),
+        pytest.param("signal.getsignal(15)", -signal.SIGTERM, id="none, unlike the server's parent"),
+    ],
+)
+def test_signals_reach_the_child(python: str, handler: str, code: int) -> None:
+    text = FORKED + f"import signal, time; signal.signal(15, {handler}); print('up', flush=True); time.sleep(60)"
     with subprocess.Popen([python, "-c", text], stdout=subprocess.PIPE, text=True) as launcher:
         assert launcher.stdout is not None and launcher.stdout.readline() == "up\n"
         launcher.send_signal(signal.SIGTERM)
-        assert launcher.wait(patient(20)) == 9
+        assert launcher.wait(patient(20)) == code
 
 
 def test_a_killed_launcher_takes_the_child_along(python: str) -> None:

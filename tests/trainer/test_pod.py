@@ -1,13 +1,18 @@
 """A pod as a node of its job's Ray cluster."""
 
 import json
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 from builders import job
 
 from dapo_core.naming import Role
-from dapo_trainer.pod.node import MIN_OBJECT_STORE_BYTES, Node, device, ray_start
+from dapo_trainer import main
+from dapo_trainer.pod import pod_roles
+from dapo_trainer.pod.node import MIN_OBJECT_STORE_BYTES, Node, PodEnvironment, device, ray_start
+from dapo_trainer.process.fork_child import LAUNCHER
 from dapo_trainer.verl_config.placement import node_resources
 
 SEPARATED: dict[str, Any] = {"mode": "Separated"}
@@ -78,3 +83,36 @@ def test_s5_a_pod_of_many_gpus_offers_verl_what_it_asks_for_each(slots: int) -> 
 def test_objects_take_a_share_of_the_shared_memory(shm: int, expected: int) -> None:
     started = arguments(ray_start(Node("trainer", 1, "10.0.0.8", shm), "head:6379"))
     assert int(started["object-store-memory"]) == expected
+
+
+class BecameDriver(Exception):
+    """Raised in place of training."""
+
+
+@pytest.mark.parametrize(("topology", "device"), [(ON_CPUS, "cpu"), (ON_GPUS, "cuda")], ids=["processors", "GPUs"])
+def test_a_head_imports_then_starts_ray_then_becomes_the_driver(
+    topology: dict[str, Any], device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[object] = []
+
+    def fork(on: str) -> None:
+        steps.append(on)
+        monkeypatch.setenv(LAUNCHER, "/a/launcher")
+
+    def start(command: list[str]) -> "subprocess.CompletedProcess[bytes]":
+        assert not pod.ready.exists()
+        steps.append((command[0], command[-4]))
+        return subprocess.CompletedProcess(command, 0)
+
+    def drive() -> None:
+        assert pod.ready.exists()
+        raise BecameDriver(steps, pod_roles.os.environ["RAY_ADDRESS"])
+
+    monkeypatch.setattr(pod_roles.preload, "fork_from_here", fork)
+    monkeypatch.setattr(pod_roles.subprocess, "run", start)
+    monkeypatch.setattr(main, "main", drive)
+    monkeypatch.setenv("RAY_ADDRESS", "")
+    pod = PodEnvironment(tmp_path / "job", "head:6379", tmp_path / "ready", "head", "10.0.0.7", 1 << 30)
+    with pytest.raises(BecameDriver) as became:
+        pod_roles.become_driver(Node("head", 0, "10.0.0.7", 1 << 30), pod, job(topology=topology, batch=BATCH).spec)
+    assert became.value.args == ([device, ("/a/launcher", "--num-cpus=32")], "10.0.0.7:6379")

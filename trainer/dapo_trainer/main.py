@@ -1,4 +1,4 @@
-"""A trainer process: `python -m dapo_trainer.main`, the same in a pod and below `dapo run`.
+"""A trainer process: `python -m dapo_trainer.main` below `dapo run`, and what the head pod's first process becomes.
 
 Reads the job and its stores from the environment, restores the newest committed checkpoint, trains, and ends with an
 exit code of `dapo_core.run.reasons` and last words that say why.

@@ -7,6 +7,7 @@ it is doing to heartbeat.json, and why it ended to its last words.
 import json
 import logging
 import os
+import shutil
 import time
 import traceback
 from collections.abc import Mapping, Sequence
@@ -59,13 +60,11 @@ def _evaluate(environment: TrainerEnvironment) -> None:
     folder, job = EvaluationFolder.of(environment.work), load_job(environment.job_file)
     progress = EvaluationProgress(folder.heartbeat)
     checkpoint, step = folder.read_request(), None
-    _set_environment()
     if checkpoint is not None:
         progress.phase("start", 0, 0, "fetching the checkpoint and merging its shards")
         step = _export(checkpoint, folder.model)
     progress.phase("start", 0, 0, "checking model and data")
     config = _compose(folder, job, environment.ray_address)
-    progress.phase("start", 0, 0, "loading verl and vLLM")
     from omegaconf import OmegaConf
 
     from dapo_trainer.verl_adapter.session import Session
@@ -83,11 +82,20 @@ def _evaluate(environment: TrainerEnvironment) -> None:
     _write(folder, step, evaluated, [sample for _, sample in session.samples])
 
 
-def _set_environment() -> None:
-    from dapo_trainer.verl_adapter import environment
+def _prepare_processes(trainer: TrainerEnvironment) -> Path | None:
+    """Set the variables of all processes of the evaluation, and import what they need, once for all of them.
+
+    Returns the folder of the fork server, None without one. Call it before the first thread starts.
+    """
+    from dapo_trainer.verl_adapter import environment, preload
     from dapo_trainer.verl_config.placement import detect_device
 
-    os.environ.update(environment(detect_device()))
+    device = detect_device()
+    os.environ.update(environment(device))
+    if trainer.ray_address is not None:
+        return None  # Ray and its workers were started by others
+    EvaluationProgress(EvaluationFolder.of(trainer.work).heartbeat).phase("start", 0, 0, "loading verl and vLLM")
+    return preload.fork_from_here(device)
 
 
 def _export(checkpoint: Checkpoint, target: Path) -> int:
@@ -128,12 +136,16 @@ def _write(folder: EvaluationFolder, step: int | None, groups: Sequence[Evaluate
 def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     code, words = ExitCode.DONE, LastWords(Reason.COMPLETED, "All prompts are evaluated.")
+    environment, forks = TrainerEnvironment.of(os.environ), None
     try:
-        _evaluate(TrainerEnvironment.of(os.environ))
+        forks = _prepare_processes(environment)
+        _evaluate(environment)
     except Exception as error:
         code, words = ending(error)
         if not isinstance(error, DapoError):
             traceback.print_exc()
+    if forks is not None:
+        shutil.rmtree(forks, ignore_errors=True)
     exit_now(code, words)
 
 

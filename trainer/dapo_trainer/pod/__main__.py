@@ -2,7 +2,9 @@
 
 import logging
 import os
+import signal
 import sys
+from types import FrameType
 from typing import NoReturn
 
 from dapo_core.errors import DapoError
@@ -40,7 +42,8 @@ def _run(role: Role) -> ExitCode:
     os.environ[READY_FILE] = str(environment.ready)
     node = Node(role, spec.topology.layout.slots_per_pod(role), environment.ip, environment.shm_bytes)
     if role == "head":
-        become_driver(node, environment)
+        signal.signal(signal.SIGTERM, _stopped)  # until the driver has a handler of its own
+        become_driver(node, environment, spec)
     return serve(node, environment, spec)
 
 
@@ -48,6 +51,10 @@ def _end(code: ExitCode, words: LastWords) -> NoReturn:
     log.info("%s: %s (exit code %d)", words.reason, words.message, code)
     words.leave()
     sys.exit(code)
+
+
+def _stopped(_number: int, _frame: FrameType | None) -> NoReturn:
+    _end(ExitCode.TERMINATED, _WORDS[ExitCode.TERMINATED])
 
 
 _WORDS = {

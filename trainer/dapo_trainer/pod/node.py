@@ -3,7 +3,6 @@
 import json
 import os
 import socket
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +28,7 @@ LOGICAL_CPUS_PER_SLOT: Final = 4
 # Ray's dashboard and its autoscaler. Its server for drivers outside the cluster cannot be left out.
 _UNUSED: Final = ("--include-dashboard=false", "--no-monitor")
 
-_RAY: Final = (sys.executable, "-m", "ray.scripts.scripts", "start")
+_RAY: Final = ("-m", "dapo_trainer.pod.ray_command", "start")
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ def device(spec: DAPOJobSpec) -> Device:
 
 
 def ray_start(node: Node, head_address: str) -> list[str]:
-    """The command that makes this pod a node of the cluster at `head_address` (host:port). Pure."""
+    """Python's arguments that make this pod a node of the cluster at `head_address` (host:port). Pure."""
     place = ["--head", f"--port={PORT}", *_UNUSED]
     if node.role != "head":
         place = [f"--address={head_address}", f"--resources={_resources(node)}"]

@@ -15,9 +15,11 @@ from dapo_core.errors import DistributedFaultError
 from dapo_core.jobspec import DAPOJobSpec
 from dapo_core.run.reasons import ExitCode
 from dapo_trainer.pod.gate import GateConnection
-from dapo_trainer.pod.node import NODE_IP, PORT, Node, PodEnvironment, ray_start
+from dapo_trainer.pod.node import NODE_IP, PORT, Node, PodEnvironment, device, ray_start
 from dapo_trainer.preflight import fetch_model
+from dapo_trainer.process.fork_child import LAUNCHER
 from dapo_trainer.process.processes import environment_of
+from dapo_trainer.verl_adapter import preload
 
 log = logging.getLogger(__name__)
 
@@ -25,21 +27,25 @@ LOOK_SECONDS: Final = 1.0
 JOIN_TRIES: Final = 10
 
 
-def become_driver(node: Node, environment: PodEnvironment) -> NoReturn:
+def become_driver(node: Node, environment: PodEnvironment, spec: DAPOJobSpec) -> NoReturn:
     """Start Ray's head node, then become the driver: its exit code and last words are the pod's.
 
     Raises DistributedFaultError.
     """
-    started = subprocess.run(ray_start(node, environment.head_address))
-    if started.returncode != 0:
-        raise DistributedFaultError(
-            f"Ray's head node did not start (exit code {started.returncode}): see the pod's log."
-        )
+    preload.fork_from_here(device(spec))
+    if (code := _start_ray(node, environment)) != 0:
+        raise DistributedFaultError(f"Ray's head node did not start (exit code {code}): see the pod's log.")
     environment.report_ready()
     os.environ["RAY_ADDRESS"] = f"{node.ip}:{PORT}"
-    sys.stdout.flush()
-    # The same process: the kubelet's SIGTERM reaches the driver, which saves a checkpoint.
-    os.execv(sys.executable, [sys.executable, "-m", "dapo_trainer.main"])
+    from dapo_trainer.main import main
+
+    main()  # in the same process: the kubelet's SIGTERM reaches the driver, which saves a checkpoint
+
+
+def _start_ray(node: Node, environment: PodEnvironment) -> int:
+    """Start Ray's daemons on this pod; the exit code."""
+    python = os.environ.get(LAUNCHER, sys.executable)
+    return subprocess.run([python, *ray_start(node, environment.head_address)]).returncode
 
 
 def serve(node: Node, environment: PodEnvironment, spec: DAPOJobSpec) -> ExitCode:
@@ -49,6 +55,7 @@ def serve(node: Node, environment: PodEnvironment, spec: DAPOJobSpec) -> ExitCod
     pod's Ray was lost. Raises ModelError, StoreError and DistributedFaultError.
     """
     asked = _Asked()
+    preload.fork_from_here(device(spec))
     # Every rank and engine reads the model from its own pod's disk, at the same path as the driver.
     fetch_model(spec)
     line = _pass_gate(environment, asked)
@@ -96,7 +103,7 @@ def _pass_gate(environment: PodEnvironment, asked: threading.Event) -> GateConne
 def _join(node: Node, environment: PodEnvironment) -> None:
     """Become a node of the head's cluster."""
     for _ in range(JOIN_TRIES):
-        if subprocess.run(ray_start(node, environment.head_address)).returncode == 0:
+        if _start_ray(node, environment) == 0:
             return
         log.warning("Ray did not accept this node. Retrying.")
         threading.Event().wait(LOOK_SECONDS)

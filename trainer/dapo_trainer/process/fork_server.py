@@ -119,6 +119,7 @@ class _Server:
 
     def run(self) -> NoReturn:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # here and in every copy: its parent may have a handler
         set_name(NAME)
         while True:
             for key, _ in self._selector.select():

@@ -13,7 +13,7 @@
 | packed_storage, packed_rows | TransferQueue's `StorageManagerFactory` |
 | tcp_transport | `CheckpointEngineRegistry`, through `checkpoint_engine.custom_backend_module` |
 | cluster, engine_watch, node_files, runner, session | `TaskRunnerV1`'s sequence |
-| preload, ray_agent, ray_parts, worker_start | none: how Ray's processes start on one machine |
+| preload, ray_agent, ray_ids, ray_parts, worker_start | none: how Ray's processes start |
 | group_server | `RolloutReplicaRegistry` |
 | group_router | `rollout.router_config_path` |
 | agent_loop | `rollout.agent.agent_loop_manager_class` |
@@ -23,11 +23,11 @@
 | merge | `FSDPModelMerger` |
 | stack_checks, described_gpu | `validate_config`, `HFModelConfig`, `vLLMHttpServer`, vLLM's platform |
 
-Other rooms import only `environment` (where a process starts), `cluster`, `node_files`, `runner` and `session`
-(`dapo_trainer.main`), `session` (`dapo_trainer.run_report`), `session` and `validation`
+Other rooms import only `environment` and `preload` (where a process starts), `cluster`, `node_files`, `runner` and
+`session` (`dapo_trainer.main`), `session` (`dapo_trainer.run_report`), `session` and `validation`
 (`dapo_trainer.evaluate.worker`), `merge` (`dapo_trainer.checkpoint_tool.export`) and `token_log_probs`
-(`dapo_trainer.doctor.kernel_accuracy`). verl and Ray load the others by
-their dotted names, which are in `verl_config.overrides` and in the entry point `verl.plugins`.
+(`dapo_trainer.doctor.kernel_accuracy`). verl and Ray load the others by their dotted names, which are in
+`verl_config.overrides` and in the entry point `verl.plugins`.
 """
 
 import os

@@ -16,11 +16,13 @@ from verl.utils.dataset.rl_dataset import collate_fn
 from verl.workers.rollout.llm_server import LLMServerManager
 
 from dapo_trainer.groups.evaluated import Evaluated
+from dapo_trainer.process.fork_server import as_python
 from dapo_trainer.verl_adapter import group_server
 from dapo_trainer.verl_adapter.agent_loop import VALIDATION, GroupAgentLoopManager
 from dapo_trainer.verl_adapter.engine_watch import EngineWatch
 from dapo_trainer.verl_adapter.group_buffer import WAKE_SECONDS
 from dapo_trainer.verl_adapter.group_server import GroupClient
+from dapo_trainer.verl_adapter.ray_parts import without_unused
 from dapo_trainer.verl_adapter.session import Session, current, open_session
 
 Progress = Callable[[int, int], None]
@@ -57,7 +59,8 @@ def evaluate(config: DictConfig, session: Session, progress: Progress) -> list[E
     OmegaConf.update(config, "actor_rollout_ref.rollout.load_format", "auto")
     OmegaConf.resolve(config)
     # Without an address Ray would join any cluster that another process of this machine has started.
-    ray.init(**{"address": "local"} | OmegaConf.to_container(config.ray_kwargs.ray_init))
+    with as_python(), without_unused():
+        ray.init(**{"address": "local"} | OmegaConf.to_container(config.ray_kwargs.ray_init))
     servers = LLMServerManager.create(config=config)
     loop = GroupAgentLoopManager.create(config=config, llm_client=servers.get_client(client_cls=GroupClient))
     try:
