@@ -109,9 +109,9 @@ def test_a01_one_object_never_ends_the_watch(caplog: pytest.LogCaptureFixture) -
             await asyncio.sleep(3600)
 
     bad, good, late = ended("x"), ended("y"), ended("z")
-    bad["status"] = {"conditions": [{}]}
     for name, one in (("bad", bad), ("good", good), ("late", late)):
         one["metadata"] = {**one["metadata"], "name": name, "uid": name}
+    bad["metadata"]["deletionTimestamp"] = "soon"
     children = Children(lambda key: None)
 
     async def watch() -> None:
