@@ -58,6 +58,41 @@ def test_other_values_are_sent_as_they_are(name: str) -> None:
     assert unpacked(sent)[name] is owned(sent[name]) is AS_THEY_ARE[name]
 
 
+def nested(*lengths: int, wide: bool = False) -> Any:
+    made = [torch.randn(length, *([2] if wide else [])) for length in lengths]
+    return torch.nested.as_nested_tensor(made, layout=torch.jagged)
+
+
+@pytest.mark.parametrize("chosen", [[0, 1, 2, 3], [3, 1], [2, 2, 0]], ids=["all", "some", "one twice"])
+def test_rows_of_a_nested_tensor(chosen: list[int]) -> None:
+    from transfer_queue.storage import AsyncSimpleStorageManager
+
+    from dapo_trainer.verl_adapter.packed_rows import unpacked
+    from dapo_trainer.verl_adapter.packed_storage import PackingManager
+
+    for values in (nested(3, 0, 5, 1), nested(3, 1, 5, 1, wide=True), nested(3, 2000, 3000, 2)):
+        ours = unpacked({"values": PackingManager._select_by_positions(values, chosen)})["values"]
+        theirs = AsyncSimpleStorageManager._select_by_positions(values, chosen)
+        assert [row.tolist() for row in ours] == [row.tolist() for row in theirs]
+    (alone,) = PackingManager._select_by_positions(nested(3, 1), [1])
+    assert alone.shape == (1,)
+
+
+def test_what_the_queue_keeps_of_fields() -> None:
+    from tensordict import NonTensorStack, TensorDict
+
+    from dapo_trainer.verl_adapter.packed_storage import _schema_row_by_row, field_schema
+
+    fields = {
+        "dense": torch.randn(3, 2), "ragged": nested(4, 1, 2), "words": NonTensorStack("a", "b", "c"),
+        "wide": nested(2, 3, 1, wide=True), "of one length": nested(2, 2, 2),
+    }  # fmt: skip
+    for names in (list(fields), ["ragged"], ["dense", "words"]):
+        data = TensorDict({name: fields[name] for name in names}, batch_size=3)
+        ours, theirs = field_schema(data), _schema_row_by_row(data)
+        assert ours == theirs and list(ours) == list(theirs)
+
+
 def over_the_wire(body: dict[str, Any]) -> tuple[Any, int]:
     """What arrives of a message with `body`, and in how many frames."""
     from transfer_queue.utils.zmq_utils import ZMQMessage, ZMQRequestType
@@ -119,16 +154,23 @@ def test_a_stored_row_keeps_no_others() -> None:
 
 
 def test_the_queue_takes_them() -> None:
+    from transfer_queue import metadata
     from transfer_queue.storage import StorageManagerFactory
     from transfer_queue.storage.bootstrap import simple_storage_bootstrap
+    from transfer_queue.storage.managers import simple_storage_manager
 
     from dapo_trainer.verl_adapter import packed_storage
 
     before = dict(StorageManagerFactory._registry), simple_storage_bootstrap.SimpleStorageUnit
+    theirs = packed_storage._schema_row_by_row
     try:
         packed_storage.install()
         assert StorageManagerFactory._registry["SimpleStorage"] is packed_storage.PackingManager
+        add_fields, put_data = metadata.BatchMeta.add_fields, simple_storage_manager.AsyncSimpleStorageManager.put_data
+        for function in (add_fields, put_data):
+            assert function.__globals__["extract_field_schema"] is packed_storage.field_schema
         started = simple_storage_bootstrap.SimpleStorageUnit
         assert issubclass(started.__ray_metadata__.modified_class, packed_storage.PackingUnit)
     finally:
         StorageManagerFactory._registry, simple_storage_bootstrap.SimpleStorageUnit = before
+        metadata.extract_field_schema = simple_storage_manager.extract_field_schema = theirs

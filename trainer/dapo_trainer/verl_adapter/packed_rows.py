@@ -25,6 +25,33 @@ def unpacked(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _rows(values) if _is_packed(values) else values for name, values in fields.items()}
 
 
+def packed_nested(values: Any, rows: Sequence[int]) -> dict[str, Any] | None:
+    """Some rows of a nested tensor of short rows, [rows, length]; None for all else, which is chosen row by row."""
+    if not is_ragged(values) or len(rows) < 2:
+        return None
+    flat, lengths = values.values(), ragged_lengths(values)
+    if flat.device.type != "cpu" or flat.nbytes > SHORT * len(lengths):
+        return None
+    if list(rows) != list(range(len(lengths))):
+        of_row = flat.split(lengths)
+        flat, lengths = torch.cat([of_row[row] for row in rows]), [lengths[row] for row in rows]
+    return {FLAT: flat, LENGTHS: lengths}
+
+
+def is_ragged(values: Any) -> bool:
+    """Whether it is a nested tensor [rows, length] whose rows are one after the other, without gaps."""
+    if not isinstance(values, torch.Tensor) or values.layout is not torch.jagged or values.dim() != 2:
+        return False
+    bounds = values.offsets()
+    return values.lengths() is None and int(bounds[0]) == 0 and int(bounds[-1]) == len(values.values())
+
+
+def ragged_lengths(values: torch.Tensor) -> list[int]:
+    """Of each row of a nested tensor."""
+    lengths: list[int] = values.offsets().diff().tolist()
+    return lengths
+
+
 def owned(values: Any) -> Any:
     """Rows with memory of their own: a view would keep all others of its field, in memory and in a checkpoint."""
     return [row.clone() for row in _rows(values)] if _is_packed(values) else values

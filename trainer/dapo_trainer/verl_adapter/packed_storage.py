@@ -7,15 +7,41 @@ either, before it uses the queue.
 from typing import Any
 
 import ray
+import torch
+from tensordict import TensorDict
+from transfer_queue import metadata
 from transfer_queue.storage import AsyncSimpleStorageManager, StorageManagerFactory
 from transfer_queue.storage.bootstrap import simple_storage_bootstrap
+from transfer_queue.storage.managers import simple_storage_manager
 from transfer_queue.storage.simple_storage import SimpleStorageUnit
 
-from dapo_trainer.verl_adapter.packed_rows import owned, packed, unpacked
+from dapo_trainer.verl_adapter.packed_rows import is_ragged, owned, packed, packed_nested, ragged_lengths, unpacked
+
+_schema_row_by_row = metadata.extract_field_schema
+
+
+def field_schema(data: TensorDict) -> dict[str, dict[str, Any]]:
+    """What the queue keeps of each field, its rows' shapes among it; they are asked for twice when a batch is put."""
+    ragged = {name: ragged_lengths(values) for name, values in data.items() if is_ragged(values)}
+    ragged = {name: lengths for name, lengths in ragged.items() if 0 < len(lengths) == data.batch_size[0]}
+    rest = data.exclude(*ragged)
+    found = _schema_row_by_row(rest) if len(rest.keys()) else {}
+    for name, lengths in ragged.items():
+        shapes = [(length,) for length in lengths]
+        found[name] = {
+            "dtype": data[name].dtype, "shape": torch.Size(shapes[0]), "is_nested": True, "is_non_tensor": False,
+            "per_sample_shapes": shapes,
+        }  # fmt: skip
+    return {name: found[name] for name in data.keys() if name in found}
 
 
 class PackingManager(AsyncSimpleStorageManager):
     """In a process that uses the queue."""
+
+    @staticmethod
+    def _select_by_positions(field_data: Any, positions: list[int]) -> Any:
+        chosen = packed_nested(field_data, positions)
+        return AsyncSimpleStorageManager._select_by_positions(field_data, positions) if chosen is None else chosen
 
     async def _put_to_single_storage_unit(
         self, global_indexes: list[int], storage_data: dict[str, Any], *args: Any, **kwargs: Any
@@ -45,4 +71,5 @@ class PackingUnit(SimpleStorageUnit.__ray_metadata__.modified_class.__ray_actor_
 def install() -> None:
     """Let this process's queue, or the one that it starts, pack short rows."""
     StorageManagerFactory.register("SimpleStorage")(PackingManager)
+    metadata.extract_field_schema = simple_storage_manager.extract_field_schema = field_schema
     simple_storage_bootstrap.SimpleStorageUnit = ray.remote(num_cpus=1)(PackingUnit)
