@@ -1,6 +1,9 @@
 """What the driver computes over a batch is the same in parts of it as over the whole, except for its memory."""
 
+import ast
+import inspect
 import random
+import textwrap
 from types import ModuleType
 from typing import Any
 
@@ -9,6 +12,8 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 from verl_algorithm import VERL_ALGORITHM
+
+from dapo_trainer.verl_config.compose import _defaults
 
 RESPONSES = 4
 CONFIG = {
@@ -58,6 +63,10 @@ class Rows:
         if "uid" in select_fields:
             found["uid"] = NonTensorStack(*(key.split("_")[0] for key in keys))
         return TensorDict(found, batch_size=len(rows))
+
+    def kv_clear(self, keys: list[str], partition_id: str) -> None:
+        for key in keys:
+            del self.rows[key]
 
     def kv_batch_put(self, keys: list[str], partition_id: str, fields: Any) -> Any:
         from transfer_queue import KVBatchMeta
@@ -167,3 +176,50 @@ def test_metrics_are_read_in_small_types(trainers: ModuleType, monkeypatch: pyte
     assert (padded["responses"].dtype, padded["response_mask"].dtype) == (torch.uint8, torch.bool)
     assert padded["response_mask"].sum(-1).tolist() == [3, 0]
     assert padded["rm_scores"].sum(-1).tolist() == [1.0, 0.0]
+
+
+def test_b15_a_trained_batch_is_not_in_the_checkpoint_of_the_queue(
+    trainers: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Metrics are those of the batch all the same; verl clears one key afterwards."""
+    parts = engines.load("dapo_trainer.verl_adapter.batch_parts")
+    rows = Rows([3, 5, 4, 2], masked={1})
+    monkeypatch.setattr(parts, "tq", rows)
+    monkeypatch.setattr(parts, "_read_for_metrics", lambda **_: rows.kv_batch_get(rows.keys, "", parts.FOR_METRICS))
+    expected = parts._compact()
+    batch = trainers.KVBatchMeta(partition_id="train", keys=list(rows.keys), tags=rows.tags)
+    parts.take_out(batch)
+    assert batch.keys == [*rows.rows] and len(rows.rows) == 1 and len(batch.tags) == 4
+    data = parts._compact()
+    assert data.keys() == expected.keys()
+    for name in data.keys():
+        torch.testing.assert_close(data[name].values(), expected[name].values())
+    assert not parts._taken_out
+
+
+def test_b15_all_that_verl_reads_for_metrics_is_kept(trainers: ModuleType) -> None:
+    parts = engines.load("dapo_trainer.verl_adapter.batch_parts")
+    source = textwrap.dedent(inspect.getsource(parts.PPOTrainer._compute_metrics))
+    [fields] = [
+        ast.literal_eval(node.value)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == "fields"
+    ]
+    assert fields == list(parts.FOR_METRICS)
+
+
+@pytest.mark.parametrize(
+    ("override", "again"),
+    [
+        pytest.param({}, False, id="as composed"),
+        pytest.param({"trainer.rollout_data_dir": "/x"}, True, id="responses are written to files"),
+        pytest.param({"actor_rollout_ref.rollout.moe_load_balance_metrics_interval": 5}, True, id="experts"),
+        pytest.param({"actor_rollout_ref.model.mtp.enable_rollout": True}, True, id="drafts"),
+    ],
+)
+def test_b15_a_batch_that_verl_reads_again_stays(override: dict[str, Any], again: bool) -> None:
+    parts = engines.load("dapo_trainer.verl_adapter.batch_parts")
+    config = _defaults().copy()
+    for key, value in override.items():
+        OmegaConf.update(config, key, value, force_add=True)
+    assert parts.reads_batch_again(config) is again

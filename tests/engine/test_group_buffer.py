@@ -6,7 +6,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
+import engines
 import pytest
 from group_stage import TRAIN, Build, G, Items, Stage, build_stage, groups_of
 
@@ -57,6 +59,7 @@ def test_surplus_is_carried_into_the_next_step_and_not_beyond_one_batch(stage: B
 def test_dropped_surplus_leaves_the_queue(stage: Build) -> None:
     at = stage(answers=[0] * 8, surplus="Discard")
     batch = at.step(4)
+    at.buffer.commit()
     at.queue.kv_clear(batch.keys, TRAIN)
     assert at.rollout.made == 16 and at.buffer.tally.dropped == 4
     assert at.buffer.carried == 0 and not at.queue.items
@@ -194,6 +197,7 @@ class TestRestore:
         batch, _ = at.buffer.sample(1, TRAIN, 1)
         assert sorted(batch.keys) == [f"good_{i}_0" for i in range(G)]
         assert batch.tags[0] == {"seq_len": 5, "of": "good"}
+        at.buffer.commit()
         assert "good" not in at.queue.items and "good_0_0" in at.queue.items
 
     def test_rejected_ones_are_replaced_in_the_window(self, stage: Build) -> None:
@@ -225,6 +229,70 @@ def test_a_stop_is_answered_while_waiting(stage: Build) -> None:
     threading.Timer(0.05, at.session.stop.set).start()
     with pytest.raises(StoppedError):
         at.buffer.sample(1, TRAIN, 2)
+
+
+class TestStopAmidAStep:
+    """Until the groups change the policy, a stop saves the step before: none of them may be lost, or trained twice."""
+
+    def test_before_log_probs_the_groups_are_kept(self, stage: Build) -> None:
+        at = stage(answers=[0])
+        batch = at.step(2)
+        at.session.stop.set()
+        with pytest.raises(StoppedError):
+            at.buffer.stop_if_asked()
+        again = stage()
+        again.queue.items = self._as_saved(at)
+        again.buffer.restore()
+        assert {*groups_of(again.step(2))} == {*groups_of(batch)} and again.rollout.made == 0
+
+    def test_after_them_the_prompts_are_sent_out_again(self, stage: Build) -> None:
+        at = stage(surplus="Discard")
+        batch = at.step(2)
+        at.session.stop.set()
+        with pytest.raises(StoppedError):
+            at.buffer.commit()
+        assert {*at.queue.items} == {*groups_of(batch)}
+        assert {tag["status"] for tag in at.queue.items.values()} == {"pending"}
+
+    def test_between_mini_batches_it_waits_for_the_end_of_the_step(self, stage: Build) -> None:
+        at = stage("dapo_separated")
+        at.buffer.begin_step(1, 4)
+        at.rollout(4)
+        at.buffer.sample(1, TRAIN, 2)
+        at.buffer.commit()
+        at.session.stop.set()
+        second, _ = at.buffer.sample(1, TRAIN, 2)
+        at.buffer.stop_if_asked()
+        at.buffer.commit()
+        assert {*at.queue.items} >= {*second.keys} and not {*at.queue.items} & {*groups_of(second)}
+
+    @pytest.mark.parametrize("asked_in", ["_compute_old_log_prob", "_update_actor"])
+    def test_the_trainer_asks_before_either(self, stage: Build, asked_in: str) -> None:
+        trainers = engines.load("dapo_trainer.verl_adapter.trainers")
+        at = stage()
+        done: list[Any] = []
+
+        class Verl:
+            def _done(self, batch: Any, metrics: dict[str, Any]) -> Any:
+                done.append(batch)
+
+            _compute_old_log_prob = _update_actor = _done
+
+        trainer = type("Trainer", (trainers._Hooks, Verl), {})()
+        trainer.replay_buffer, batch = at.buffer, at.step(2)
+        at.session.stop.set()
+        with pytest.raises(StoppedError):
+            getattr(trainer, asked_in)(batch, {})
+        assert not done
+
+    @staticmethod
+    def _as_saved(at: Stage) -> Items:
+        """The queue with the outcomes that the agent loop stores in the prompts' tags."""
+        for outcome in at.rollout.outcomes:
+            if outcome.uid in at.queue.items:
+                saved = {**stored(outcome), "rewards": list(outcome.rewards), "lengths": list(outcome.lengths)}
+                at.queue.items[outcome.uid] |= {"status": "finished", "outcome": saved}
+        return at.queue.items
 
 
 def test_a_crash_of_the_rollout_wakes_the_trainer(stage: Build) -> None:

@@ -59,6 +59,7 @@ def test_every_prompt_is_accounted_for(
                     assert len(handed.keys) == len(uids) * G == len(handed.tags)
                     if not separated:
                         assert all(step - born[uid] <= 1 for uid in uids), "carried further than the next step"
+                    at.buffer.commit()
                     at.queue.kv_clear(handed.keys, TRAIN)  # as verl does after the step
             except SamplingExhaustedError:
                 policy = at.buffer._policy()

@@ -4,7 +4,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,6 +30,10 @@ class Queue:
     def kv_clear(self, keys: Iterable[str], partition_id: str) -> None:
         for key in keys:
             del self.items[key]  # clearing what is not there would be a mistake of the buffer
+
+    def kv_batch_put(self, keys: list[str], partition_id: str, tags: list[dict[str, Any]]) -> None:
+        for key, tag in zip(keys, tags, strict=True):
+            self.items[key] |= tag
 
 
 @dataclass
@@ -122,7 +125,7 @@ def build_stage(
     opened = Session(news, {"dynamic_sampling": sampling, "seed": 1, "max_staleness": max_staleness})
     patch.setattr(session, "_current", opened)
     patch.setattr(group_buffer, "WAKE_SECONDS", 0.02)
-    patch.setattr(group_buffer, "tq", SimpleNamespace(kv_list=queue.kv_list, kv_clear=queue.kv_clear))
+    patch.setattr(group_buffer, "tq", queue)
     rollout = Rollout(opened, queue, iter(answers), then)
     return Stage(queue, news, opened, rollout, GroupBuffer(mode, rollout, trainer_config={}))
 

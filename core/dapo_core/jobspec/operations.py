@@ -119,7 +119,10 @@ class RunPolicy(SpecModel):
         "stack traces in the log. An hour is twice a step of the paper's 32B run.",
     )
     grace_period_seconds: Seconds = Field(
-        default=300, description="Seconds that a stopping trainer has to save a checkpoint before it is killed."
+        default=300,
+        description="Seconds that a stopping trainer has to save a checkpoint before it is killed. While responses are "
+        "generated or log-probs computed it saves the step before; updates are first finished, so on large models set "
+        "more than the updates of a step take.",
     )
     active_deadline_seconds: Seconds | None = Field(
         default=None,

@@ -7,9 +7,11 @@ tokens take 15 GiB on the head, whatever the others are. Groups do not depend on
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import isnan
-from typing import Any
+from typing import Any, Final
 
 import torch
+import transfer_queue as tq
+from omegaconf import DictConfig, OmegaConf
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1 import trainer_base
@@ -132,15 +134,43 @@ class InParts(PPOTrainer):
             self.actor_rollout_wg = workers
 
 
+# What verl reads of a step's batch for its metrics.
+FOR_METRICS: Final = (
+    "prompts", "responses", "response_mask", "values", "advantages", "returns", "rm_scores", "token_level_rewards",
+    "num_turns",
+)  # fmt: skip
+_taken_out: list[TensorDict] = []  # of one batch at most
+
+
+def reads_batch_again(config: DictConfig) -> bool:
+    """Whether an override makes verl read more of a step's batch after it has saved the step's checkpoint."""
+    rollout = config.actor_rollout_ref.rollout
+    more = (config.trainer.get("rollout_data_dir"), rollout.get("moe_load_balance_metrics_interval"))
+    return any(more) or bool(OmegaConf.select(config, "actor_rollout_ref.model.mtp.enable_rollout"))
+
+
+def take_out(batch: KVBatchMeta) -> None:
+    """Remove a batch that was trained on from the data queue, whose checkpoint it would fill to no use. What verl reads
+    for the step's metrics is kept for it."""
+    data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=list(FOR_METRICS))
+    _taken_out[:] = [_compacted(data)]
+    # verl clears the batch's keys afterwards, of which there must be one.
+    left, *taken = batch.keys
+    batch.keys[:] = [left]
+    if taken:
+        tq.kv_clear(keys=taken, partition_id=batch.partition_id)
+
+
 _read_for_metrics = trainer_base.get_metric_data_with_optional_routed_experts
 
 
 def _compact(**arguments: Any) -> TensorDict:
-    """What verl reads for a step's metrics, in a tenth of the memory.
+    """What verl reads for a step's metrics, in a tenth of the memory."""
+    return _taken_out.pop() if _taken_out else _compacted(_read_for_metrics(**arguments))
 
-    Of tokens it takes the number, of rewards their sum in each response, of the mask which tokens count.
-    """
-    data: TensorDict = _read_for_metrics(**arguments)
+
+def _compacted(data: TensorDict) -> TensorDict:
+    """Of tokens verl takes the number, of rewards their sum in each response, of the mask which tokens count."""
     for name, dtype in (("prompts", torch.uint8), ("responses", torch.uint8), ("response_mask", torch.bool)):
         if name in data.keys():
             data[name] = data[name].to(dtype)

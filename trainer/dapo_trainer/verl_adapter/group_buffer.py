@@ -48,12 +48,14 @@ class GroupBuffer:
         self._acceptance = Acceptance()
         self._ready: list[GroupOutcome] = []
         self._drawn: list[GroupOutcome] = []  # the rest of the step's batch, of which the next mini-batches are cut
+        self._handed: list[GroupOutcome] = []  # handed over, and not trained on yet: a checkpoint would bring them back
+        self._committed = False  # groups of the step have changed the policy
         self._owed = 0  # rejected groups for which no new prompt was submitted yet
         self.tally = Tally(0, 0)
 
     def begin_step(self, step: int, batch: int) -> int:
         """Start counting for `step`. Returns how many prompts to submit for a batch of `batch` prompts."""
-        self.tally = Tally(step, batch)
+        self.tally, self._committed = Tally(step, batch), False
         self._acceptance.memory = max(MEMORY_BATCHES * batch, LEAST_MEMORY)
         policy = self._policy()
         return policy.wanted(batch, len(self._ready), self._in_flight(), 0, self._acceptance.value, 0)
@@ -101,6 +103,28 @@ class GroupBuffer:
             self._drop_stale()
         if not self._in_flight():
             self._acceptance.end_wave()
+
+    def stop_if_asked(self) -> None:
+        """Raises StoppedError when a stop was requested and the groups handed over are in the queue as they came: the
+        next attempt trains on them."""
+        if current().stop.is_set() and not self._committed:
+            raise StoppedError
+
+    def commit(self) -> None:
+        """Called before the groups handed over change the policy: afterwards no checkpoint brings them back.
+
+        Raises StoppedError when a stop was requested and nothing of the step has changed the policy. The next attempt
+        generates the groups again then: their rows have log-probs, and could not be mixed with rows that have none.
+        """
+        handed, self._handed = self._handed, []
+        prompts = [outcome.uid for outcome in handed]
+        if current().stop.is_set() and not self._committed:
+            tags = [{"is_prompt": True, "status": "pending", "global_steps": self.tally.step} for _ in prompts]
+            tq.kv_batch_put(keys=prompts, partition_id=TRAIN, tags=tags)
+            tq.kv_clear(keys=[key for outcome in handed for key in outcome.keys], partition_id=TRAIN)
+            raise StoppedError
+        self._committed = True
+        tq.kv_clear(keys=prompts, partition_id=TRAIN)
 
     def save(self, folder: Path) -> None:
         """Write what `recall` reads to the folder of a checkpoint."""
@@ -185,7 +209,7 @@ class GroupBuffer:
     def _hand_over(self, count: int) -> KVBatchMeta:
         chosen, self._drawn = self._drawn[:count], self._drawn[count:]
         self.tally.trained += len(chosen)
-        tq.kv_clear(keys=[outcome.uid for outcome in chosen], partition_id=TRAIN)
+        self._handed += chosen
         rows = [row for outcome in chosen for row in zip(outcome.keys, outcome.tags, strict=True)]
         # verl cuts mini-batches from the rows in this order, group or not.
         rows = shuffled(rows, self._seed, self.tally.step)

@@ -28,7 +28,7 @@ from dapo_trainer.groups.dynamic_sampling import Kind, Tally
 from dapo_trainer.groups.evaluated import validation_metrics
 from dapo_trainer.groups.sample_log import choose
 from dapo_trainer.verl_adapter.agent_loop import VALIDATION
-from dapo_trainer.verl_adapter.batch_parts import InParts, by_part, loss_tokens, parts
+from dapo_trainer.verl_adapter.batch_parts import InParts, by_part, loss_tokens, parts, reads_batch_again, take_out
 from dapo_trainer.verl_adapter.group_buffer import TRAIN, GroupBuffer, NothingLeft
 from dapo_trainer.verl_adapter.group_router import ServerName
 from dapo_trainer.verl_adapter.group_server import GroupClient
@@ -61,6 +61,7 @@ class _Hooks:
     timing_raw: dict[str, float]
     config: Any
     resource_pool_manager: ResourcePoolManager
+    _trained: KVBatchMeta | None = None  # the step's batch, while it is in the queue
 
     def _phase(self, phase: str, detail: str = "") -> None:
         current().report.phase(phase, self.global_steps, self.total_training_steps, detail)
@@ -73,6 +74,11 @@ class _Hooks:
         if missing:
             self._add_prompts_to_generate(missing)  # type: ignore[attr-defined]
         return {}
+
+    def step(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> KVBatchMeta:
+        self._trained = None
+        self._trained = super().step(metrics, timing_raw)  # type: ignore[misc]
+        return self._trained
 
     def on_train_begin(self) -> None:
         self.replay_buffer.restore()
@@ -97,6 +103,7 @@ class _Hooks:
             self.replay_buffer.recall(Path(self.config.trainer.resume_from_path))
 
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        self.replay_buffer.stop_if_asked()
         self._phase("score")
         batch = super()._compute_old_log_prob(batch, metrics)  # type: ignore[misc]
         _describe_policy(batch, metrics)
@@ -116,6 +123,7 @@ class _Hooks:
         return by_part(of_part, batch, metrics)
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        self.replay_buffer.commit()
         self._phase("update")
         return super()._update_actor(batch, metrics)  # type: ignore[misc]
 
@@ -125,6 +133,8 @@ class _Hooks:
 
     def _save_checkpoint(self) -> None:
         self._phase("checkpoint")
+        if self._trained is not None and not reads_batch_again(self.config):
+            take_out(self._trained)
         super()._save_checkpoint()  # type: ignore[misc]
 
     # ---- validation -----------------------------------------------------------------------------------------------
@@ -233,7 +243,7 @@ class RecordedCheckpoints(CheckpointCallback):
 
 
 def _describe_policy(batch: KVBatchMeta, values: dict[str, Any]) -> None:
-    """Add the mean probability of the sampled tokens under the policy before its update (the paper's figure 7b), and
+    """Add the mean probability of the sampled tokens under the policy before its update (the paper's figure 7), and
     the mean entropy per token: verl's own averages as the loss does, which is not per token where that sums.
 
     Where the overlong filter masked the whole batch, remove verl's NaNs, which would look like a broken policy and end
