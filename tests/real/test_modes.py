@@ -1,5 +1,6 @@
 """Both placements of the paper's algorithm and its baseline, on real verl and vLLM."""
 
+import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,7 @@ AS_ON_GPUS = {
 
 @pytest.mark.parametrize(
     ("loss", "overrides"),
-    [pytest.param("dapo", {}, id="dapo"), pytest.param("drgrpo", AS_ON_GPUS, id="drgrpo, as on GPUs")],
+    [pytest.param("sapo", {}, id="sapo"), pytest.param("drgrpo", AS_ON_GPUS, id="drgrpo, as on GPUs")],
 )
 def test_grpo_with_kl_on_two_ranks_reports_every_curve(
     dapo: Starter, small_model: Path, tmp_path: Path, loss: str, overrides: dict[str, Any]
@@ -94,6 +95,9 @@ def test_grpo_with_kl_on_two_ranks_reports_every_curve(
     assert [name for name in last if not is_documented(name)] == []
     assert last.keys() >= CURVES | VALIDATED, sorted((CURVES | VALIDATED) - last.keys())
     assert share(last, "all_wrong", "mixed", "all_right", "lost") == pytest.approx(1.0)
+    [queue] = run.home.glob("store/*/checkpoints/step-000003-*/transfer_queue/simple_storage/*.pkl")
+    rows = pickle.loads(queue.read_bytes())["active_keys"]
+    assert len(rows) <= 1, "B15: the batch that was trained on is in the checkpoint"
     events = EventAccumulator(str(run.folder / "tensorboard")).Reload()
     for name, value in last.items():
         assert events.Scalars(name)[-1].value == pytest.approx(value, rel=1e-5), name
@@ -104,7 +108,7 @@ def test_b5_adapters_are_trained_and_reach_the_engine(dapo: Starter) -> None:
     still samples from the policy that is trained."""
     run = dapo(
         model__lora={"rank": 4},
-        algorithm={"preset": "grpo", "klCoefficient": 0.01},
+        algorithm={"preset": "grpo", "klCoefficient": 0.01, "loss": "gspo"},
         optimizer={"warmupSteps": 0, "learningRate": 0.003},
         schedule__steps=2,
         data__validation=[],
@@ -140,6 +144,7 @@ def test_separate_pools_train_on_what_the_cap_leaves(dapo: Starter, half_out_of_
         batch__prompts=PROMPTS,
         batch__responsesPerPrompt=8,
         batch__miniBatchResponses=32,
+        algorithm__loss="cispo",
         algorithm__dynamicSampling={"maxGenerationBatches": 1},
         algorithm__importanceCorrection={},
         algorithm__rolloutRejection={},
