@@ -23,6 +23,7 @@ from dapo_operator.jobs.actions import (
     Plan,
     TryPod,
 )
+from dapo_operator.jobs.builders.common import config_name
 from dapo_operator.jobs.dapojob import FINALIZER, JOBS, Job, status_body
 from dapo_operator.jobs.observed import Refusal, RefusalKind, pod_of
 from dapo_operator.kube.api_errors import (
@@ -102,6 +103,15 @@ class Executor:
         others = [name for name in meta.get("finalizers", []) if name != FINALIZER]
         change = {"uid": job.uid, "finalizers": [*others, *own], "resourceVersion": meta["resourceVersion"]}
         return await self._kube.patch(JOBS, job.namespace, job.name, {"metadata": change})
+
+    async def job_file(self, job: Job, revision: str) -> Object | None:
+        """The ConfigMap with the job file of a revision; None when it does not exist or is not the job's. Raises
+        ApiError."""
+        try:
+            raw = await self._kube.get(WATCHED["ConfigMap"], job.namespace, config_name(job.name, revision))
+        except NotFoundError:
+            return None
+        return raw if controller_uid(raw) == job.uid else None
 
     async def confirm_no_pods(self, key: JobKey) -> None:
         """Ask the API server itself, not the watch, whether all pods are gone. Raises LeftoverPodsError. A pod that has
@@ -197,7 +207,8 @@ class Executor:
                 raw = await self._kube.get(resource, job.namespace, name)
                 if controller_uid(raw) != job.uid:
                     raise
-                raw = await self._kube.apply(resource, body)
+                if body["kind"] != "ConfigMap":  # which never changes
+                    raw = await self._kube.apply(resource, body)
         self._children.support(body["kind"]).put(raw)
         if body["kind"] not in WATCHED:
             # Those of earlier attempts.
@@ -214,8 +225,8 @@ class Executor:
             logger.warning("Could not delete %s %s: %s", action.kind, action.name, error.message)
 
     async def _create_token(self, action: CreateToken) -> None:
+        """Secrets are not read: a name with the job's UID is no other job's."""
         token = {"token": secrets.token_hex(32)}
-        # One that exists is this job's: its name has the job's UID.
         with contextlib.suppress(ExistsError):
             await self._kube.create(SECRETS, dict(action.body) | {"stringData": token})
 

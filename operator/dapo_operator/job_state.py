@@ -58,6 +58,11 @@ class JobState:
         self.raw = _slim(raw) if self._job is not None and _is_parsed_from(self._job, raw) else raw
         self._status = (raw["metadata"]["resourceVersion"], status)
 
+    def replace_job(self, job: Job) -> Job:
+        """Keep `job`, made from the one of the last `load`, until the spec changes; returns it."""
+        self._job = job
+        return job
+
     @property
     def last_job(self) -> Job | None:
         """The job as of the last `load`; None before the first."""

@@ -18,6 +18,7 @@ from dapo_operator.jobs.builders.common import Site
 from dapo_operator.jobs.dapojob import Job, UnreadableStatusError
 from dapo_operator.jobs.observed import Observed, Refusal
 from dapo_operator.jobs.planner import plan as make_plan
+from dapo_operator.jobs.revision import job_file_of
 from dapo_operator.jobs.status_changes import changes
 from dapo_operator.kube.api_errors import ApiError, ConflictError, NotFoundError
 from dapo_operator.kube.objects import Object, ObjectReference, age
@@ -80,6 +81,7 @@ class Reconciler:
         self._woken = asyncio.Event()
         self._failures = 0
         self._frozen = False
+        self._lost_file: str | None = None
 
     def update(self, raw: Object) -> None:
         """The DAPOJob as the watch reports it; a state that is not newer than the known one is dropped."""
@@ -145,11 +147,32 @@ class Reconciler:
         if job.deleting_since is None and not shared.store.ready():
             # The metadata store knows from which checkpoint an attempt starts, if it can be read.
             return 1.0
+        job = await self._with_job_file(job, written)
         now = shared.now()
         plan = make_plan(job, self._writes.with_unwritten(written), self._observe(job), now, shared.site)
         await self._prepare(job, plan)
         await self._write_status(job, plan, now)
         return await self._carry_out(job, plan, now)
+
+    async def _with_job_file(self, job: Job, written: DAPOJobStatus) -> Job:
+        """The job as its run knows it: with the defaults in its job file, where another version of the platform has
+        filled them in. Without the file the next attempt takes over those of now."""
+        pinned = written.pinned
+        if job.parsed is None or job.deleting_since is not None or pinned is None or pinned.revision is None:
+            return job
+        if pinned.spec != job.said or pinned.revision == job.revision or pinned.revision == self._lost_file:
+            return job
+        raw = await self.shared.executor.job_file(job, pinned.revision)
+        file = None if raw is None else job_file_of(raw, pinned.revision)
+        if file is None:
+            self._lost_file = pinned.revision
+            message = (
+                f"The job file of revision {pinned.revision} cannot be read: the next attempt takes over the defaults "
+                "and the image of the installed version of the platform."
+            )
+            self.shared.events.post(job.reference, "Warning", "JobFileLost", message)
+            return job
+        return self.state.replace_job(job.keeping(pinned.revision, file))
 
     async def _carry_out(self, job: Job, plan: Plan, now: float) -> float:
         """The plan's actions; returns the seconds until the next reconciliation."""

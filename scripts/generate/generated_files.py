@@ -7,6 +7,7 @@ from typing import Final
 import attacks
 import chart_values
 import commands
+import permissions
 import runbooks
 from metrics_reference import metrics_reference
 from reference import reference
@@ -20,6 +21,7 @@ FILES: Final[Mapping[str, Callable[[str], str]]] = {
     "charts/dapo/files/dapojobs.yaml": lambda old: crd_yaml(),
     "charts/dapo/README.md": chart_values.page,
     "docs/commands.md": lambda old: commands.page(),
+    "docs/install.md": permissions.page,
     "docs/metrics.md": lambda old: metrics_reference(),
     "docs/operator.md": runbooks.page,
     "docs/security.md": attacks.page,

@@ -17,7 +17,9 @@ from operator_process import OperatorProcess
 from servers.kubernetes import Cluster
 from servers.kubernetes_pods import finish, pods_of, run
 
+from dapo_core.jobspec import parse_job
 from dapo_core.naming import child_name
+from dapo_operator.jobs.revision import revision_of
 
 TEAM = "rights"
 JOBS = f"/apis/dapo.io/v1alpha1/namespaces/{TEAM}/dapojobs"
@@ -28,13 +30,29 @@ KINDS = {
     "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
     "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
 }
+
+
+def job(name: str, **policy: Any) -> Object:
+    made = deepcopy(MINIMAL)
+    made["metadata"]["name"] = name
+    made["spec"]["topology"] = {"mode": "Separated"}
+    made["spec"]["runPolicy"] = {"disruption": "Deny", **policy}
+    return made
+
+
+def revision(name: str) -> str:
+    """Of the job file of such a job."""
+    return revision_of(parse_job(job(name)).spec.model_dump(mode="json", by_alias=True, exclude_none=True))
+
+
 # Where a job's support objects are, and what else could have their names.
 TAKEN: dict[str, tuple[str, Object]] = {
     "/api/v1/namespaces/{}/services": ("", {"spec": {"ports": [{"port": 1}]}}),
-    "/api/v1/namespaces/{}/configmaps": ("-job", {}),
+    "/api/v1/namespaces/{}/configmaps": (f"-job-{revision('taken')}", {}),
     "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies": ("", {"spec": {"podSelector": {}}}),
     "/apis/policy/v1/namespaces/{}/poddisruptionbudgets": ("", {"spec": {"maxUnavailable": 1}}),
 }
+SUPPORT = [path for path in TAKEN if "configmaps" not in path]
 NOT_SEEN_HERE = {
     # Asked by the API server's own plug-in of who sets owner references; no request.
     ("dapo.io", "dapojobs/finalizers", "update"),
@@ -57,14 +75,6 @@ def operator(audited: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iter
     process = OperatorProcess(account, tmp_path_factory.mktemp("operator"), **lease).start()
     yield process
     process.stop()
-
-
-def job(name: str, **policy: Any) -> Object:
-    made = deepcopy(MINIMAL)
-    made["metadata"]["name"] = name
-    made["spec"]["topology"] = {"mode": "Separated"}
-    made["spec"]["runPolicy"] = {"disruption": "Deny", **policy}
-    return made
 
 
 def pods(cluster: Cluster, name: str, count: int) -> list[Object]:
@@ -95,7 +105,7 @@ def live(cluster: Cluster) -> None:
 
 def tamper(cluster: Cluster) -> None:
     """Support objects that differ from what the next attempt needs: it applies them again."""
-    for path in TAKEN:
+    for path in SUPPORT:
         for each in cluster.api.items(path.format(TEAM), labelSelector="dapo.io/job=life"):
             place = f"{path.format(TEAM)}/{each['metadata']['name']}"
             cluster.api.patch(place, {"metadata": {"annotations": {"dapo.io/digest": "another"}}})

@@ -6,8 +6,10 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import attacks
 import chart_values
 import jsonschema
+import permissions
 import pytest
 import runbooks
 import yaml
@@ -190,8 +192,14 @@ def test_generated_files_are_fresh() -> None:
 
 
 def test_stale_files_are_found_and_written(tmp_path: Path) -> None:
-    for page, part in {"charts/dapo/README.md": chart_values, "docs/operator.md": runbooks}.items():
-        (tmp_path / page).parent.mkdir(parents=True)
+    parts = {
+        "charts/dapo/README.md": chart_values,
+        "docs/install.md": permissions,
+        "docs/operator.md": runbooks,
+        "docs/security.md": attacks,
+    }
+    for page, part in parts.items():
+        (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / page).write_text(f"Before.\n{part.BEGIN}\nold\n{part.END}\nAfter.\n")
     assert write(tmp_path) == list(FILES)
     (tmp_path / "docs/reference.md").write_text("old")

@@ -283,6 +283,6 @@ def test_a_pod_without_peers_is_put_anywhere(role: Role) -> None:
 def test_support() -> None:
     job = job_with(topology=SEPARATED)
     assert disruption_budget(job, "uid")["spec"]["minAvailable"] == 4
-    assert '"kind": "DAPOJob"' in config_map(job, "uid")["data"]["job.json"]
+    assert '"kind": "DAPOJob"' in config_map(job, "uid", "0123")["data"]["job.json"]
     policy = network_policy("first", "team", "uid")["spec"]
     assert policy["ingress"] == [{"from": [{"podSelector": policy["podSelector"]}]}]

@@ -142,3 +142,26 @@ def test_a_pod_whose_status_cannot_be_understood_still_exists(status: Any) -> No
     pod = pod_of({"metadata": meta, "spec": {"nodeName": "n"}, "status": status})
     assert pod is not None
     assert (pod.attempt, pod.deleting, pod.finalizers, pod.node, pod.ready) == (2, True, ("a/b",), "n", False)
+
+
+@pytest.mark.parametrize(
+    ("image", "image_id", "expected"),
+    [
+        ("trainer:1", "docker.io/library/trainer@sha256:ab", "trainer@sha256:ab"),
+        ("r.example.org:5000/t", "r.example.org:5000/t@sha256:ab", "r.example.org:5000/t@sha256:ab"),
+        (
+            "r.example.org:5000/t:1",
+            "docker-pullable://r.example.org:5000/t@sha256:ab",
+            "r.example.org:5000/t@sha256:ab",
+        ),
+        ("team/t@sha256:ab", "docker.io/team/t@sha256:ab", "team/t@sha256:ab"),
+        ("localhost/t:1", "sha256:ab", None),
+        ("localhost/t:1", "docker.io/library/import-2026-01-01@sha256:ab", None),
+        ("trainer:1", "", None),
+    ],
+    ids=["tag", "port", "docker", "digest", "loaded", "imported", "not started"],
+)
+def test_d8_the_image_that_a_node_has_run(image: str, image_id: str, expected: str | None) -> None:
+    status = {"containerStatuses": [{"name": "dapo", "imageID": image_id}]}
+    pod = read(status, {"containers": [{"name": "side", "image": "other"}, {"name": "dapo", "image": image}]})
+    assert (pod.image, pod.image_by_digest) == (image, expected)

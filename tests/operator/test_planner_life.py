@@ -6,7 +6,7 @@ import pytest
 from planner_bench import START, UID, Bench, raw_job
 
 from dapo_core.run.status import CheckpointRef
-from dapo_operator.jobs.actions import AddFinalizer, ApplySupport, CreatePod, CreateToken, Plan
+from dapo_operator.jobs.actions import AddFinalizer, CreatePod, CreateToken, Plan
 from dapo_operator.kube.objects import timestamp
 
 SEPARATED = {"topology": {"mode": "Separated", "rollout": {"replicas": 2}}}
@@ -125,14 +125,12 @@ def test_support_that_is_refused_while_training_is_not_asked_for_all_the_time() 
     assert bench.condition("PodsReady").message == "All 2 pods are ready."
 
 
-def test_what_a_spec_changes_beside_the_pods_is_changed_while_they_start() -> None:
+def test_a_job_file_that_is_edited_while_the_pods_start_is_read_by_new_pods() -> None:
     bench = Bench().settle()
     before = dict(bench.seen.support)
-    bench.edit(schedule={"steps": 300})
-    applied = [action.body["kind"] for action in bench.look().actions if isinstance(action, ApplySupport)]
-    assert applied == ["ConfigMap"]
-    bench.settle()
-    assert {key for key, digest in bench.seen.support.items() if before[key] != digest} == {("ConfigMap", "first-job")}
+    bench.edit(schedule={"steps": 300}).settle()
+    assert bench.attempts == [(1, "SpecChanged"), (2, None)]
+    assert {kind for kind, _ in bench.seen.support.keys() - before.keys()} == {"ConfigMap"}, "another job file"
 
 
 def test_another_controller_decides_about_the_start() -> None:

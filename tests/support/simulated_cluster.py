@@ -284,11 +284,18 @@ class Simulation:
                 if meta["name"] not in self.kube.stuck and self.random.random() < 0.3:
                     self.kube.remove((PODS.plural, NAMESPACE, meta["name"]))
             elif phase not in ("Running", "Succeeded", "Failed") and self.random.random() < 0.3:
-                self.kube.update(pod, spec={**pod["spec"], "nodeName": self.nodes.place()}, status=_running())
+                self.kube.update(pod, spec={**pod["spec"], "nodeName": self.nodes.place()}, status=self._started(pod))
             elif phase == "Running" and "conditions" not in pod["status"]:
-                self.kube.update(pod, status=_running())
+                self.kube.update(pod, status=self._started(pod))
             elif phase == "Running" and faults and self.random.random() < 0.0005:
                 self._hurt(pod)
+
+    def _started(self, pod: Object) -> Object:
+        """It runs: an image of a tag that is moved all the time."""
+        status, image = _running(), pod["spec"]["containers"][0]["image"]
+        digest = image.partition("@")[2] or f"sha256:{self.random.randrange(4)}"
+        status["containerStatuses"][0]["imageID"] = f"{image.partition('@')[0]}@{digest}"
+        return status
 
     def _hurt(self, pod: Object) -> None:
         match self.random.randrange(5):
@@ -327,13 +334,17 @@ class Simulation:
                 assert numbers <= recorded, f"attempt {numbers} of {job['metadata']['name']} is not on record"
 
     def _check_pinned(self, jobs: dict[str, Object]) -> None:
-        """An upgrade of the platform does not mix images in one attempt."""
+        """An upgrade of the platform does not mix images or job files in one attempt."""
         for pod in self.own_pods():
             job = jobs.get(pod["metadata"]["ownerReferences"][0]["uid"])
             pinned = (job or {}).get("status", {}).get("pinned")
             if pinned is not None:
                 [image] = {container["image"] for container in pod["spec"]["containers"]}
-                assert image == pinned["image"], f"{pod['metadata']['name']} has image {image}, not {pinned['image']}"
+                known = {pinned["image"], *(pinned.get("images") or {}).values()}
+                assert image in known, f"{pod['metadata']['name']} has image {image}, not one of {known}"
+                [name] = {volume["configMap"]["name"] for volume in pod["spec"]["volumes"] if "configMap" in volume}
+                assert name.endswith(pinned["revision"]), f"{pod['metadata']['name']} reads {name}"
+                assert ("configmaps", NAMESPACE, name) in self.kube.objects, f"{name} does not exist"
 
     def _check_frozen(self, jobs: dict[str, Object]) -> None:
         """A job whose status cannot be read keeps its pods and its status, unless it is deleted."""

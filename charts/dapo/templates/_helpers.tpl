@@ -121,42 +121,9 @@ argocd.argoproj.io/sync-wave: {{ . | quote }}
 {{- end }}
 
 {{- define "dapo.operatorRules" }}
-- apiGroups: [dapo.io]
-  resources: [dapojobs]
-  # patch: the finalizer; delete: after spec.runPolicy.ttlSecondsAfterFinished.
-  verbs: [get, list, watch, patch, delete]
-- apiGroups: [dapo.io]
-  resources: [dapojobs/status]
-  verbs: [update]
-- apiGroups: [dapo.io]
-  resources: [dapojobs/finalizers]
-  # OpenShift, among others, requires this of whoever sets blockOwnerDeletion.
-  verbs: [update]
-- apiGroups: [""]
-  resources: [pods]
-  verbs: [get, list, watch, create, delete]
-- apiGroups: [""]
-  resources: [services, configmaps]
-  verbs: [get, list, watch, create, patch]
-- apiGroups: [networking.k8s.io]
-  resources: [networkpolicies]
-  verbs: [get, list, watch, create, patch]
-- apiGroups: [policy]
-  resources: [poddisruptionbudgets]
-  # delete: a budget exists only while it protects something.
-  verbs: [get, list, watch, create, patch, delete]
-- apiGroups: [""]
-  resources: [secrets]
-  # Each job's Ray token. The operator reads no Secret, not even its own.
-  verbs: [create]
-- apiGroups: [""]
-  resources: [events]
-  # patch: the count of an event that is repeated.
-  verbs: [create, patch]
-{{- $groups := dict "volcano" "scheduling.volcano.sh" "coscheduling" "scheduling.x-k8s.io" }}
-{{- range .Values.operator.gangSchedulers }}
-- apiGroups: [{{ index $groups . }}]
-  resources: [podgroups]
-  verbs: [get, create, patch]
+{{- range .Files.Get "files/operator-permissions.yaml" | fromYamlArray }}
+{{- if or (not .scheduler) (has .scheduler $.Values.operator.gangSchedulers) }}
+- {{ omit . "why" "scheduler" | toYaml | nindent 2 | trim }}
+{{- end }}
 {{- end }}
 {{- end }}

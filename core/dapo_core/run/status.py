@@ -115,6 +115,12 @@ class Pinned(StatusModel):
 
     spec: str = Field(description="Digest of the spec; an edit of it takes over what the platform has by then.")
     image: str = Field(description="Trainer image of pods whose template names none.")
+    revision: str | None = Field(
+        default=None, description="Digest of the job file with all defaults, and the end of its ConfigMap's name."
+    )
+    images: dict[str, str] | None = Field(
+        default=None, description="By image as it was named: the digest that the first attempt ran."
+    )
 
 
 class DAPOJobStatus(StatusModel):

@@ -1,7 +1,7 @@
 """One DAPOJob as the operator works on it: parsed once per generation. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Final
@@ -15,6 +15,7 @@ from dapo_core.run.status import DAPOJobStatus
 from dapo_operator.jobs.builders.common import DIGEST, Site, digest_of
 from dapo_operator.jobs.builders.pods import claims, template_problems
 from dapo_operator.jobs.builders.support import support_objects
+from dapo_operator.jobs.revision import OPERATOR_GROUPS, revision_of, with_limits_of, without_limits
 from dapo_operator.kube.objects import Object, ObjectReference, Resource, unix_seconds
 
 JOBS: Final = Resource(API_VERSION, PLURAL)
@@ -23,23 +24,7 @@ FINALIZER: Final = "dapo.io/pods"
 _DETAILS: Final = 3
 # Begins with the version of what it is computed from.
 _SHAPE: Final = "1:"
-# Groups of the spec that the operator alone reads.
-_NOT_READ: Final = frozenset({"suspend", "managedBy", "topology", "guards"})
-# The same of `runPolicy`.
-_LIMITS: Final = frozenset(
-    {
-        "maxRestarts",
-        "maxUncountedRestarts",
-        "failureRules",
-        "backoffSeconds",
-        "backoffMaxSeconds",
-        "activeDeadlineSeconds",
-        "ttlSecondsAfterFinished",
-        "startTimeoutSeconds",
-        "stallTimeoutSeconds",
-        "disruption",
-    }
-)
+_SUFFIX_ALPHABET: Final = "23456789abcdefghjkmnpqrstuvwxyz"
 
 
 @dataclass(frozen=True)
@@ -47,7 +32,8 @@ class Job:
     """What is fixed for a plan. `parsed` is None when the spec is invalid, and `problems` are why. `shape` and
     `driver_spec` are digests of what the user says about the pods, and of what the driver reads, and `said` of all of
     the spec but limits; another version of the platform gives the same. `held`: it has the operator's finalizer.
-    `ttl_seconds` is how long it is kept after its end. Times are Unix seconds."""
+    `ttl_seconds` is how long it is kept after its end. `kept_revision` is the revision whose job file `parsed` is,
+    where this version of the platform would fill in other defaults. Times are Unix seconds."""
 
     name: str
     namespace: str
@@ -65,7 +51,10 @@ class Job:
     managed_by: str | None = None
     ttl_seconds: int | None = None
     known_run_id: str = ""
-    _digests: dict[int, dict[tuple[str, str], str]] = field(default_factory=dict, init=False, compare=False, repr=False)
+    kept_revision: str | None = None
+    _digests: dict[tuple[int, str | None], dict[tuple[str, str], str]] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
 
     @property
     def spec(self) -> DAPOJobSpec:
@@ -85,17 +74,28 @@ class Job:
         that the status has is kept: earlier versions made shorter ones."""
         return self.known_run_id or run_id_of(self.name, datetime.fromtimestamp(self.created_at, UTC), self.uid)
 
-    def support_digests(self, attempt: int) -> dict[tuple[str, str], str]:
+    @cached_property
+    def revision(self) -> str:
+        """The digest of the job file of a valid job: its spec with all defaults, but without limits."""
+        spec = self.spec.model_dump(mode="json", by_alias=True, exclude_none=True)
+        return self.kept_revision or revision_of(spec)
+
+    def keeping(self, revision: str, file: DAPOJob) -> "Job":
+        """This job, valid, with the job file that its run reads. Limits and guards are those of the spec."""
+        return replace(self, parsed=with_limits_of(file, self.spec), kept_revision=revision)
+
+    def support_digests(self, attempt: int, revision: str | None) -> dict[tuple[str, str], str]:
         """Digests of the support objects of an attempt of a valid job, by kind and name. Computed once: they are
         compared far more often than they change."""
-        if attempt not in self._digests:
+        key = (attempt, revision)
+        if key not in self._digests:
             assert self.parsed is not None
             self._digests.clear()
-            self._digests[attempt] = {
+            self._digests[key] = {
                 (body["kind"], body["metadata"]["name"]): body["metadata"]["annotations"][DIGEST]
-                for body in support_objects(self.parsed, self.uid, attempt, self.said)
+                for body in support_objects(self.parsed, self.uid, attempt, revision)
             }
-        return self._digests[attempt]
+        return self._digests[key]
 
 
 def job_of(raw: Mapping[str, Any], site: Site) -> Job:
@@ -106,7 +106,7 @@ def job_of(raw: Mapping[str, Any], site: Site) -> Job:
     shape = driver_spec = ""
     if parsed is not None:
         problems = template_problems(parsed, site)
-        shape, driver_spec = _shape(spec, parsed), digest_of(_without_limits(spec, _NOT_READ))
+        shape, driver_spec = _shape(spec, parsed), digest_of(without_limits(spec, OPERATOR_GROUPS))
         parsed = None if problems else parsed
     return Job(
         name=meta["name"],
@@ -120,19 +120,12 @@ def job_of(raw: Mapping[str, Any], site: Site) -> Job:
         problems=tuple(problems),
         shape=shape,
         driver_spec=driver_spec,
-        said=digest_of(_without_limits(spec, _NOT_READ - {"topology"})),
+        said=revision_of(spec),
         suspended=spec.get("suspend") is True,
         managed_by=spec.get("managedBy"),
         ttl_seconds=_ttl(spec),
         known_run_id=(raw.get("status") or {}).get("runId") or "",
     )
-
-
-def _without_limits(spec: Mapping[str, Any], groups: frozenset[str]) -> dict[str, Any]:
-    """The spec without these groups and without what limits a run: raising a limit changes nothing of a run."""
-    policy = spec.get("runPolicy")
-    kept = {key: policy[key] for key in policy.keys() - _LIMITS} if isinstance(policy, Mapping) else policy
-    return {key: spec[key] for key in spec.keys() - groups - {"runPolicy"}} | {"runPolicy": kept or None}
 
 
 def _ttl(spec: Mapping[str, Any]) -> int | None:

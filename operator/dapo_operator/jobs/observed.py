@@ -1,5 +1,6 @@
 """What the operator observes of one job: its pods as small values, support objects, refusals and progress. Pure."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
@@ -10,6 +11,7 @@ from dapo_core.run.guards import Alert
 from dapo_core.run.last_words import LastWords
 from dapo_core.run.reasons import Reason
 from dapo_core.run.status import CheckpointRef, Progress
+from dapo_operator.jobs.images import image_by_digest
 from dapo_operator.jobs.node_state import Node
 from dapo_operator.kube.objects import controller_uid, unix_seconds
 
@@ -56,7 +58,8 @@ class Pod:
     address. `exit_code` and `words` (the last words) are those of the container `dapo`. `disruption` is the failure
     policy's reason when the cluster took the pod. `trouble` is a sentence about what keeps it from running. `detail` is
     what the cluster says about a failed pod, or which of its init containers failed. `finalizers` keep it after its
-    deletion. `delete_by` (Unix seconds) is when a deletion should be over.
+    deletion. `delete_by` (Unix seconds) is when a deletion should be over. `image` is that of the
+    container `dapo` as it was named, `image_by_digest` as the node has run it.
     """
 
     name: str
@@ -82,6 +85,8 @@ class Pod:
     detail: str | None = None
     trouble: str | None = None
     trouble_reason: str | None = None
+    image: str = ""
+    image_by_digest: str | None = None
 
     @property
     def finished(self) -> bool:
@@ -170,6 +175,9 @@ def _with_status(pod: Pod, spec: Mapping[str, Any], status: Mapping[str, Any]) -
     container = _container(status)
     ended = container.get("state", {}).get("terminated") or {}
     reason, trouble = _trouble(spec, status, conditions, container)
+    # Strings that the pods of all jobs share.
+    image = sys.intern(_image(spec))
+    by_digest = image_by_digest(image, container.get("imageID", ""))
     return replace(
         pod,
         phase=status.get("phase", "Pending"),
@@ -183,7 +191,14 @@ def _with_status(pod: Pod, spec: Mapping[str, Any], status: Mapping[str, Any]) -
         detail=_detail(pod.name, status, ended),
         trouble=trouble,
         trouble_reason=reason,
+        image=image,
+        image_by_digest=sys.intern(by_digest) if by_digest else None,
     )
+
+
+def _image(spec: Mapping[str, Any]) -> str:
+    images = (entry.get("image", "") for entry in spec.get("containers", ()) if entry.get("name") == CONTAINER)
+    return next(images, "")
 
 
 def _container(status: Mapping[str, Any]) -> Mapping[str, Any]:

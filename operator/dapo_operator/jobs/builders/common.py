@@ -53,15 +53,16 @@ def service_name(job: str) -> str:
     return job
 
 
-def config_name(job: str) -> str:
-    """The ConfigMap with the job file."""
-    return f"{job}-job"
+def config_name(job: str, revision: str | None) -> str:
+    """The ConfigMap with the job file of a revision. None: that of a run that an earlier version of the operator began,
+    which had one file for all revisions."""
+    return f"{job}-job-{revision}" if revision else f"{job}-job"
 
 
-def token_name(job: str, uid: str) -> str:
-    """The Secret with the job's Ray token. Whoever made one of this name, it is this job's: the operator need not read
-    Secrets to find out."""
-    return f"{job}-ray-{uid}"
+def token_name(job: str, uid: str, revision: str | None) -> str:
+    """The Secret with the job's Ray token. Its name is no other job's, so the operator need not read it. For a run that
+    an earlier version of the operator began (`revision` None) it is that version's."""
+    return f"{job}-ray-{uid}" if revision else f"{job}-ray"
 
 
 def group_name(job: str, attempt: int) -> str:

@@ -1,10 +1,12 @@
 """The pods of a job: one container `dapo` each, whose program is its role."""
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from dapo_core.errors import Problem
 from dapo_core.jobspec import DAPOJob, DAPOJobSpec, Resources, RunPolicy, Scratch
 from dapo_core.naming import Role, child_labels, child_name
+from dapo_core.run.status import Pinned
 from dapo_operator.jobs.builders import quantities
 from dapo_operator.jobs.builders.common import (
     HEAD_PORT,
@@ -50,10 +52,20 @@ def template_problems(job: DAPOJob, site: Site) -> list[Problem]:
 
 
 def pod(
-    job: DAPOJob, uid: str, run_id: str, role: Role, attempt: int, index: int, site: Site, avoid: Avoid = ANYWHERE
+    job: DAPOJob,
+    uid: str,
+    run_id: str,
+    role: Role,
+    attempt: int,
+    index: int,
+    site: Site,
+    pinned: Pinned | None = None,
+    avoid: Avoid = ANYWHERE,
 ) -> Object:
-    """One complete pod: what the operator builds, with the role's template merged over it."""
+    """One complete pod: what the operator builds, with the role's template merged over it, and of `pinned` the job file
+    and the images."""
     spec, name = job.spec, job.metadata.name
+    revision = pinned.revision if pinned is not None else None
     labels = child_labels(name, run_id, role, attempt, index)
     gang_labels, annotations, gang_spec = gang_fields(spec, name, attempt, site)
     base = {
@@ -75,8 +87,8 @@ def pod(
             },
             **gang_spec,
             **placement(spec, name, role, attempt, site),
-            "containers": [_container(job, uid, role, attempt, index, run_id, site)],
-            "volumes": _volumes(job, role),
+            "containers": [_container(job, role, site, _environment(job, uid, role, attempt, index, run_id, revision))],
+            "volumes": _volumes(job, role, revision),
         },
     }
     built: Object = merged(base, _template(spec, role))
@@ -86,7 +98,14 @@ def pod(
         "namespace": job.metadata.namespace,
         "ownerReferences": [owner(name, uid)],
     }
+    _pin_image(built, (pinned.images if pinned is not None else None) or {})
     return built
+
+
+def _pin_image(built: Object, images: Mapping[str, str]) -> None:
+    for container in built["spec"]["containers"]:
+        if container["name"] == CONTAINER:
+            container["image"] = images.get(container["image"], container["image"])
 
 
 def gang_resources(job: DAPOJob) -> dict[str, str]:
@@ -138,7 +157,7 @@ def _image(template: dict[str, Any], site: Site) -> str:
     return next(named, "") or site.image
 
 
-def _container(job: DAPOJob, uid: str, role: Role, attempt: int, index: int, run_id: str, site: Site) -> Object:
+def _container(job: DAPOJob, role: Role, site: Site, environment: list[Object]) -> Object:
     spec = job.spec
     wanted, gpus = _resources(spec, role), spec.topology.layout.gpus_per_pod(role)
     accelerators = {spec.topology.gpu_resource: str(gpus)} if gpus else {}
@@ -148,7 +167,7 @@ def _container(job: DAPOJob, uid: str, role: Role, attempt: int, index: int, run
         "image": site.image,
         "imagePullPolicy": site.image_pull_policy,
         "command": ["python", "-m", "dapo_trainer.pod", role],
-        "env": _environment(job, uid, role, attempt, index, run_id),
+        "env": environment,
         "envFrom": [{"secretRef": {"name": spec.stores.secret_name}}],
         "ports": [{"name": "ray", "containerPort": HEAD_PORT}] if role == "head" else [],
         "resources": {
@@ -181,7 +200,9 @@ def _container(job: DAPOJob, uid: str, role: Role, attempt: int, index: int, run
     }
 
 
-def _environment(job: DAPOJob, uid: str, role: Role, attempt: int, index: int, run_id: str) -> list[Object]:
+def _environment(
+    job: DAPOJob, uid: str, role: Role, attempt: int, index: int, run_id: str, revision: str | None
+) -> list[Object]:
     spec, name, namespace = job.spec, job.metadata.name, job.metadata.namespace
     head = f"{child_name(name, 'head', attempt, 0)}.{service_name(name)}.{namespace}.svc:{HEAD_PORT}"
     values = {
@@ -201,7 +222,7 @@ def _environment(job: DAPOJob, uid: str, role: Role, attempt: int, index: int, r
     if (uri := spec.checkpoints.uri) is not None:  # overrides the stores' Secret
         values["DAPO_STORE_URL"] = uri.replace("pvc://", "file:///pvc/", 1) if uri.startswith("pvc://") else uri
     pod_name = {"fieldRef": {"fieldPath": "metadata.name"}}
-    token = {"secretKeyRef": {"name": token_name(name, uid), "key": "token"}}
+    token = {"secretKeyRef": {"name": token_name(name, uid, revision), "key": "token"}}
     return [
         *({"name": key, "value": value} for key, value in values.items()),
         {"name": "RAY_AUTH_TOKEN", "valueFrom": token},
@@ -210,10 +231,10 @@ def _environment(job: DAPOJob, uid: str, role: Role, attempt: int, index: int, r
     ]
 
 
-def _volumes(job: DAPOJob, role: Role) -> list[Object]:
+def _volumes(job: DAPOJob, role: Role, revision: str | None) -> list[Object]:
     shm = _resources(job.spec, role).shm
     return [
-        {"name": "dapo-job", "configMap": {"name": config_name(job.metadata.name)}},
+        {"name": "dapo-job", "configMap": {"name": config_name(job.metadata.name, revision)}},
         {"name": "dapo-work", **work_volume(scratch_of(job.spec, role))},
         {"name": "dapo-tmp", "emptyDir": {}},
         *model_volumes(job.spec.topology.model_cache, role),

@@ -18,25 +18,25 @@ from dapo_operator.jobs.builders.common import (
 from dapo_operator.jobs.builders.pods import gang_resources
 from dapo_operator.jobs.builders.scheduling import POD_GROUPS, pod_group
 
+JOB_FILE: Final = "job.json"
 # Kinds of support objects whose content is the same for any spec.
 SPEC_FREE: Final = ("Service", "NetworkPolicy")
 
 
-def support_objects(job: DAPOJob, uid: str, attempt: int, said: str) -> list[Object]:
-    """All support objects but the token, each with the digest of its content. That of the job file is `said`, the
-    digest of what the user says: defaults of a newer platform do not replace those of a run."""
+def support_objects(job: DAPOJob, uid: str, attempt: int, revision: str | None) -> list[Object]:
+    """All support objects but the token, each with the digest of its content; that of the job file is its revision."""
     name, namespace = job.metadata.name, job.metadata.namespace
     resources = gang_resources(job) if job.spec.run_policy.gang.scheduler in POD_GROUPS else {}
     group = pod_group(job.spec, name, namespace, uid, attempt, resources)
     objects = [
         service(name, namespace, uid),
-        config_map(job, uid),
+        config_map(job, uid, revision),
         network_policy(name, namespace, uid),
         *([disruption_budget(job, uid)] if job.spec.run_policy.disruption == "Deny" else []),
         *([group] if group else []),
     ]
     for body in objects:
-        body["metadata"]["annotations"] = {DIGEST: said if body["kind"] == "ConfigMap" else digest_of(body)}
+        body["metadata"]["annotations"] = {DIGEST: revision or "" if body["kind"] == "ConfigMap" else digest_of(body)}
     return objects
 
 
@@ -51,11 +51,13 @@ def service(job: str, namespace: str, uid: str) -> Object:
     return support("v1", "Service", service_name(job), namespace, job, uid, spec=content)
 
 
-def config_map(job: DAPOJob, uid: str) -> Object:
-    """The job file, as the trainer reads it."""
+def config_map(job: DAPOJob, uid: str, revision: str | None) -> Object:
+    """The job file, as the trainer reads it. It is named after its content and never changes: a run keeps its revision
+    through upgrades of the platform, and an edit of the spec makes another."""
     name, namespace = job.metadata.name, job.metadata.namespace
     text = json.dumps(job.model_dump(mode="json", by_alias=True, exclude_none=True), indent=1, sort_keys=True)
-    return support("v1", "ConfigMap", config_name(name), namespace, name, uid, data={"job.json": text})
+    content = {"immutable": revision is not None, "data": {JOB_FILE: text}}
+    return support("v1", "ConfigMap", config_name(name, revision), namespace, name, uid, **content)
 
 
 def network_policy(job: str, namespace: str, uid: str) -> Object:
@@ -74,6 +76,6 @@ def disruption_budget(job: DAPOJob, uid: str) -> Object:
     return support("policy/v1", "PodDisruptionBudget", name, namespace, name, uid, spec=content)
 
 
-def token_secret(job: str, namespace: str, uid: str) -> Object:
+def token_secret(job: str, namespace: str, uid: str, revision: str | None) -> Object:
     """The Secret of the Ray token, without its value."""
-    return support("v1", "Secret", token_name(job, uid), namespace, job, uid, type="Opaque")
+    return support("v1", "Secret", token_name(job, uid, revision), namespace, job, uid, type="Opaque")

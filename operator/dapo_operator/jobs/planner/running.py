@@ -64,9 +64,15 @@ def _changed(draft: Draft, attempt: Attempt) -> Ending | None:
     """Pods that do not run yet are replaced when the spec now asks for different ones."""
     if draft.job.parsed is None:
         return Ending(Reason.SPEC_CHANGED, "The spec was changed and is no longer valid.")
-    if not is_edited(attempt.shape, draft.job.shape):
+    if not is_edited(attempt.shape, draft.job.shape) and not _reads_old_file(draft, attempt):
         return None
     return Ending(Reason.SPEC_CHANGED, "The spec was changed while the pods were starting; recreating the pods.")
+
+
+def _reads_old_file(draft: Draft, attempt: Attempt) -> bool:
+    """Whether the job file was edited while none of the pods that would read the old one has a node."""
+    edited = attempt.driver_spec not in (None, draft.job.driver_spec)
+    return edited and not any(pod.scheduled for pod in draft.pods)
 
 
 def _note_spec(draft: Draft, attempt: Attempt) -> None:
@@ -90,13 +96,12 @@ def _note_spec(draft: Draft, attempt: Attempt) -> None:
 
 def _adopt(draft: Draft, attempt: Attempt) -> Attempt:
     """The attempt with the digests of the spec that it runs: those of this version for one that another version has
-    recorded, and those of the newest job file as long as no driver has read an older one."""
-    read = any(pod.scheduled for pod in draft.pods)
+    recorded."""
     fields: dict[str, str | int | None] = {}
     if draft.job.parsed is not None:
         if attempt.shape != draft.job.shape and not is_edited(attempt.shape, draft.job.shape):
             fields["shape"] = draft.job.shape
-        if attempt.driver_spec is None or (attempt.driver_spec != draft.job.driver_spec and not read):
+        if attempt.driver_spec is None:
             fields |= {"driver_spec": draft.job.driver_spec, "steps": draft.job.spec.schedule.steps}
     if not fields:
         return attempt
@@ -149,10 +154,21 @@ def _unscheduled(pods: list[Pod], wanted: int) -> str:
 def _all_ready(draft: Draft, attempt: Attempt, count: int) -> None:
     took = int(age(attempt.started_at, draft.now))
     draft.change_attempt(ready_at=timestamp(draft.now))
+    _pin_images(draft)
     draft.set_condition("PodsReady", True, Reason.PODS_READY, f"All {count} pods are ready.")
     draft.set_condition("Training", True, Reason.TRAINING, f"Attempt {attempt.number} is running.")
     draft.clear_condition("Stalled", Reason.TRAINING, "A new attempt is running.")
     draft.event("Normal", Reason.PODS_READY, f"All {count} pods of attempt {attempt.number} are ready after {took} s.")
+
+
+def _pin_images(draft: Draft) -> None:
+    """Note the digests of the images that the run's first attempt trains with: a tag may be moved."""
+    pinned = draft.status.pinned
+    if pinned is None or pinned.images is not None:
+        return
+    images = {pod.image: pod.image_by_digest for pod in draft.pods if pod.image and pod.image_by_digest}
+    if images:
+        draft.change(pinned=pinned.model_copy(update={"images": dict(sorted(images.items()))}))
 
 
 def _watch_pods(draft: Draft, attempt: Attempt) -> None:

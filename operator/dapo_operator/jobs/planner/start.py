@@ -9,10 +9,11 @@ from dapo_core.naming import LABEL_JOB, MAX_ATTEMPT, Role, child_name
 from dapo_core.run.reasons import Reason
 from dapo_core.run.status import Attempt, Pinned
 from dapo_operator.jobs.actions import ApplySupport, CreatePod, CreateToken, TryPod
-from dapo_operator.jobs.builders.common import Object, token_name
+from dapo_operator.jobs.builders.common import Object
 from dapo_operator.jobs.builders.pods import pod
 from dapo_operator.jobs.builders.scheduling import Avoid
 from dapo_operator.jobs.builders.support import support_objects, token_secret
+from dapo_operator.jobs.dapojob import Job
 from dapo_operator.jobs.planner.admission import held_by, hold, waits_for_quota
 from dapo_operator.jobs.planner.draft import Draft
 from dapo_operator.jobs.planner.node_faults import avoided_nodes, tell_avoided
@@ -136,8 +137,7 @@ def _start(draft: Draft, job: DAPOJob) -> None:
         steps=job.spec.schedule.steps,
     )
     draft.add_attempt(attempt)
-    if draft.status.pinned is None or draft.status.pinned.spec != draft.job.said:
-        draft.change(pinned=Pinned(spec=draft.job.said, image=draft.site.image))
+    _pin(draft)
     draft.change(run_id=draft.job.run_id, started_at=draft.status.started_at or started, next_attempt_at=None)
     draft.set_condition("SpecAccepted", True, Reason.SPEC_ACCEPTED, "The spec is valid.")
     tell_avoided(draft)
@@ -153,6 +153,17 @@ def _start(draft: Draft, job: DAPOJob) -> None:
     create_missing(draft, job)
 
 
+def _pin(draft: Draft) -> None:
+    """Keep the run's revision and images; of a spec that was edited, or whose job file is lost, take those of now."""
+    pinned, job = draft.status.pinned, draft.job
+    lost = pinned is not None and pinned.revision not in (None, job.revision)
+    if pinned is None or pinned.spec != job.said or lost:
+        renamed = draft.status.started_at is not None and _revision(draft) is None
+        draft.change(pinned=Pinned(spec=job.said, image=draft.site.image, revision=job.revision))
+        if renamed:  # since an earlier version of the operator
+            draft.act(CreateToken(_token(draft)))
+
+
 def create_missing(draft: Draft, job: DAPOJob) -> None:
     """Create whatever the newest attempt lacks, unless the API server refused some of it a moment ago."""
     attempt = draft.attempt
@@ -161,7 +172,7 @@ def create_missing(draft: Draft, job: DAPOJob) -> None:
     draft.act(*missing_support(draft, job, attempt.number))
     names = {existing.name for existing in draft.seen.pods}
     if not _has_token(draft, attempt):
-        draft.act(CreateToken(token_secret(job.metadata.name, job.metadata.namespace, draft.job.uid)))
+        draft.act(CreateToken(_token(draft)))
     wanted = [
         (role, index)
         for role, index in job.spec.topology.layout.members()
@@ -171,28 +182,45 @@ def create_missing(draft: Draft, job: DAPOJob) -> None:
 
 
 def _has_token(draft: Draft, attempt: Attempt) -> bool:
-    """Whether the Secret with the Ray token must exist. Secrets are not watched, but pods are created after it: it
-    exists when this attempt has pods, or when the one before was ready. Otherwise, and when a kubelet does not find it,
-    it is created again if need be."""
-    name = token_name(draft.job.name, draft.job.uid)
+    """Whether the Secret with the Ray token must exist. Secrets are neither watched nor read, but pods are created
+    after it: it exists when this attempt has pods, or when the one before was ready. Otherwise, and when a kubelet does
+    not find it, it is created again if need be."""
+    name = _token(draft)["metadata"]["name"]
     if any(pod.trouble and name in pod.trouble and not pod.started for pod in draft.pods):
         return False
     before = next((old for old in reversed(draft.status.attempts) if old.number < attempt.number), None)
     return bool(draft.pods) or (before is not None and before.ready_at is not None)
 
 
+def _token(draft: Draft) -> Object:
+    job = draft.job
+    return token_secret(job.name, job.namespace, job.uid, _revision(draft))
+
+
 def missing_support(draft: Draft, job: DAPOJob, number: int, changed: bool = True) -> Iterator[ApplySupport]:
     """Support objects that do not exist, or (with `changed`) differ from what the spec asks for."""
-    existing = draft.seen.support
+    existing, revision = draft.seen.support, _revision(draft)
+    # The job file never changes, and cannot be made again once spec or platform have changed.
+    frozen = [] if _has_job_file(draft.job, revision) else ["ConfigMap"]
     lacking = {
         key
-        for key, digest in draft.job.support_digests(number).items()
-        if key not in existing or (changed and existing[key] != digest)
+        for key, digest in draft.job.support_digests(number, revision).items()
+        if (key not in existing and key[0] not in frozen)
+        or (changed and key[0] != "ConfigMap" and existing.get(key) != digest)
     }
     if lacking:
-        for body in support_objects(job, draft.job.uid, number, draft.job.said):
+        for body in support_objects(job, draft.job.uid, number, revision):
             if (body["kind"], body["metadata"]["name"]) in lacking:
                 yield ApplySupport(body)
+
+
+def _revision(draft: Draft) -> str | None:
+    return draft.status.pinned.revision if draft.status.pinned is not None else None
+
+
+def _has_job_file(job: Job, revision: str | None) -> bool:
+    """Whether the spec gives the job file of this revision."""
+    return revision is None or (job.kept_revision is None and job.revision == revision)
 
 
 def _pods(draft: Draft, job: DAPOJob, number: int, wanted: Iterable[tuple[Role, int]]) -> list[Object]:
@@ -202,4 +230,5 @@ def _pods(draft: Draft, job: DAPOJob, number: int, wanted: Iterable[tuple[Role, 
     avoided, nodes = avoided_nodes(draft), draft.seen.node_count
     # Where there may be no other node, a pod on a bad one is better than none.
     avoid = Avoid(tuple(avoided), required=nodes is not None and nodes > len(avoided))
-    return [pod(job, draft.job.uid, draft.job.run_id, role, number, index, site, avoid) for role, index in wanted]
+    run = draft.job.uid, draft.job.run_id
+    return [pod(job, *run, role, number, index, site, pinned, avoid) for role, index in wanted]
