@@ -1,11 +1,15 @@
 """The operator's settings, from its environment variables."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from socket import gethostname
+from typing import Any, Literal
 from uuid import uuid4
 
+from dapo_core.naming import ROLES, Role
 from dapo_operator.jobs.builders.common import Site
+from dapo_operator.jobs.builders.pod_template import refused_of_site
 
 
 @dataclass(frozen=True)
@@ -19,7 +23,7 @@ class OperatorSettings:
     # DAPO_METADATA_URL: the metadata store; None: progress, stalls and guards are not watched.
     metadata_url: str | None = None
     # DAPO_TRAINER_IMAGE, DAPO_IMAGE_PULL_POLICY, DAPO_TOPOLOGY_KEY, DAPO_DASHBOARD_URL, DAPO_COSCHEDULER,
-    # DAPO_STATUS_DELAY_SECONDS: what applies to the pods and the status of all jobs.
+    # DAPO_STATUS_DELAY_SECONDS, DAPO_POD_TEMPLATES, DAPO_POD_USER: what applies to the pods and the status of all jobs.
     site: Site = field(default_factory=Site)
     # DAPO_LOG_FORMAT: `json` for machines, `plain` for a terminal. DAPO_LOG_LEVEL: a level of Python's logging.
     log_format: str = "json"
@@ -39,7 +43,8 @@ class OperatorSettings:
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> "OperatorSettings":
-        """The settings in an environment. Raises ValueError when a variable that has to be a number is not one."""
+        """The settings in an environment. Raises ValueError when a variable that has to be a number is not one, or a
+        template of DAPO_POD_TEMPLATES is not one for pods of jobs."""
         names = environment.get("DAPO_NAMESPACES", "").replace(",", " ").split()
         defaults = Site()
         site = Site(
@@ -49,6 +54,8 @@ class OperatorSettings:
             dashboard_url=environment.get("DAPO_DASHBOARD_URL", defaults.dashboard_url).rstrip("/"),
             coscheduler=environment.get("DAPO_COSCHEDULER", defaults.coscheduler),
             status_delay_seconds=float(environment.get("DAPO_STATUS_DELAY_SECONDS", defaults.status_delay_seconds)),
+            pod_templates=_pod_templates(environment.get("DAPO_POD_TEMPLATES") or "{}"),
+            fixed_user=environment.get("DAPO_POD_USER", "fixed") != "assigned",
         )
         return cls(
             namespaces=tuple(names),
@@ -64,3 +71,22 @@ class OperatorSettings:
             requests_per_second=float(environment.get("DAPO_REQUESTS_PER_SECOND", cls.requests_per_second)),
             requests_burst=int(environment.get("DAPO_REQUESTS_BURST", cls.requests_burst)),
         )
+
+
+def _pod_templates(text: str) -> dict[Literal["all"] | Role, dict[str, Any]]:
+    """The templates of the installation. Raises ValueError with everything that is wrong with them."""
+    given = json.loads(text)
+    if not isinstance(given, dict):
+        raise ValueError("DAPO_POD_TEMPLATES must be a mapping from all, or a role, to a PodTemplateSpec.")
+    if unknown := sorted(given.keys() - {"all", *ROLES}):
+        names = ", ".join(unknown)
+        raise ValueError(f"DAPO_POD_TEMPLATES has {names}; its keys must be one of all, {', '.join(ROLES)}.")
+    problems = []
+    for key, template in given.items():
+        field = f"DAPO_POD_TEMPLATES.{key}"
+        if not isinstance(template, dict):
+            raise ValueError(f"{field} must be a mapping.")
+        problems += refused_of_site(field, None if key == "all" else key, template)
+    if problems:
+        raise ValueError(" ".join(problem.message for problem in problems))
+    return given

@@ -8,6 +8,7 @@ import pytest
 import yaml
 from chart_rendering import CHART, INSTALLATIONS, NAMESPACE, Object, helm, named, pod_templates, rendered, with_values
 
+from dapo_operator.settings import OperatorSettings
 from dapo_operator.telemetry import instrumentation
 
 EVERY = pytest.mark.parametrize("name", INSTALLATIONS)
@@ -30,7 +31,7 @@ def test_lint() -> None:
 def test_pods_are_restricted(name: str) -> None:
     for pod in pod_templates(rendered(name)).values():
         security = pod["spec"]["securityContext"]
-        assert security["runAsNonRoot"] and security["runAsUser"] > 0
+        assert security["runAsNonRoot"] and security.get("runAsUser", 1) > 0
         assert security["seccompProfile"] == {"type": "RuntimeDefault"}
         for container in containers(pod):
             assert container["securityContext"] == {
@@ -235,3 +236,51 @@ def test_the_database_is_pruned_by_the_clock_where_that_is_wanted(retention: Obj
     [job] = found
     [container] = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
     assert container["args"] == ["db", "prune", *options] and job["spec"]["concurrencyPolicy"] == "Forbid"
+
+
+def operator_environment(values: Object, *options: str) -> dict[str, str]:
+    deployment = named(with_values(values, *options), "Deployment", "dapo-operator")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    return {entry["name"]: entry.get("value", "") for entry in container["env"]}
+
+
+@pytest.mark.parametrize(
+    ("user", "options", "expected"),
+    [
+        ("", (), "fixed"),
+        ("", ("--api-versions=security.openshift.io/v1",), "assigned"),
+        ("fixed", ("--api-versions=security.openshift.io/v1",), "fixed"),
+        ("assigned", (), "assigned"),
+    ],
+    ids=["Kubernetes", "OpenShift", "OpenShift with fixed users", "assigned"],
+)
+def test_no_pod_names_a_user_where_the_cluster_assigns_them(user: str, options: tuple[str, ...], expected: str) -> None:
+    values = {"jobNamespaces": [{"name": "team-a", "create": True}], "demo": {"namespace": "team-a"}}
+    values["podSecurity"] = {"user": user}
+    named_users = {
+        key
+        for pod in pod_templates(with_values(values, *options)).values()
+        for key in pod["spec"]["securityContext"].keys() & {"runAsUser", "runAsGroup", "fsGroup"}
+    }
+    assert bool(named_users) is (expected == "fixed")
+    assert operator_environment(values, *options)["DAPO_POD_USER"] == expected
+
+
+def test_what_the_pods_of_all_jobs_get_is_checked_and_merged_by_the_operator() -> None:
+    """The chart's values reach the pods."""
+    proxy = [{"name": "dapo", "env": [{"name": "HTTPS_PROXY", "value": 'http://"proxy":3128'}]}]
+    jobs = {
+        "podTemplate": {"spec": {"containers": proxy, "tolerations": [{"key": "gpu", "operator": "Exists"}]}},
+        "rollout": {"podTemplate": {"spec": {"nodeSelector": {"gpu": "l40s"}}}},
+    }
+    environment = operator_environment({"jobNamespaces": [{"name": "team-a"}], "jobs": jobs})
+    site = OperatorSettings.of(environment).site
+    assert site.pod_templates == {"all": jobs["podTemplate"], "rollout": jobs["rollout"]["podTemplate"]}
+
+
+@pytest.mark.parametrize("level", ["restricted", "baseline", "privileged"])
+def test_the_pod_security_level_of_a_namespace(level: str) -> None:
+    entry = {"name": "team-a", "create": True} | ({} if level == "restricted" else {"podSecurity": level})
+    namespace = named(with_values({"jobNamespaces": [entry]}), "Namespace", "team-a")
+    labels = namespace["metadata"]["labels"]
+    assert {labels[f"pod-security.kubernetes.io/{kind}"] for kind in ("enforce", "warn")} == {level}

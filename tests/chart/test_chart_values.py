@@ -64,6 +64,9 @@ def test_installations_pass_the_schema(name: str) -> None:
         pytest.param({"stores": {"bucket": "DAPO"}}, id="a bucket in capitals"),
         pytest.param({"monitoring": {"serviceMonitor": {"interval": "half a minute"}}}, id="interval"),
         pytest.param({"tests": {"timeoutSeconds": 1}}, id="no time for the test"),
+        pytest.param({"podSecurity": {"user": "root"}}, id="user of pods"),
+        pytest.param({"jobs": {"worker": {}}}, id="unknown role"),
+        pytest.param({"jobNamespaces": [{"name": "a", "podSecurity": "none"}]}, id="no pod security level"),
     ],
 )
 def test_the_schema_refuses(values: dict[str, Any]) -> None:

@@ -1,5 +1,8 @@
 """The objects of a job: what every pod has, what a template may change, and what it may not."""
 
+import json
+import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,12 +14,13 @@ from dapo_operator.jobs.builders.common import Site
 from dapo_operator.jobs.builders.pod_template import merged
 from dapo_operator.jobs.builders.pods import pod, template_problems
 from dapo_operator.jobs.builders.support import config_map, disruption_budget, network_policy
+from dapo_operator.settings import OperatorSettings
 
 SEPARATED = {"mode": "Separated", "rollout": {"replicas": 2}}
 
 
-def built(role: Role = "trainer", **groups: Any) -> dict[str, Any]:
-    return pod(job_with(**groups), "uid", "run", role, 3, 1, SITE)
+def built(role: Role = "trainer", site: Site = SITE, **groups: Any) -> dict[str, Any]:
+    return pod(job_with(**groups), "uid", "run", role, 3, 1, site)
 
 
 def container(made: dict[str, Any]) -> dict[str, Any]:
@@ -225,6 +229,51 @@ def test_an_image_has_to_come_from_somewhere() -> None:
         "spec.topology.head.podTemplate.spec.containers[dapo].image",
         "spec.topology.trainer.podTemplate.spec.containers[dapo].image",
     ]
+
+
+def test_templates_are_merged_from_the_installation_to_the_role() -> None:
+    def template(**variables: str) -> dict[str, Any]:
+        env = [{"name": name, "value": value} for name, value in variables.items()]
+        return {"spec": {"containers": [{"name": "dapo", "env": env}]}}
+
+    everyone, trainers = template(A="site", B="site", C="site", D="site"), template(B="role", C="role", D="role")
+    site = replace(SITE, pod_templates={"all": everyone, "trainer": trainers, "rollout": template(A="no")})
+    topology = {"podTemplate": template(C="job", D="job"), "trainer": {"podTemplate": template(D="own")}}
+    variables = environment(built(topology=topology, site=site))
+    assert {name: variables[name] for name in "ABCD"} == {"A": "site", "B": "role", "C": "job", "D": "own"}
+    assert environment(built("head", topology=topology, site=site))["D"] == "job"
+
+
+def test_a_template_of_all_roles_is_checked_and_may_name_the_image() -> None:
+    named = {"spec": {"containers": [{"name": "dapo", "image": "own:1"}]}}
+    assert template_problems(job_with(topology={"podTemplate": named}), Site()) == []
+    assert template_problems(job_with(), Site(pod_templates={"all": named})) == []
+    bad = {"spec": {"hostname": "x", "containers": [{"name": "dapo", "resources": {"limits": {"memory": "1Gi"}}}]}}
+    problems = template_problems(job_with(topology={"podTemplate": bad}), SITE)
+    assert [problem.field for problem in problems] == [
+        "spec.topology.podTemplate.spec.hostname",
+        "spec.topology.podTemplate.spec.containers[dapo].resources.limits[memory]",
+    ]
+
+
+def test_no_pod_names_a_user_where_the_cluster_assigns_them() -> None:
+    security = built(site=replace(SITE, fixed_user=False))["spec"]["securityContext"]
+    assert security["runAsNonRoot"] and not security.keys() & {"runAsUser", "runAsGroup", "fsGroup"}
+
+
+@pytest.mark.parametrize(
+    ("templates", "words"),
+    [
+        ({"worker": {}}, "DAPO_POD_TEMPLATES has worker; its keys must be one of all, head, trainer, rollout."),
+        ({"all": {"spec": {"hostname": "x"}}}, "DAPO_POD_TEMPLATES.all.spec.hostname is managed by the operator"),
+        ({"head": []}, "DAPO_POD_TEMPLATES.head must be a mapping"),
+        ([], "DAPO_POD_TEMPLATES must be a mapping"),
+    ],
+    ids=["role", "managed", "no template", "no mapping"],
+)
+def test_templates_of_the_installation_are_checked_when_the_operator_starts(templates: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(words)):
+        OperatorSettings.of({"DAPO_POD_TEMPLATES": json.dumps(templates)})
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,11 @@ INSTALLATIONS: Final[dict[str, Object]] = {
         "postgres": {"storage": {"className": "fast"}},
         "minio": {"storage": {"className": "large"}},
         "stores": {"keep": False, "retention": {"thinAfterDays": 30, "maxPoints": 500_000_000, "apply": True}},
+        "podSecurity": {"user": "assigned"},
+        "jobs": {
+            "podTemplate": {"spec": {"imagePullSecrets": [{"name": "registry"}]}},
+            "trainer": {"podTemplate": {"spec": {"runtimeClassName": "nvidia"}}},
+        },
     },
     "least": {
         "crds": {"enabled": False},
@@ -72,7 +77,7 @@ def helm(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([str(tool("helm")), *arguments], capture_output=True, text=True, timeout=patient(120))
 
 
-def _template(values: Object) -> "subprocess.CompletedProcess[str]":
+def _template(values: Object, *options: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [
             str(tool("helm")),
@@ -82,6 +87,7 @@ def _template(values: Object) -> "subprocess.CompletedProcess[str]":
             "--namespace",
             NAMESPACE,
             "--kube-version=1.34.0",
+            *options,
             "-f",
             "-",
         ],
@@ -102,9 +108,9 @@ def _rendered(name: str) -> list[Object]:
     return with_values(INSTALLATIONS[name])
 
 
-def with_values(values: Object) -> list[Object]:
-    """All objects of an installation with these values."""
-    answer = _template(values)
+def with_values(values: Object, *options: str) -> list[Object]:
+    """All objects of an installation with these values; `options` are Helm's."""
+    answer = _template(values, *options)
     assert answer.returncode == 0, answer.stderr
     return [each for each in yaml.safe_load_all(answer.stdout) if each]
 

@@ -31,15 +31,23 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 
-{{- /* What the restricted pod security standard requires of a pod; the argument is the numeric user and group */ -}}
+{{- /* "fixed", or "assigned" where the cluster chooses the users of pods */ -}}
+{{- define "dapo.podUser" -}}
+{{- $onOpenShift := .Capabilities.APIVersions.Has "security.openshift.io/v1" -}}
+{{- .Values.podSecurity.user | default ($onOpenShift | ternary "assigned" "fixed") -}}
+{{- end }}
+
+{{- /* (list . 1000) -> what the restricted pod security standard requires of a pod, with this user and group */ -}}
 {{- define "dapo.podSecurity" -}}
 automountServiceAccountToken: false
 enableServiceLinks: false
 securityContext:
   runAsNonRoot: true
-  runAsUser: {{ . }}
-  runAsGroup: {{ . }}
-  fsGroup: {{ . }}
+  {{- if eq (include "dapo.podUser" (index . 0)) "fixed" }}
+  runAsUser: {{ index . 1 }}
+  runAsGroup: {{ index . 1 }}
+  fsGroup: {{ index . 1 }}
+  {{- end }}
   fsGroupChangePolicy: OnRootMismatch
   seccompProfile: {type: RuntimeDefault}
 {{- end }}
@@ -118,6 +126,17 @@ argocd.argoproj.io/sync-wave: {{ . | quote }}
 {{- /* "true" when the operator watches nodes */ -}}
 {{- define "dapo.watchNodes" -}}
 {{- ternary .Values.operator.clusterWide .Values.operator.watchNodes (kindIs "invalid" .Values.operator.watchNodes) -}}
+{{- end }}
+
+{{- /* What the pods of all jobs get, as JSON for the operator; empty: nothing */ -}}
+{{- define "dapo.podTemplates" -}}
+{{- $templates := dict }}
+{{- with .Values.jobs }}
+{{- range $key, $template := dict "all" .podTemplate "head" .head.podTemplate "trainer" .trainer.podTemplate "rollout" .rollout.podTemplate }}
+{{- if $template }}{{ $_ := set $templates $key $template }}{{ end }}
+{{- end }}
+{{- end }}
+{{- if $templates }}{{ toJson $templates }}{{ end }}
 {{- end }}
 
 {{- define "dapo.operatorRules" }}

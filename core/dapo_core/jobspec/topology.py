@@ -172,6 +172,11 @@ class Topology(SpecModel):
         description="Volume that keeps models on each node (hf:// and s3://). If not set, each pod of each attempt "
         "fetches the model to its own disk.",
     )
+    pod_template: FreeObject = Field(
+        default={},
+        description="A PodTemplateSpec for the pods of all roles. It is merged over the installation's, and the "
+        "role's own over it.",
+    )
     head: Head = Field(default=Head(), description="The pod with Ray's head and the driver.")
     trainer: Trainer = Field(default=Trainer(), description="The pods with the FSDP workers.")
     rollout: Rollout = Field(default=Rollout(), description="The pods with vLLM (Separated mode).")

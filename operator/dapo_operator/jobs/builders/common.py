@@ -2,10 +2,11 @@
 
 import hashlib
 import json
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
 
-from dapo_core.naming import API_VERSION, KIND, LABEL_JOB
+from dapo_core.naming import API_VERSION, KIND, LABEL_JOB, Role
 
 Object = dict[str, Any]
 
@@ -27,6 +28,8 @@ class Site:
     trailing slash; empty: no dashboard. `status_delay_seconds` is how long an outage of the metadata store lasts before
     the jobs' statuses say so, and how long a new message of a condition waits to be written when nothing else changed;
     new progress waits half as long.
+    `pod_templates` are PodTemplateSpecs for the pods of all jobs, or of one role.
+    `fixed_user`: pods run as user 1000 unless a template names another; False where the cluster assigns users.
     """
 
     image: str = ""
@@ -35,6 +38,8 @@ class Site:
     dashboard_url: str = ""
     coscheduler: str = "scheduler-plugins-scheduler"
     status_delay_seconds: float = 60.0
+    pod_templates: Mapping[Literal["all"] | Role, Mapping[str, Any]] = field(default_factory=dict)
+    fixed_user: bool = True
 
     @property
     def topology_keys(self) -> list[str]:

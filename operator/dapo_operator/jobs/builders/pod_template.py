@@ -1,11 +1,11 @@
-"""A role's pod template: how it is merged over the pod that the operator builds, and what it must not contain because
+"""A pod template: how it is merged over the pod that the operator builds, and what it must not contain because
 the job's life depends on it. Pure."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from dapo_core.errors import Problem
-from dapo_core.jobspec import DAPOJobSpec
+from dapo_core.jobspec import DAPOJobSpec, Topology
 from dapo_core.naming import GROUP, Role
 from dapo_operator.jobs.builders.common import JOB_FOLDER, MODELS_FOLDER, WORK_FOLDER
 from dapo_operator.jobs.observed import CONTAINER
@@ -84,14 +84,20 @@ def _lists(base: list[Any], over: list[Any], field: str) -> list[Any]:
     return [*changed, *(entry for entry in over if entry[key] not in known)]
 
 
-def refused(spec: DAPOJobSpec, role: Role, template: Mapping[str, Any]) -> list[Problem]:
-    """Everything in a role's template that conflicts with the fields that the operator manages."""
-    return list(_Checks(spec, role, f"spec.topology.{role}.podTemplate").template(template))
+def refused(spec: DAPOJobSpec, role: Role | None, template: Mapping[str, Any]) -> list[Problem]:
+    """What in the template of a role, or (None) of all, conflicts with the fields that the operator manages."""
+    root = f"spec.topology.{role}.podTemplate" if role else "spec.topology.podTemplate"
+    return list(_Checks(spec.run_policy.gang.scheduler, spec.topology.gpu_resource, role, root).template(template))
+
+
+def refused_of_site(field: str, role: Role | None, template: Mapping[str, Any]) -> list[Problem]:
+    """The same of a template of the installation, which is for all schedulers; `field` is where it was given."""
+    return list(_Checks("volcano", Topology().gpu_resource, role, field).template(template))
 
 
 class _Checks:
-    def __init__(self, spec: DAPOJobSpec, role: Role, root: str) -> None:
-        self._spec, self._role, self._root = spec, role, root
+    def __init__(self, scheduler: str, gpu_resource: str, role: Role | None, root: str) -> None:
+        self._scheduler, self._gpu_resource, self._role, self._root = scheduler, gpu_resource, role, root
 
     def template(self, template: Mapping[str, Any]) -> Iterator[Problem]:
         for key in template:
@@ -137,7 +143,7 @@ class _Checks:
         for key, remedy in _POD_FIELDS.items():
             if key in pod:
                 yield self._problem(f"spec.{key}", f"is managed by the operator; {remedy}")
-        if "schedulerName" in pod and self._spec.run_policy.gang.scheduler in ("volcano", "coscheduling"):
+        if "schedulerName" in pod and self._scheduler in ("volcano", "coscheduling"):
             yield self._problem(
                 "spec.schedulerName", "conflicts with spec.runPolicy.gang.scheduler; remove one of them"
             )
@@ -191,13 +197,13 @@ class _Checks:
 
     def _resources(self, where: str, resources: Any) -> Iterator[Problem]:
         own = {"cpu": "resources.cpu", "memory": "resources.memory", "ephemeral-storage": "scratch.size"}
-        own[self._spec.topology.gpu_resource] = "gpusPerPod"
+        own[self._gpu_resource] = "gpusPerPod"
         for kind in ("requests", "limits"):
             values = resources.get(kind) if isinstance(resources, Mapping) else None
             for key in values if isinstance(values, Mapping) else ():
                 # The template may set a CPU limit: the operator sets none.
                 if key in own and (kind, key) != ("limits", "cpu"):
-                    remedy = f"set spec.topology.{self._role}.{own[key]}"
+                    remedy = f"set spec.topology.{self._role or 'ROLE'}.{own[key]}"
                     yield self._problem(f"{where}.resources.{kind}[{key}]", f"is managed by the operator; {remedy}")
 
     def _problem(self, path: str, sentence: str) -> Problem:

@@ -1,6 +1,6 @@
 """The pods of a job: one container `dapo` each, whose program is its role."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from dapo_core.errors import Problem
@@ -38,12 +38,15 @@ _USER: Final = 1000
 
 
 def template_problems(job: DAPOJob, site: Site) -> list[Problem]:
-    """What is wrong with the pod templates of the roles."""
-    problems: list[Problem] = []
+    """What is wrong with the pod templates of the job and of its roles."""
+    common = job.spec.topology.pod_template
+    problems = refused(job.spec, None, common)
+    checked = not problems
     for role, count in job.spec.topology.layout.pods.items():
         template = _template(job.spec, role)
         refusals = refused(job.spec, role, template)
-        if not refusals and count and not _image(template, site):
+        given = (*_site_templates(site, role), common, template)
+        if checked and not refusals and count and not (site.image or any(map(_image, given))):
             field = f"spec.topology.{role}.podTemplate.spec.containers[{CONTAINER}].image"
             refusals = [Problem(field, f"{field} is missing, and the installation has no default image: set one.")]
         # A Colocated job has no rollout pods, but a mistake in their template would show up once the mode is changed.
@@ -62,8 +65,8 @@ def pod(
     pinned: Pinned | None = None,
     avoid: Avoid = ANYWHERE,
 ) -> Object:
-    """One complete pod: what the operator builds, with the role's template merged over it, and of `pinned` the job file
-    and the images."""
+    """One complete pod: what the operator builds, with the templates of the installation, of the job and of the role
+    merged over it, and of `pinned` the job file and the images."""
     spec, name = job.spec, job.metadata.name
     revision = pinned.revision if pinned is not None else None
     labels = child_labels(name, run_id, role, attempt, index)
@@ -79,9 +82,7 @@ def pod(
             "enableServiceLinks": False,
             "securityContext": {
                 "runAsNonRoot": True,
-                "runAsUser": _USER,
-                "runAsGroup": _USER,
-                "fsGroup": _USER,
+                **({"runAsUser": _USER, "runAsGroup": _USER, "fsGroup": _USER} if site.fixed_user else {}),
                 "fsGroupChangePolicy": "OnRootMismatch",
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
@@ -91,7 +92,9 @@ def pod(
             "volumes": _volumes(job, role, revision),
         },
     }
-    built: Object = merged(base, _template(spec, role))
+    built: Object = base
+    for template in (*_site_templates(site, role), spec.topology.pod_template, _template(spec, role)):
+        built = merged(built, template)
     built = {"apiVersion": "v1", "kind": "Pod", "metadata": built["metadata"], "spec": avoiding(built["spec"], avoid)}
     built["metadata"] |= {
         "name": child_name(name, role, attempt, index),
@@ -151,10 +154,14 @@ def _resources(spec: DAPOJobSpec, role: Role) -> Resources:
     }[role]
 
 
-def _image(template: dict[str, Any], site: Site) -> str:
+def _site_templates(site: Site, role: Role) -> list[Mapping[str, Any]]:
+    return [site.pod_templates.get("all", {}), site.pod_templates.get(role, {})]
+
+
+def _image(template: Mapping[str, Any]) -> str:
     containers = template.get("spec", {}).get("containers", [])
-    named = (entry.get("image", "") for entry in containers if entry.get("name") == CONTAINER)
-    return next(named, "") or site.image
+    named: Iterator[str] = (entry.get("image", "") for entry in containers if entry.get("name") == CONTAINER)
+    return next(named, "")
 
 
 def _container(job: DAPOJob, role: Role, site: Site, environment: list[Object]) -> Object:
