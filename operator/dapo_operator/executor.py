@@ -8,7 +8,7 @@ from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from dapo_core.naming import LABEL_JOB
+from dapo_core.naming import LABEL_JOB, LABEL_RUN
 from dapo_core.run.status import DAPOJobStatus
 from dapo_operator.children import WATCHED, Children, JobKey, resource_of
 from dapo_operator.jobs.actions import (
@@ -123,6 +123,11 @@ class Executor:
         if pods:
             names = ", ".join(raw["metadata"]["name"] for raw in pods[:3])
             raise LeftoverPodsError(f"{len(pods)} pods still exist at version {version}: {names}")
+
+    async def others_pods(self, job: Job) -> tuple[str, ...]:
+        """Pods of the job's run that another DAPOJob owns, as the API server itself knows them. Raises ApiError."""
+        labeled, _ = await self._kube.list(PODS, job.namespace, f"{LABEL_RUN}={job.run_id}")
+        return tuple(raw["metadata"]["name"] for raw in labeled if controller_uid(raw) != job.uid)
 
     async def write_status(self, raw: Object, status: DAPOJobStatus) -> Object:
         """Replace the status; returns the job with it. Raises ConflictError when `raw` is not the newest state."""

@@ -41,7 +41,8 @@ RUNS_PER_QUERY: Final = 200
 @dataclass(frozen=True)
 class RunSnapshot:
     """What a run reports, as the planner and its status need it. `alerts` are None until its guards were judged;
-    `lost`: the store lacks what was recorded before."""
+    `lost`: the store lacks what was recorded before. `known`: it was read, or there is no store; `namespace` is None
+    for a run that is not on record."""
 
     progress: Progress | None = None
     checkpoint: CheckpointRef | None = None
@@ -49,6 +50,8 @@ class RunSnapshot:
     attempt: int = 0
     reached: int | None = None
     lost: bool = False
+    known: bool = False
+    namespace: str | None = None
 
 
 @dataclass
@@ -101,7 +104,7 @@ class MetadataStore:
         """Read this run from now on, and call `changed` whenever its view changes."""
         known = self._runs.get(run_id)
         if known is None:
-            self._runs[run_id] = _Watched(spec, changed)
+            self._runs[run_id] = _Watched(spec, changed, RunSnapshot(known=self._url is None))
             self._run_added.set()
         elif known.spec.guards != spec.guards or known.spec.schedule != spec.schedule:
             # Other guards find other things in the same curves.
@@ -116,7 +119,7 @@ class MetadataStore:
     def view(self, run_id: str) -> RunSnapshot:
         """What the run reported last."""
         known = self._runs.get(run_id)
-        return known.view if known else RunSnapshot()
+        return known.view if known else RunSnapshot(known=self._url is None)
 
     def record(self, run_id: str, entries: Sequence[Entry]) -> None:
         """Write these soon, in this order."""
@@ -244,7 +247,7 @@ class MetadataStore:
         judged = curves.complete and curves.guards == run.spec.guards
         run.mark = reading.mark if judged else None
         alerts = tuple(curves.judge.alerts()) if judged else run.view.alerts
-        view = RunSnapshot(progress, checkpoint, alerts, row.attempt, row.step, lost)
+        view = RunSnapshot(progress, checkpoint, alerts, row.attempt, row.step, lost, True, row.namespace)
         if view != run.view:
             self.record(run_id, _alert_changes(run.view.alerts or (), alerts or (), self._now()))
             run.view = view

@@ -4,7 +4,8 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
 
@@ -22,7 +23,7 @@ from dapo_operator.jobs.revision import job_file_of
 from dapo_operator.jobs.status_changes import changes
 from dapo_operator.kube.api_errors import ApiError, ConflictError, NotFoundError
 from dapo_operator.kube.objects import Object, ObjectReference, age
-from dapo_operator.metadata_store import MetadataStore
+from dapo_operator.metadata_store import MetadataStore, RunSnapshot
 from dapo_operator.node_cache import NodeCache
 from dapo_operator.telemetry.instrumentation import Telemetry
 from dapo_operator.telemetry.logs import bound
@@ -63,6 +64,8 @@ class Shared:
     now: Callable[[], float]
     telemetry: Telemetry
     nodes: NodeCache = field(default_factory=lambda: NodeCache(lambda name: None))
+    # Runs that a job has named, each with the job that is starting an attempt of it, if one is.
+    named_runs: dict[str, JobKey | None] = field(default_factory=dict)
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONCURRENT))
 
 
@@ -82,6 +85,7 @@ class Reconciler:
         self._failures = 0
         self._frozen = False
         self._lost_file: str | None = None
+        self._others_pods: tuple[str, ...] = ()
 
     def update(self, raw: Object) -> None:
         """The DAPOJob as the watch reports it; a state that is not newer than the known one is dropped."""
@@ -148,11 +152,32 @@ class Reconciler:
             # The metadata store knows from which checkpoint an attempt starts, if it can be read.
             return 1.0
         job = await self._with_job_file(job, written)
+        if job.named_run is not None:
+            shared.named_runs.setdefault(job.named_run)
+        if self._others_pods:
+            self._others_pods = await shared.executor.others_pods(job)
         now = shared.now()
         plan = make_plan(job, self._writes.with_unwritten(written), self._observe(job), now, shared.site)
-        await self._prepare(job, plan)
-        await self._write_status(job, plan, now)
-        return await self._carry_out(job, plan, now)
+        with self._starting(job, plan):
+            await self._prepare(job, plan)
+            await self._write_status(job, plan, now)
+            return await self._carry_out(job, plan, now)
+
+    @contextmanager
+    def _starting(self, job: Job, plan: Plan) -> Iterator[None]:
+        """Between the question whether another job has pods of a run and the first pod of this one, no other job may
+        ask. Raises LeftoverPodsError when one has asked."""
+        runs, run_id = self.shared.named_runs, job.run_id
+        if run_id not in runs or not _begins(self.state.written(), plan):
+            yield
+            return
+        if runs[run_id] is not None:
+            raise LeftoverPodsError(f"{'/'.join(runs[run_id] or ())} is starting an attempt of run {run_id}.")
+        runs[run_id] = self.key
+        try:
+            yield
+        finally:
+            runs[run_id] = None
 
     async def _with_job_file(self, job: Job, written: DAPOJobStatus) -> Job:
         """The job as its run knows it: with the defaults in its job file, where another version of the platform has
@@ -217,6 +242,8 @@ class Reconciler:
 
     def _observe(self, job: Job) -> Observed:
         children, store, view = self.shared.children, self.shared.store, self.shared.store.view(job.run_id)
+        if self._is_foreign(job):
+            view = RunSnapshot(known=view.known, namespace=view.namespace)
         pods = children.pods_of(self.key, job.uid)
         return Observed(
             pods=pods,
@@ -235,13 +262,25 @@ class Reconciler:
             alerts=view.alerts,
             recorded_attempt=view.attempt,
             reached=view.reached,
+            run_known=view.known,
+            run_namespace=view.namespace,
+            run_pods=self._others_pods,
         )
+
+    def _is_foreign(self, job: Job) -> bool:
+        """Whether the job names a run of another namespace, or may do so: nothing is read or recorded of it."""
+        view = self.shared.store.view(job.run_id)
+        return job.named_run is not None and (not view.known or view.namespace not in (None, job.namespace))
 
     async def _prepare(self, job: Job, plan: Plan) -> None:
         """What has to be certain before the status is written."""
-        old, new = self.state.written().attempts, plan.status.attempts
-        if old and new and new[-1].number > old[-1].number:
-            await self.shared.executor.confirm_no_pods(self.key)
+        executor, written = self.shared.executor, self.state.written()
+        if written.attempts and _begins(written, plan):
+            await executor.confirm_no_pods(self.key)
+        if job.run_id in self.shared.named_runs and _begins(written, plan):
+            self._others_pods = await executor.others_pods(job)
+            if self._others_pods:
+                raise LeftoverPodsError(f"Pods of another job exist for run {job.run_id}: {self._others_pods[0]}")
         if any(isinstance(action, AddFinalizer) for action in plan.actions):
             self.state.raw = await self.shared.executor.add_finalizer(job, self.state.raw)
 
@@ -261,6 +300,8 @@ class Reconciler:
         self._record(job, plan, now, plan.events)
 
     def _record(self, job: Job, plan: Plan, now: float, events: tuple[Event, ...]) -> None:
+        if self._is_foreign(job):
+            return
         lost = self.shared.store.view(job.run_id).lost
         records = changes(job, None if lost else self._recorded, plan.status, events, now)
         self.shared.store.record(job.run_id, records)
@@ -319,3 +360,9 @@ class Reconciler:
     def _attempt_number(self) -> int | None:
         attempts = self.state.last_status.attempts
         return attempts[-1].number if attempts else None
+
+
+def _begins(written: DAPOJobStatus, plan: Plan) -> bool:
+    """Whether the plan starts another attempt."""
+    old, new = written.attempts, plan.status.attempts
+    return bool(new) and (not old or new[-1].number > old[-1].number)

@@ -115,6 +115,14 @@ RUNBOOKS: Final[dict[ConditionType, Runbook]] = {
                 "An object with a name that the job needs belongs to something else, or to an earlier job of its name.",
                 "Wait until it is gone, delete it, or use another name for the job.",
             ),
+            Reason.METADATA_UNREACHABLE: Entry(
+                "A job with `spec.runId` waits for the store, which knows the attempts of that run.",
+                "See condition ProgressKnown.",
+            ),
+            Reason.RUN_IN_USE: Entry(
+                "Another DAPOJob has pods of the run that `spec.runId` names.",
+                "Suspend or delete that job: two jobs never train one run.",
+            ),
             Reason.PODS_REMAIN: Entry(
                 "A pod of an ended attempt cannot be deleted: the API server refuses it, or a finalizer keeps the pod.",
                 "The message names the pod, and the webhook or finalizer: correct that. The operator retries "

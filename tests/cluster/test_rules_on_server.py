@@ -72,6 +72,7 @@ BROKEN: dict[str, dict[str, Any]] = {
 # Changes of a job that is there, by the field that may not change.
 FROZEN: dict[str, dict[str, Any]] = {
     "managedBy": {"managedBy": "example.com/queue"},
+    "runId": {"runId": "first-20260131-0412-x7k2"},
     "model": {"model": {"source": "hf://c/d"}},
     "data": {"data": {"train": [{"source": "s3://bucket/other.parquet"}]}},
     "reward": {"reward": {"type": "math"}},

@@ -53,6 +53,11 @@ def case(name: str, sentence: str, **spec: Any) -> Any:
             'batch.prompts is "32" (a string) but must be an integer: write it without quotes.',
             batch={"prompts": "32"},
         ),
+        case(
+            "no run ID",
+            'runId is "first": write a run ID as the platform makes them, such as first-20260131-0412-x7k2.',
+            runId="first",
+        ),
         case("fraction", "batch.prompts is 1.5 (a number) but must be an integer.", batch={"prompts": 1.5}),
         case("null", "batch.prompts is null but must be an integer.", batch={"prompts": None}),
         case("truth for a number", "batch.topP is true (a boolean) but must be a number.", batch={"topP": True}),

@@ -9,7 +9,6 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from dapo_core.naming import LABEL_JOB
 from dapo_operator.jobs.dapojob import JOBS
 from dapo_operator.kube.api_errors import ApiError, error_of
 from dapo_operator.kube.objects import PODS, Object, Resource, timestamp
@@ -48,13 +47,13 @@ class FakeKube:
         self, resource: Resource, namespace: str | None, labels: str = "", metadata_only: bool = False
     ) -> tuple[list[Object], str]:
         """All objects, of one job where a label is named, and the newest version."""
-        job = labels.partition("=")[2]
+        label, _, wanted = labels.partition("=")
         found = [
             raw
             for (plural, place, _), raw in self.objects.items()
             if plural == resource.plural
             and namespace in (None, place)
-            and (not labels or (raw["metadata"].get("labels") or {}).get(LABEL_JOB, "") in ([job] if job else _ANY))
+            and (not labels or (raw["metadata"].get("labels") or {}).get(label, "") in ([wanted] if wanted else _ANY))
         ]
         return found, str(next(self._versions))
 

@@ -133,22 +133,22 @@ def progress_of(
             committed.get(run_id),
             curves.get(run_id, {}),
             attempt.step_from if attempt else None,
-            *schedules.get(run_id, (None, 0, 0)),
+            *schedules.get(run_id, (None, 0, 0, None)),
         )
     return progress
 
 
-def _schedules(connection: Connection, run_ids: Sequence[str]) -> dict[str, tuple[int | None, int, int]]:
-    """Of each run: its steps, and the steps between its validations and between its checkpoints."""
+def _schedules(connection: Connection, run_ids: Sequence[str]) -> dict[str, tuple[int | None, int, int, str]]:
+    """Of each run: its steps, the steps between its validations and between its checkpoints, and its namespace."""
     validate, checkpoint = (
         runs.c.spec[("spec", "schedule", name)].as_string() for name in ("validateEvery", "checkpointEvery")
     )
     first_set = runs.c.spec[("spec", "data", "validation", 0, "name")].as_string()
-    query = select(runs.c.run_id, runs.c.total_steps, validate, checkpoint, first_set)
+    query = select(runs.c.run_id, runs.c.total_steps, validate, checkpoint, first_set, runs.c.namespace)
     rows = connection.execute(query.where(runs.c.run_id.in_(run_ids)))
     return {
-        run_id: (total, _count(validations) if validates else 0, _count(checkpoints))
-        for run_id, total, validations, checkpoints, validates in rows
+        run_id: (total, _count(validations) if validates else 0, _count(checkpoints), namespace)
+        for run_id, total, validations, checkpoints, validates, namespace in rows
     }
 
 

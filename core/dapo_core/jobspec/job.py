@@ -35,6 +35,14 @@ class DAPOJobSpec(SpecModel):
         description="Another controller (such as Kueue) that decides when the job may start; immutable. If not set, "
         "the operator does.",
     )
+    run_id: str | None = Field(
+        default=None,
+        max_length=MAX_LABEL,
+        pattern=patterns.RUN_ID.regex,
+        description="On Kubernetes: the run that the job continues, with its checkpoints, curves and attempts, as when "
+        "a deleted job is created again; or the ID of a new run. A run of another namespace is rejected; immutable. If "
+        "not set, each DAPOJob is a run of its own.",
+    )
     model: Model = Field(description="The policy to train.")
     data: Data = Field(description="Prompts for training and validation.")
     reward: Reward = Field(default=Reward(), description="How a response is scored.")

@@ -2,6 +2,7 @@
 
 from typing import Final, NamedTuple
 
+from dapo_core import naming
 from dapo_core.naming import NAME_PATTERN
 
 
@@ -51,6 +52,9 @@ IMAGE: Final = Pattern(
 )
 REASON: Final = Pattern(r"^[A-Za-z]+$", "write CamelCase reasons such as Evicted")
 NAMESPACE: Final = Pattern(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "use lower-case letters, digits and dashes")
+RUN_ID: Final = Pattern(
+    rf"^{naming.RUN_ID.pattern}$", "write a run ID as the platform makes them, such as first-20260131-0412-x7k2"
+)
 JOB_NAME: Final = Pattern(NAME_PATTERN, "use lower-case letters, digits and dashes, starting with a letter")
 
 REMEDIES: Final[dict[str, str]] = dict(
@@ -62,6 +66,7 @@ REMEDIES: Final[dict[str, str]] = dict(
         REWARD_FILE,
         BEST_METRIC,
         RESUME_FROM,
+        RUN_ID,
         SECRET_NAME,
         OBJECT_NAME,
         HOST_PATH,

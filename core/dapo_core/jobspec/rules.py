@@ -51,6 +51,7 @@ CEL_RULES: Final[tuple[CelRule, ...]] = (
         "a letter, so that the names of its pods fit Kubernetes' limit.",
     ),
     _unchanged("managedBy", "two controllers would own one job: create a new job."),
+    _unchanged("runId", "its pods and checkpoints are those of one run: create a new job."),
     *(
         _unchanged(
             to_camel(group),

@@ -61,6 +61,7 @@ class Reason(StrEnum):
     NODES_AVOIDED = "NodesAvoided"
     NODES_FORGIVEN = "NodesForgiven"
     NAME_TAKEN = "NameTaken"
+    RUN_IN_USE = "RunInUse"
     PODS_REMAIN = "PodsRemain"
     GANG_SCHEDULER_MISSING = "GangSchedulerMissing"
     API_REFUSED = "ApiRefused"

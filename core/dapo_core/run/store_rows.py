@@ -260,7 +260,8 @@ class RunProgress:
     """The progress of a run, for its supervisor.
 
     `step` and `step_at` are of the last step of the newest attempt, None before it; `attempt` is 0 before the first.
-    `step_from` is the step from which the newest attempt resumed, None until it has. `validate_every` and
+    `step_from` is the step from which the newest attempt resumed, None until it has. `namespace` is None for a run that
+    is not on record. `validate_every` and
     `checkpoint_every` are steps between validations and between checkpoints, 0 for none.
     `history` has the requested curves, at their first and at their last steps (`guards.History`).
     """
@@ -276,6 +277,7 @@ class RunProgress:
     total_steps: int | None = None
     validate_every: int = 0
     checkpoint_every: int = 0
+    namespace: str | None = None
 
 
 @dataclass(frozen=True)

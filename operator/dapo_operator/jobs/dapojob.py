@@ -32,6 +32,7 @@ class Job:
     """What is fixed for a plan. `parsed` is None when the spec is invalid, and `problems` are why. `shape` and
     `driver_spec` are digests of what the user says about the pods, and of what the driver reads, and `said` of all of
     the spec but limits; another version of the platform gives the same. `held`: it has the operator's finalizer.
+    `named_run` is `spec.runId`.
     `ttl_seconds` is how long it is kept after its end. `kept_revision` is the revision whose job file `parsed` is,
     where this version of the platform would fill in other defaults. Times are Unix seconds."""
 
@@ -49,6 +50,7 @@ class Job:
     said: str = ""
     suspended: bool = False
     managed_by: str | None = None
+    named_run: str | None = None
     ttl_seconds: int | None = None
     known_run_id: str = ""
     kept_revision: str | None = None
@@ -72,6 +74,8 @@ class Job:
     def run_id(self) -> str:
         """The run ID: always the same for one DAPOJob, so that a restarted operator does not start a second run. One
         that the status has is kept: earlier versions made shorter ones."""
+        if self.named_run is not None:
+            return self.named_run
         return self.known_run_id or run_id_of(self.name, datetime.fromtimestamp(self.created_at, UTC), self.uid)
 
     @cached_property
@@ -123,6 +127,7 @@ def job_of(raw: Mapping[str, Any], site: Site) -> Job:
         said=revision_of(spec),
         suspended=spec.get("suspend") is True,
         managed_by=spec.get("managedBy"),
+        named_run=spec.get("runId") if parsed is not None else None,
         ttl_seconds=_ttl(spec),
         known_run_id=(raw.get("status") or {}).get("runId") or "",
     )

@@ -122,6 +122,8 @@ class Observed:
     that were refused would be accepted now. `store_since` (Unix seconds) is when the metadata store became readable and
     writable again, `store_failed_at` when it was last seen to work before it failed. `recorded_attempt` is the newest
     attempt that the store knows, and `reached` the last step of it. `alerts` are None until the guards were judged.
+    `run_known`: the store was asked for the run; `run_namespace` is None for one that it does not know. `run_pods` are
+    pods of this run that another DAPOJob owns.
     """
 
     pods: tuple[Pod, ...] = ()
@@ -140,6 +142,9 @@ class Observed:
     recorded_attempt: int = 0
     reached: int | None = None
     alerts: Sequence[Alert] | None = ()
+    run_known: bool = True
+    run_namespace: str | None = None
+    run_pods: tuple[str, ...] = ()
 
 
 def pod_of(raw: Mapping[str, Any], owner_uid: str | None = None) -> Pod | None:

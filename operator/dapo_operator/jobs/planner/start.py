@@ -16,6 +16,7 @@ from dapo_operator.jobs.builders.support import support_objects, token_secret
 from dapo_operator.jobs.dapojob import Job
 from dapo_operator.jobs.planner.admission import held_by, hold, waits_for_quota
 from dapo_operator.jobs.planner.draft import Draft
+from dapo_operator.jobs.planner.named_run import may_use_run
 from dapo_operator.jobs.planner.node_faults import avoided_nodes, tell_avoided
 from dapo_operator.jobs.planner.refusals import retry_is_due
 from dapo_operator.kube.objects import timestamp, unix_seconds
@@ -38,7 +39,7 @@ def start(draft: Draft) -> None:
     draft.clear_condition("Suspended", Reason.RESUMED, "The job was resumed.")
     if waits_for_quota(draft):
         return None
-    if _leftovers(draft) or _backing_off(draft):
+    if _leftovers(draft) or not may_use_run(draft) or _backing_off(draft):
         return None
     return _start(draft, draft.job.parsed)
 
