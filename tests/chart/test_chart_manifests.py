@@ -46,7 +46,7 @@ def test_pods_are_restricted(name: str) -> None:
 @EVERY
 def test_only_who_asks_the_api_server_has_a_token(name: str) -> None:
     with_token = {key for key, pod in pod_templates(rendered(name)).items() if "serviceAccountName" in pod["spec"]}
-    assert with_token <= {"Deployment/dapo-operator", "Pod/dapo-helm-test"}
+    assert with_token <= {"Deployment/dapo-operator", "Job/dapo-uninstall", "Pod/dapo-helm-test"}
     for key, pod in pod_templates(rendered(name)).items():
         assert pod["spec"].get("automountServiceAccountToken", True) is (key in with_token)
 
@@ -211,7 +211,8 @@ def test_b19_argo_brings_the_stores_first_then_the_tables_then_the_rest() -> Non
     assert [waves[key] for key in after] == [-1, 0, 1]
     for raw in found:
         annotations = raw["metadata"].get("annotations", {})
-        if annotations.get("helm.sh/hook", "test") != "test":
+        # Argo CD knows nothing like a pre-delete hook.
+        if annotations.get("helm.sh/hook", "test") not in ("test", "pre-delete"):
             assert annotations["argocd.argoproj.io/hook"] == "Sync", raw["metadata"]["name"]
 
 
@@ -284,3 +285,17 @@ def test_the_pod_security_level_of_a_namespace(level: str) -> None:
     namespace = named(with_values({"jobNamespaces": [entry]}), "Namespace", "team-a")
     labels = namespace["metadata"]["labels"]
     assert {labels[f"pod-security.kubernetes.io/{kind}"] for kind in ("enforce", "warn")} == {level}
+
+
+@pytest.mark.parametrize("keep", [True, False], ids=["kept", "removed"])
+def test_b26_jobs_are_released_before_the_operator_is_removed(keep: bool) -> None:
+    values: Object = {"jobNamespaces": [{"name": "team-a"}, {"name": "team-b"}], "crds": {"keep": keep}}
+    values["operator"] = {"clusterWide": False}
+    job = named(with_values(values), "Job", "dapo-uninstall")
+    assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-delete"
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert "--namespaces=team-a,team-b" in container["command"]
+    assert ("--delete-jobs" in container["command"]) is not keep
+    everywhere = named(with_values({}), "Job", "dapo-uninstall")
+    (container,) = everywhere["spec"]["template"]["spec"]["containers"]
+    assert container["command"] == ["python", "-m", "dapo_operator.uninstall"]
