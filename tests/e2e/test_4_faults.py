@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 import pytest
-from e2e_installation import GONE, NAMESPACE, TEAM, Installation
+from e2e_installation import GONE, JOB, NAMESPACE, TEAM, Installation
 from spooled import STORED, Point, spooled_points
 from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
@@ -89,3 +89,9 @@ def test_suspend_and_resume(platform: Installation) -> None:
     platform.wait("pods again", lambda: len(platform.pods()) == 4, 120)
     assert platform.status()["attempts"][-1]["fromStep"] == newest
     platform.goes_on("the job was resumed")
+
+
+def test_kubectl_waits_after_an_edit(platform: Installation) -> None:
+    """A condition whose observedGeneration stays behind would never be seen."""
+    platform.patch({"runPolicy": {"maxRestarts": 50}})
+    platform.kubectl("--namespace", TEAM, "wait", f"dapojob/{JOB}", "--for=condition=Training", "--timeout=100s")
