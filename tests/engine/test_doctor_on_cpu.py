@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from dapo_trainer.doctor import bandwidth, kernels
+from dapo_trainer.doctor import bandwidth, kernel_accuracy
 from dapo_trainer.doctor.all_reduce import bus_gb
 from dapo_trainer.doctor.bandwidth import Group
 from dapo_trainer.doctor.check import Verdict
@@ -31,16 +31,16 @@ def test_kernels_of_this_machine_agree_with_float64() -> None:
 
 @pytest.mark.parametrize("error", [0.5, math.nan, math.inf])
 def test_wrong_results_end_a_pod(error: float) -> None:
-    assert kernels._compared("attention", error, 0.01).verdict == Verdict.FAILED
+    assert kernel_accuracy._compared("attention", error, 0.01).verdict == Verdict.FAILED
 
 
 def test_a_broken_attention_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mask is missing: of all mistakes the one that only shows in numbers."""
     attention = torch.nn.functional.scaled_dot_product_attention
     monkeypatch.setattr(
-        kernels.functional, "scaled_dot_product_attention", lambda q, k, v, is_causal: attention(q, k, v)
+        kernel_accuracy.functional, "scaled_dot_product_attention", lambda q, k, v, is_causal: attention(q, k, v)
     )
-    assert kernels.attention_error("cpu", torch.float32) > 0.1
+    assert kernel_accuracy.attention_error("cpu", torch.float32) > 0.1
 
 
 def test_a_process_that_ends_says_so() -> None:
