@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from operator_stage import NAME, PATIENCE, PODS, Stage, falls_silent, stage
+from patience import patient
 from servers.fault_proxy import Fault, Rule, every
 from servers.kubernetes import Cluster
 from servers.kubernetes_pods import pods_of
@@ -156,7 +157,7 @@ def followed_by_the_other(at: Stage, blow: str) -> None:
     print(f"replica {blow}: the lease was taken after {took:.1f} s, and acted upon after {acted:.1f} s")
     assert took < (5 if blow == "stopped" else 20)
     if blow in ("paused", "partitioned"):
-        assert first.process.wait(30) == 1, "a replica that lost the lease ends"
+        assert first.process.wait(patient(30)) == 1, "a replica that lost the lease ends"
     assert not at.proxy.writes_since(taken), "and writes nothing more"
     at.life.delete()
 

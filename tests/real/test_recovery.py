@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from patience import patient
 from real_run import DapoRun, Starter, assert_curves_are_whole, assert_every_point_is_stored_once, kill
 from servers.minio import MinioServer
 from servers.postgres import PostgresServer
@@ -161,7 +162,7 @@ def test_a_killed_run_is_resumed_from_before_a_damaged_checkpoint(life: Life) ->
     life.run.process.send_signal(signal.SIGSTOP)  # it starts no other attempt meanwhile
     kill(life.run.trainer())
     life.run.process.kill()
-    life.run.process.wait(30)
+    life.run.process.wait(patient(60))
     reached = life.last_step()
     # The store's own word: whoever was killed may not have told the database of the newest.
     newest, whole, *_ = [manifest.step for manifest in life.checkpoints.manifests()]

@@ -307,7 +307,7 @@ def test_a_terminal_that_closes_saves_and_stops(bench: Bench, mode: str) -> None
     while reader.is_alive():
         os.read(ours, 65536)
     os.close(ours)
-    assert process.wait(30) == 143
+    assert process.wait(patient(60)) == 143
     assert bench.rows()[0] == "Stopped"
     assert bench.left() == []
 
@@ -323,7 +323,7 @@ def test_a_closed_pipe_does_not_end_the_training(bench: Bench) -> None:
     assert process.stdout is not None
     process.stdout.readline()
     process.stdout.close()
-    assert process.wait(30) == 0
+    assert process.wait(patient(60)) == 0
     assert bench.rows()[0] == "Succeeded"
     assert process.stderr is not None
     process.stderr.close()

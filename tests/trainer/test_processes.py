@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from patience import patient
 
 from dapo_trainer.process.processes import ancestry, boot_id, descendants, find, send, started_since_boot
 from dapo_trainer.process.run_folder import RunFolder
@@ -63,7 +64,7 @@ class TestIdentity:
 
     def test_only_a_living_process_is_signalled(self, orphan: psutil.Process) -> None:
         assert send(orphan, signal.SIGKILL)
-        orphan.wait(10)
+        orphan.wait(patient(10))
         assert not send(orphan, signal.SIGKILL)
 
 

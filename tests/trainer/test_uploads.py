@@ -66,7 +66,7 @@ def bench(tmp_path: Path) -> Bench:
 def test_checkpoints_are_committed_and_kept_by_rule(bench: Bench) -> None:
     for step in (5, 10, 15):
         bench.upload(step)
-        assert bench.uploader.wait(5)
+        assert bench.uploader.wait(patient(10))
     assert bench.uploader.close(5)
     assert bench.checkpoints.steps() == [15, 10] and bench.uploader.failures == 0
     assert bench.notes.states() == {5: "deleted", 10: "committed", 15: "committed"}
@@ -91,7 +91,7 @@ def test_a_newer_checkpoint_takes_the_place_of_one_that_can_not_be_stored(bench:
     bench.upload(10)
     bench.until_putting(10)
     bench.down.clear()
-    assert bench.uploader.wait(5)
+    assert bench.uploader.wait(patient(10))
     assert bench.checkpoints.steps() == [10] and bench.uploader.failures == 1
     assert bench.notes.states() == {5: "failed", 10: "committed"}
     assert "CheckpointFailed" in bench.notes.reasons() and bench.left == ["global_step_10"]
@@ -124,20 +124,20 @@ def test_uploading_does_not_wait(bench: Bench) -> None:
     bench.upload(5, 10, 15)
     assert bench.uploader.busy, "the store is still held, and upload has returned all the same"
     bench.held.clear()
-    assert bench.uploader.wait(5)
+    assert bench.uploader.wait(patient(10))
 
 
 def test_a_folder_that_is_gone_costs_that_checkpoint(bench: Bench) -> None:
     bench.uploader.upload(LocalCheckpoint(5, bench.folder / "none", 1, "d"))
-    assert bench.uploader.wait(5)
+    assert bench.uploader.wait(patient(10))
     bench.upload(10)
-    assert bench.uploader.wait(5)
+    assert bench.uploader.wait(patient(10))
     assert bench.checkpoints.steps() == [10] and bench.uploader.failures == 1
 
 
 def test_retention_that_fails_costs_no_checkpoint(bench: Bench) -> None:
     bench.upload(5)
-    assert bench.uploader.wait(5)
+    assert bench.uploader.wait(patient(10))
     lists = iter([True])
 
     def fault(operation: str, key: str) -> None:
@@ -147,7 +147,7 @@ def test_retention_that_fails_costs_no_checkpoint(bench: Bench) -> None:
 
     bench.store.fault = fault
     bench.upload(10)
-    assert bench.uploader.wait(5)
+    assert bench.uploader.wait(patient(10))
     assert bench.uploader.failures == 0 and "RetentionFailed" in bench.notes.reasons()
 
 
