@@ -1,4 +1,4 @@
-"""Kubernetes quantities (`500m`, `16Gi`) as numbers, and the unit in which memory is told. Pure."""
+"""Kubernetes quantities (`500m`, `16Gi`) as numbers, and the unit in which memory is shown. Pure."""
 
 import re
 from fractions import Fraction

@@ -88,7 +88,7 @@ def test_a_failure_rule_matches_what_the_trainer_writes(
 
 
 class AlertNotes:
-    """What the store would be told: a rule that holds, or with a dash one that no longer does, and when."""
+    """Records what a store would get: each alert by its rule, with a dash before it when the alert is cleared."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, float]] = []

@@ -12,6 +12,7 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
+from sqlite_store import reader, url, writer
 from store_fakes import FlakySink
 
 from dapo_core.backoff import Backoff
@@ -24,31 +25,15 @@ from dapo_core.db import (
     StoreBehindError,
     open_reader,
     open_writer,
-    upgrade,
 )
 from dapo_core.errors import StoreError
 from dapo_trainer.spool import Delivery, Sender, Spool, drain, read_cursor, read_records
 from dapo_trainer.spool.segments import segments, write_cursor
 
+__all__ = ["reader", "url", "writer"]
+
 SPOOLING = Path(__file__).parent / "fakes" / "spooling.py"
 QUICK = Backoff(0.01, 0.05)
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    found = f"sqlite:///{tmp_path / 'dapo.db'}"
-    upgrade(found)
-    return found
-
-
-@pytest.fixture
-def writer(url: str) -> MetadataWriter:
-    return open_writer(url)
-
-
-@pytest.fixture
-def reader(url: str) -> MetadataReader:
-    return open_reader(url)
 
 
 @pytest.fixture

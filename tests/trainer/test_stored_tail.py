@@ -4,34 +4,20 @@ import shutil
 from pathlib import Path
 
 import pytest
+from sqlite_store import reader, url, writer
 from store_fakes import FlakySink, MemoryStore
 from typer.testing import CliRunner
 
 from dapo_core.backoff import Backoff
 from dapo_core.cli.db import db
-from dapo_core.db import Batch, MetadataReader, MetadataWriter, RunRow, open_reader, open_writer, upgrade
+from dapo_core.db import Batch, MetadataReader, MetadataWriter, RunRow
 from dapo_core.errors import StoreError
 from dapo_core.objectstore import FolderStore
 from dapo_trainer.spool import Delivery, Sender, Spool, StoredTail, drain
 
+__all__ = ["reader", "url", "writer"]
+
 RUN = "r"
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    found = f"sqlite:///{tmp_path / 'dapo.db'}"
-    upgrade(found)
-    return found
-
-
-@pytest.fixture
-def writer(url: str) -> MetadataWriter:
-    return open_writer(url)
-
-
-@pytest.fixture
-def reader(url: str) -> MetadataReader:
-    return open_reader(url)
 
 
 def spool_steps(folder: Path, *steps: int) -> None:

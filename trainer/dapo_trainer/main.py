@@ -320,22 +320,15 @@ def _run(environment: TrainerEnvironment, job: DAPOJob) -> tuple[ExitCode, LastW
 
 
 def _prepare_workers(environment: TrainerEnvironment) -> Path | None:
-    """Set the variables of all processes of the run, and import what they need, once for all of them.
-
-    Returns the folder of the fork server, None without one. Call it before the first thread starts.
-    """
-    from dapo_trainer.verl_adapter import environment as engine_environment
+    """Returns the folder of the fork server, None without one. Call it before the first thread starts."""
     from dapo_trainer.verl_adapter import preload
-    from dapo_trainer.verl_config.placement import detect_device
 
-    device = detect_device()
-    os.environ.update(engine_environment(device))
-    if environment.ray_address is not None:
-        return None  # Ray and its workers were started by others
-    with suppress(OSError):
-        beat = Heartbeat("start", 0, 0, time.time(), "loading verl and vLLM")
-        beat.write(environment.work / "heartbeat.json")
-    return preload.fork_from_here(device)
+    def loading() -> None:
+        with suppress(OSError):
+            beat = Heartbeat("start", 0, 0, time.time(), "loading verl and vLLM")
+            beat.write(environment.work / "heartbeat.json")
+
+    return preload.prepare_processes(loading, starts_ray=environment.ray_address is None)
 
 
 def main() -> NoReturn:

@@ -83,19 +83,13 @@ def _evaluate(environment: TrainerEnvironment) -> None:
 
 
 def _prepare_processes(trainer: TrainerEnvironment) -> Path | None:
-    """Set the variables of all processes of the evaluation, and import what they need, once for all of them.
+    """Returns the folder of the fork server, None without one. Call it before the first thread starts."""
+    from dapo_trainer.verl_adapter import preload
 
-    Returns the folder of the fork server, None without one. Call it before the first thread starts.
-    """
-    from dapo_trainer.verl_adapter import environment, preload
-    from dapo_trainer.verl_config.placement import detect_device
+    def loading() -> None:
+        EvaluationProgress(EvaluationFolder.of(trainer.work).heartbeat).phase("start", 0, 0, "loading verl and vLLM")
 
-    device = detect_device()
-    os.environ.update(environment(device))
-    if trainer.ray_address is not None:
-        return None  # Ray and its workers were started by others
-    EvaluationProgress(EvaluationFolder.of(trainer.work).heartbeat).phase("start", 0, 0, "loading verl and vLLM")
-    return preload.fork_from_here(device)
+    return preload.prepare_processes(loading, starts_ray=trainer.ray_address is None)
 
 
 def _export(checkpoint: Checkpoint, target: Path) -> int:

@@ -9,7 +9,7 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from socket import socket
@@ -17,8 +17,8 @@ from typing import Final
 
 from dapo_trainer.process import fork_server
 from dapo_trainer.process.fork_child import LAUNCHER
-from dapo_trainer.verl_adapter import ray_ids, worker_start
-from dapo_trainer.verl_config.placement import Device
+from dapo_trainer.verl_adapter import environment, ray_ids, worker_start
+from dapo_trainer.verl_config.placement import Device, detect_device
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +38,20 @@ MODULES: Final = (
     "vllm.v1.engine.core",
     "vllm.v1.worker.cpu_worker",
 )
+
+
+def prepare_processes(loading: Callable[[], None], *, starts_ray: bool) -> Path | None:
+    """Set the variables of all processes of this program, and import what they need, once for all of them.
+
+    `loading` reports that the imports begin. Returns the folder of the fork server; None without one, as where Ray and
+    its workers were started by others. Call it before the first thread starts.
+    """
+    device = detect_device()
+    os.environ.update(environment(device))
+    if not starts_ray:
+        return None
+    loading()
+    return fork_from_here(device)
 
 
 def fork_from_here(device: Device) -> Path | None:
