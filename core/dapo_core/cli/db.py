@@ -1,13 +1,13 @@
 """`dapo db`: the metadata store's tables, logins and retention."""
 
 import time
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from dapo_core.cli.common_options import HomeOption, MetadataOption
+from dapo_core.cli.main import ENTRY_POINTS, entry_points
 from dapo_core.errors import StoreError
 from dapo_core.run.formatting import size
 from dapo_core.run.home import Home
@@ -142,6 +142,6 @@ def _url(metadata: str | None, home: Path | None = None) -> str:
     return Home.find(home, metadata).metadata_url
 
 
-# By name, so that no import goes upwards: it reads what trainers have left.
-_DELIVER = EntryPoint("deliver", "dapo_trainer.deliver:deliver", "dapo.db")
-db.command(_DELIVER.name)(_DELIVER.load())
+# Of parts above this package: `deliver` reads what trainers have left.
+for _name, _entry_point in entry_points(f"{ENTRY_POINTS}.db").items():
+    db.command(_name)(_entry_point.load())

@@ -78,14 +78,10 @@ class LazyGroup(TyperGroup):
         return name, command_of(command.name, entry_points()[command.name]), rest
 
 
-# Of this package: no metadata of the installed distribution is needed to find them.
-OWN: Final = (EntryPoint("export", "dapo_core.cli.export:export", ENTRY_POINTS),)
-
-
-def entry_points() -> dict[str, EntryPoint]:
+def entry_points(group: str = ENTRY_POINTS) -> dict[str, EntryPoint]:
     """Subcommands by name. Only of this distribution: scanning all of them takes longer than the help itself."""
-    installed = distribution(DISTRIBUTION).entry_points.select(group=ENTRY_POINTS)
-    return {entry_point.name: entry_point for entry_point in (*OWN, *installed)}
+    installed = distribution(DISTRIBUTION).entry_points.select(group=group)
+    return {entry_point.name: entry_point for entry_point in installed}
 
 
 app = typer.Typer(
