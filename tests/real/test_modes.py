@@ -105,7 +105,9 @@ def test_grpo_with_kl_on_two_ranks_reports_every_curve(
 
 def test_b5_adapters_are_trained_and_reach_the_engine(dapo: Starter) -> None:
     """The reference policy is the model without its adapters. After the first step these are large, and the engine
-    still samples from the policy that is trained."""
+    still samples from the policy that is trained.
+
+    How large depends on what was sampled (0.006 to 0.08 in ten runs); a reference with its adapters would give 0."""
     run = dapo(
         model__lora={"rank": 4},
         algorithm={"preset": "grpo", "klCoefficient": 0.01, "loss": "gspo"},
@@ -115,8 +117,8 @@ def test_b5_adapters_are_trained_and_reach_the_engine(dapo: Starter) -> None:
     )
     assert run.end(400) == 0, run.tail()
     last = curves(run)[2]
-    assert last["actor/kl_loss"] > 0.01
-    assert last["training/rollout_probs_diff_mean"] < 0.001
+    assert last["actor/kl_loss"] > 0.0005
+    assert last["training/rollout_probs_diff_mean"] < 0.00001
 
 
 @pytest.fixture
