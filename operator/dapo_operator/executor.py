@@ -24,7 +24,7 @@ from dapo_operator.jobs.actions import (
     TryPod,
 )
 from dapo_operator.jobs.builders.common import config_name
-from dapo_operator.jobs.dapojob import FINALIZER, JOBS, Job, status_body
+from dapo_operator.jobs.dapojob import JOBS, Job, status_body, with_finalizer, without_finalizer
 from dapo_operator.jobs.observed import Refusal, RefusalKind, pod_of
 from dapo_operator.kube.api_errors import (
     ApiError,
@@ -91,18 +91,14 @@ class Executor:
 
     async def add_finalizer(self, job: Job, raw: Object) -> Object:
         """Returns the job with the finalizer. Raises ConflictError when `raw` is not the newest state."""
-        return await self._set_finalizers(job, raw, [FINALIZER])
+        return await self._patch(job, with_finalizer(raw, job.uid))
 
     async def remove_finalizer(self, job: Job, raw: Object) -> None:
         """Let Kubernetes remove the deleted job. Raises ConflictError when `raw` is not the newest state."""
-        await self._set_finalizers(job, raw, [])
+        await self._patch(job, without_finalizer(raw, job.uid))
 
-    async def _set_finalizers(self, job: Job, raw: Object, own: list[str]) -> Object:
-        """A patch replaces the whole list: it has those of other controllers as of `raw`, and applies to `raw` only."""
-        meta = raw["metadata"]
-        others = [name for name in meta.get("finalizers", []) if name != FINALIZER]
-        change = {"uid": job.uid, "finalizers": [*others, *own], "resourceVersion": meta["resourceVersion"]}
-        return await self._kube.patch(JOBS, job.namespace, job.name, {"metadata": change})
+    async def _patch(self, job: Job, change: Object) -> Object:
+        return await self._kube.patch(JOBS, job.namespace, job.name, change)
 
     async def job_file(self, job: Job, revision: str) -> Object | None:
         """The ConfigMap with the job file of a revision; None when it does not exist or is not the job's. Raises

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from dapo_operator.jobs.dapojob import FINALIZER, JOBS
+from dapo_operator.jobs.dapojob import FINALIZER, JOBS, without_finalizer
 from dapo_operator.kube.api_errors import ApiError, ConflictError, NotFoundError
 from dapo_operator.kube.client import KubeClient
 from dapo_operator.kube.connection import NoClusterError, connect
@@ -46,10 +46,8 @@ async def release_jobs(kube: KubeClient, namespaces: Sequence[str | None]) -> in
 async def _release(kube: KubeClient, raw: Object) -> bool:
     """Whether the finalizer was taken off this state of the job; False when there is a newer one."""
     meta = raw["metadata"]
-    others = [name for name in meta["finalizers"] if name != FINALIZER]
-    change = {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"], "finalizers": others}
     try:
-        await kube.patch(JOBS, meta["namespace"], meta["name"], {"metadata": change})
+        await kube.patch(JOBS, meta["namespace"], meta["name"], without_finalizer(raw, meta["uid"]))
     except (ConflictError, NotFoundError):
         return False
     return True

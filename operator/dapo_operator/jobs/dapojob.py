@@ -24,7 +24,6 @@ FINALIZER: Final = "dapo.io/pods"
 _DETAILS: Final = 3
 # Begins with the version of what it is computed from.
 _SHAPE: Final = "1:"
-_SUFFIX_ALPHABET: Final = "23456789abcdefghjkmnpqrstuvwxyz"
 
 
 @dataclass(frozen=True)
@@ -174,6 +173,23 @@ def status_of(raw: Mapping[str, Any]) -> DAPOJobStatus:
         details = [f"status.{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()]
         more = f" (and {len(details) - _DETAILS} more)" if len(details) > _DETAILS else ""
         raise UnreadableStatusError("; ".join(details[:_DETAILS]) + more) from error
+
+
+def with_finalizer(raw: Mapping[str, Any], uid: str) -> Object:
+    """The patch that sets the operator's finalizer on the job of this UID. It replaces the whole list: it has those of
+    other controllers as of `raw`, and applies to `raw` only."""
+    return _finalizers(raw, uid, [FINALIZER])
+
+
+def without_finalizer(raw: Mapping[str, Any], uid: str) -> Object:
+    """The patch that removes the operator's finalizer; otherwise as `with_finalizer`."""
+    return _finalizers(raw, uid, [])
+
+
+def _finalizers(raw: Mapping[str, Any], uid: str, own: list[str]) -> Object:
+    meta = raw["metadata"]
+    others = [name for name in meta.get("finalizers", []) if name != FINALIZER]
+    return {"metadata": {"uid": uid, "finalizers": [*others, *own], "resourceVersion": meta["resourceVersion"]}}
 
 
 def status_body(status: DAPOJobStatus) -> Object:

@@ -76,26 +76,27 @@ class EventPoster:
                 logger.warning("Could not post an event: %s", error.message)
 
     async def _post(self, said: _Said) -> None:
-        known = self._series.pop(said.key, None)
-        if known is not None and said.at - known.last < SERIES_SECONDS:
-            known.count, known.last = known.count + 1, max(known.last, said.at)
-            series = {"count": known.count, "lastObservedTime": _micro_time(said.at)}
-            change = {"series": series, "count": known.count, "lastTimestamp": timestamp(said.at)}
+        series = self._series.pop(said.key, None)
+        if series is None or said.at - series.last >= SERIES_SECONDS or not await self._repeat(series, said):
+            series = _Series(self._new_name(said), 1, said.at)
             try:
-                await self._kube.patch(EVENTS, said.about.namespace, known.name, change)
-            except NotFoundError:
-                known = None  # somebody deleted it
-        else:
-            known = None
-        if known is None:
-            known = _Series(self._new_name(said), 1, said.at)
-            try:
-                await self._kube.create(EVENTS, self._event(known.name, said))
+                await self._kube.create(EVENTS, self._event(series.name, said))
             except ExistsError:
                 return
-        self._series[said.key] = known
+        self._series[said.key] = series
         if len(self._series) > MAX_SERIES:
             del self._series[next(iter(self._series))]
+
+    async def _repeat(self, series: _Series, said: _Said) -> bool:
+        """Count it once more; False when somebody deleted the Event."""
+        series.count, series.last = series.count + 1, max(series.last, said.at)
+        repeated = {"count": series.count, "lastObservedTime": _micro_time(said.at)}
+        change = {"series": repeated, "count": series.count, "lastTimestamp": timestamp(said.at)}
+        try:
+            await self._kube.patch(EVENTS, said.about.namespace, series.name, change)
+        except NotFoundError:
+            return False
+        return True
 
     def _new_name(self, said: _Said) -> str:
         """kubectl sorts Events of one time by name."""

@@ -5,7 +5,6 @@ from typing import Final
 
 from dapo_core.run.reasons import Reason
 from dapo_operator.jobs.actions import DeleteSupport
-from dapo_operator.jobs.observed import Pod
 from dapo_operator.jobs.planner.draft import SILENT_SECONDS, Draft
 from dapo_operator.jobs.planner.pod_failures import Ending
 
@@ -17,10 +16,11 @@ def lost_node(draft: Draft) -> Ending | None:
     for pod in draft.pods:
         if pod.finished:
             continue
-        node = draft.seen.nodes.get(pod.node or "")
+        node = draft.node_of(pod)
         if draft.lost(pod):
-            return Ending(Reason.NODE_LOST, f"Node {pod.node} of {pod.name} is lost: {_why(draft, pod)}.")
-        if node is not None and node.silent_since is not None:
+            why = node.gone or "its kubelet no longer reports"
+            return Ending(Reason.NODE_LOST, f"Node {pod.node} of {pod.name} is lost: {why}.")
+        if node.silent_since is not None:
             draft.wake(node.silent_since + SILENT_SECONDS)
     return None
 
@@ -30,9 +30,9 @@ def drained(draft: Draft) -> Ending | None:
     if _denies(draft):
         return None
     for pod in draft.pods:
-        node = draft.seen.nodes.get(pod.node or "")
-        if node is not None and node.leaving is not None and not pod.finished:
-            return Ending(Reason.DRAINED, f"Node {pod.node} of {pod.name} is being drained: {node.leaving}.")
+        leaving = draft.node_of(pod).leaving
+        if leaving is not None and not pod.finished:
+            return Ending(Reason.DRAINED, f"Node {pod.node} of {pod.name} is being drained: {leaving}.")
     return None
 
 
@@ -41,11 +41,6 @@ def _denies(draft: Draft) -> bool:
     if draft.job.parsed is None:
         return (_BUDGET, draft.job.name) in draft.seen.support
     return draft.policy.disruption == "Deny"
-
-
-def _why(draft: Draft, pod: Pod) -> str:
-    node = draft.seen.nodes[pod.node or ""]
-    return node.gone or "its kubelet no longer reports"
 
 
 def drop_budget(draft: Draft) -> None:

@@ -10,6 +10,7 @@ from dapo_core.run.status import MAX_ATTEMPTS_KEPT, Attempt, Condition, Conditio
 from dapo_operator.jobs.actions import Action, DeletePod, Event, Plan
 from dapo_operator.jobs.builders.common import Site
 from dapo_operator.jobs.dapojob import Job
+from dapo_operator.jobs.node_state import HEALTHY, Node
 from dapo_operator.jobs.observed import Observed, Pod, Refusal
 from dapo_operator.kube.objects import timestamp
 
@@ -63,12 +64,14 @@ class Draft:
         number = self.attempt.number if self.attempt else 0
         return [*self.pods, *(pod for pod in self.seen.gone if pod.attempt == number)]
 
+    def node_of(self, pod: Pod) -> Node:
+        """The pod's node; HEALTHY when there is nothing to say of it."""
+        return self.seen.nodes.get(pod.node or "", HEALTHY)
+
     def lost(self, pod: Pod) -> bool:
         """Whether the pod's node is lost: nothing there will end the pod. A node that is only silent is given
         SILENT_SECONDS, unless something else says that it is lost."""
-        node = self.seen.nodes.get(pod.node or "")
-        if node is None:
-            return False
+        node = self.node_of(pod)
         if node.gone is not None or node.silent_since is None:
             return node.gone is not None
         named = self.attempt is not None and self.attempt.reason == Reason.NODE_LOST

@@ -93,8 +93,8 @@ def _with_lost_node(draft: Draft, attempt: Attempt) -> Attempt:
 
 
 def _is_lost(draft: Draft, pod: Pod) -> bool:
-    node = draft.seen.nodes.get(pod.node or "")
-    return overdue(pod, draft.now) or (node is not None and (node.gone is not None or node.silent_since is not None))
+    node = draft.node_of(pod)
+    return overdue(pod, draft.now) or node.gone is not None or node.silent_since is not None
 
 
 def _waits(draft: Draft, attempt: Attempt) -> bool:
