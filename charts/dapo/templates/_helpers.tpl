@@ -123,6 +123,11 @@ argocd.argoproj.io/sync-wave: {{ . | quote }}
 {{- end }}
 {{- end }}
 
+{{- /* The names of the job namespaces, separated by commas */ -}}
+{{- define "dapo.namespaceNames" -}}
+{{- range $index, $namespace := .Values.jobNamespaces }}{{ if $index }},{{ end }}{{ $namespace.name }}{{ end }}
+{{- end }}
+
 {{- /* "true" when the operator watches nodes */ -}}
 {{- define "dapo.watchNodes" -}}
 {{- ternary .Values.operator.clusterWide .Values.operator.watchNodes (kindIs "invalid" .Values.operator.watchNodes) -}}
