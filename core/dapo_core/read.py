@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from dapo_core.db import MetadataReader, RunRow, SamplesRow, open_reader
 from dapo_core.errors import StoreError
-from dapo_core.naming import samples_prefix
 from dapo_core.objectstore import open_store
 from dapo_core.run.store_rows import CheckpointRow
 
@@ -69,10 +68,12 @@ def samples(url: str, run: str, store: str | None = None, steps: Sequence[int] |
 
     with _opened(url, run) as (reader, row):
         found = [of for of in reader.samples(row.run_id) if steps is None or of.step in steps]
-    place = store or row.spec.get("spec", {}).get("checkpoints", {}).get("uri")
-    if found and place is None:
+    place = store or row.objects_url
+    if not found:
+        return pa.table({})
+    if place is None:
         raise StoreError(f"The job of {row.run_id} names no object store: give its URL as `store`.")
-    return pa.concat_tables([_samples(place, of) for of in found]) if found else pa.table({})
+    return pa.concat_tables([_samples(place, of) for of in found])
 
 
 def _curves(reader: MetadataReader, run_id: str, names: Sequence[str]) -> "pa.Table":
@@ -95,8 +96,7 @@ def _samples(url: str, row: SamplesRow) -> "pa.Table":
     import pyarrow as pa
     from pyarrow import parquet
 
-    # Whoever may write rows of the run wrote the key.
-    if not row.key.startswith(samples_prefix(row.run_id)) or ".." in row.key.split("/"):
+    if not row.is_of_run:
         raise StoreError(f"{row.key} is not a key of samples of the run {row.run_id}.")
     try:
         table = parquet.read_table(io.BytesIO(open_store(url).get_bytes(row.key)))

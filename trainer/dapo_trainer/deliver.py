@@ -44,7 +44,7 @@ def deliver(
 
 def _deliver(row: RunRow, place: Home, writer: MetadataWriter) -> tuple[int, int]:
     """How many spools of the run are in its object store, and how many could not be delivered."""
-    url = place.store or row.spec.get("spec", {}).get("checkpoints", {}).get("uri") or place.store_url
+    url = place.store or row.objects_url or place.store_url
     tail = StoredTail(open_store(url), row.run_id)
     with tempfile.TemporaryDirectory(prefix="dapo-deliver-") as scratch:
         folders = tail.fetch(Path(scratch))

@@ -38,8 +38,7 @@ def export(
     row = find_run(open_reader(url), run)
     try:
         points, checkpoints = read.metrics(url, row.run_id), read.checkpoints(url, row.run_id)
-        own = row.spec.get("spec", {}).get("checkpoints", {}).get("uri")
-        samples = read.samples(url, row.run_id, place.store or own or place.store_url)
+        samples = read.samples(url, row.run_id, place.store or row.objects_url or place.store_url)
     except ModuleNotFoundError as error:
         raise NotInstalledError(
             f"`dapo export` needs {error.name}, which is not installed: install dapo-platform with the extra read."

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Connection, Select, desc, func, or_, select, text
+from sqlalchemy import Connection, Select, and_, desc, func, or_, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from dapo_core.db import curves, dialects, roles, run_changes, run_table, schema, validations
@@ -72,15 +72,18 @@ class MetadataReader:
         Raises AmbiguousRunError if runs of several namespaces have that name: anybody may name a job as another's.
         """
         table = schema.runs
-        mine = [] if namespaces is None else [table.c.namespace.in_(namespaces)]
-        query = select(table).where(or_(table.c.run_id == name, table.c.name == name), *mine)
-        rows = self._rows(query.order_by(desc(table.c.run_id == name), desc(table.c.created_at)).limit(1))
-        if not rows or (RUN_ID.fullmatch(rows[0]["run_id"]) and rows[0]["run_id"] == name):
-            return RunRow(**rows[0]) if rows else None
-        others = select(table.c.namespace).where(or_(table.c.run_id == name, table.c.name == name), *mine).distinct()
-        if len(found := self._rows(others)) > 1:
-            raise AmbiguousRunError(name, sorted(row["namespace"] for row in found))
-        return RunRow(**rows[0])
+        named = or_(table.c.run_id == name, table.c.name == name)
+        if namespaces is not None:
+            named = and_(named, table.c.namespace.in_(namespaces))
+        newest = select(table).where(named).order_by(desc(table.c.run_id == name), desc(table.c.created_at)).limit(1)
+        if not (rows := self._rows(newest)):
+            return None
+        row = RunRow(**rows[0])
+        if row.run_id == name and RUN_ID.fullmatch(name):
+            return row
+        if len(found := self._rows(select(table.c.namespace).where(named).distinct())) > 1:
+            raise AmbiguousRunError(name, sorted(other["namespace"] for other in found))
+        return row
 
     def summaries(
         self, metrics: Sequence[str] = (), namespace: str | None = None, limit: int | None = None

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
+from dapo_core.naming import samples_prefix
 from dapo_core.run.entries import EventType, RunState
 
 Flag = Literal["nan", "inf", "-inf"]
@@ -53,6 +54,13 @@ class RunRow:
     tags: Mapping[str, str] = field(default_factory=dict)
     total_steps: int | None = None
     owner: str | None = None
+
+    @property
+    def objects_url(self) -> str | None:
+        """The URL of the object store that the job names (`checkpoints.uri`); None when it names none."""
+        spec: Mapping[str, Any] = self.spec.get("spec") or {}
+        uri = (spec.get("checkpoints") or {}).get("uri")
+        return str(uri) if uri else None
 
 
 @dataclass(frozen=True)
@@ -130,6 +138,11 @@ class SamplesRow:
     rows: int
     size_bytes: int
     ts: float
+
+    @property
+    def is_of_run(self) -> bool:
+        """Whether the key is one of samples of the run: whoever may write rows of the run wrote it."""
+        return self.key.startswith(samples_prefix(self.run_id)) and ".." not in self.key
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,8 @@
 
 import io
 import os
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from dapo_core.db import RunRow, SamplesRow
@@ -30,8 +29,7 @@ def store_url(run: RunRow, settings: DashboardSettings) -> str | None:
     Where each namespace has its folder, only that folder on the dashboard's own server is ever opened: the dashboard's
     credentials read all folders, and a request to a server that a job names could be relayed. Raises StoreError for a
     job that names anything else."""
-    spec: Mapping[str, Any] = run.spec.get("spec") or {}
-    named = str((spec.get("checkpoints") or {}).get("uri") or "")
+    named = run.objects_url
     own = settings.store_url and settings.store_url.replace(NAMESPACE, run.namespace)
     if named and own and own != settings.store_url:
         return _inside(named, own, run.namespace)
@@ -55,7 +53,7 @@ def _inside(named: str, own: str, namespace: str) -> str:
 
 def read_samples(url: str, row: SamplesRow) -> list[Sample]:
     """The samples that the row points to. Raises StoreError."""
-    if not row.key.startswith(f"{row.run_id}/samples/") or ".." in row.key:
+    if not row.is_of_run:
         raise StoreError(f"{row.key} is not a valid key of samples of run {row.run_id}.")
     return _READ.get((url, row.key), row.ts, lambda: _read(url, row.key))
 

@@ -69,8 +69,7 @@ def find_checkpoints(name: str, home: Home) -> RunCheckpoints:
         found = _open(source.root or home.store_url, source.run_id, source.step, run, home)
         return replace(found, attempt=source.attempt)
     run = find_run(reader, source.run_id)
-    url: str | None = _spec(run).get("checkpoints", {}).get("uri")
-    return _open(url or home.store_url, run.run_id, source.step, run, home)
+    return _open(run.objects_url or home.store_url, run.run_id, source.step, run, home)
 
 
 def find_leftovers(
