@@ -308,12 +308,13 @@ class CheckpointStore(StoredCheckpoints):
 
         `attempt` names the one that asks: once a later attempt has committed a checkpoint it removes nothing.
         """
-        if attempt is not None and self.newest_attempt() > attempt:
+        listing = self.listing()
+        if attempt is not None and self.newest_attempt(listing) > attempt:
             return ()
-        manifests = {manifest.step: manifest for manifest in self.manifests()}
+        manifests = {manifest.step: manifest for manifest in self.manifests(listing)}
         removed, pinned = [], self.pinned()
         metrics = {step: manifest.metrics for step, manifest in manifests.items()}
-        self._remove_replaced(manifests, pinned)
+        self._remove_replaced(listing, manifests, pinned)
         for verdict in judge(retention, metrics, pinned):
             manifest = manifests[verdict.step]
             row = replace(manifest.row(self.uri_of(manifest), verdict.why), updated_at=time.time())
@@ -326,9 +327,8 @@ class CheckpointStore(StoredCheckpoints):
                 removed.append(verdict.step)
         return removed
 
-    def _remove_replaced(self, manifests: Mapping[int, Manifest], pinned: Collection[int]) -> None:
+    def _remove_replaced(self, listing: Listing, manifests: Mapping[int, Manifest], pinned: Collection[int]) -> None:
         """Remove what earlier attempts stored of steps that a later one has committed again."""
-        listing = self.listing()
         for name in listing.committed:
             newer = manifests.get(name.step)
             if newer is not None and name.attempt < newer.keyed_attempt and name.step not in pinned:

@@ -51,13 +51,14 @@ class StoredCheckpoints:
             raise CheckpointError(f"{key} is of step {manifest.step} of the run {manifest.run_id}.")
         return manifest
 
-    def manifests(self) -> Sequence[Manifest]:
-        """Those of the committed checkpoints, newest first, one for each step: that of the highest attempt.
+    def manifests(self, listing: Listing | None = None) -> Sequence[Manifest]:
+        """Those of the committed checkpoints, newest first, one for each step: that of the highest attempt. `listing`:
+        as of then, default: now.
 
         One that cannot be read is logged and left out.
         """
         readable: dict[int, Manifest] = {}
-        for name in self.listing().committed:
+        for name in (listing or self.listing()).committed:
             try:
                 if name.step not in readable:
                     readable[name.step] = self.read(name)
@@ -69,11 +70,12 @@ class StoredCheckpoints:
         """The address of a committed checkpoint."""
         return self.uri(manifest.step, manifest.keyed_attempt)
 
-    def newest_attempt(self) -> int:
-        """The highest attempt that has committed a checkpoint; 0 for none."""
-        names = self.listing().committed
+    def newest_attempt(self, listing: Listing | None = None) -> int:
+        """The highest attempt that has committed a checkpoint; 0 for none. `listing`: as of then, default: now."""
+        listing = listing or self.listing()
+        names = listing.committed
         if any(name.attempt == NO_ATTEMPT for name in names):  # only the manifest knows it
-            return max((manifest.attempt for manifest in self.manifests()), default=0)
+            return max((manifest.attempt for manifest in self.manifests(listing)), default=0)
         return max((name.attempt for name in names), default=0)
 
     def listing(self) -> Listing:
