@@ -26,7 +26,7 @@ from dapo_core.errors import CheckpointError, DapoError, StoreError
 from dapo_core.jobspec import DAPOJob, load_job
 from dapo_core.objectstore import open_store
 from dapo_core.run.checkpoint import FileEntry, Retention
-from dapo_core.run.deadlines import Deadline
+from dapo_core.run.deadlines import LOADING_ENGINES, STARTING_RAY, Deadline
 from dapo_core.run.last_words import LastWords, ending
 from dapo_core.run.reasons import ExitCode, Reason
 from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore
@@ -132,14 +132,14 @@ class TrainingAttempt:
 
         from dapo_trainer.verl_adapter.cluster import Cluster
 
-        self.report.phase("start", 0, 0, "starting Ray")
+        self.report.phase("start", 0, 0, STARTING_RAY)
         self._cluster = cluster = Cluster(config)
         self.watch_for_stop()  # Ray has replaced the handler with its own
         if self.environment.ray_address is not None:
             self._gather_pods(cluster, self.environment.ray_address)
             if config.trainer.device == "cuda":  # this pod has no GPU to ask
                 self._set_sizes(config, cluster.trainer_gpus())
-        self.report.phase("start", 0, 0, "loading verl and vLLM")
+        self.report.phase("start", 0, 0, LOADING_ENGINES)
         from dapo_trainer.verl_adapter import runner
         from dapo_trainer.verl_adapter.session import Session
 
@@ -325,7 +325,7 @@ def _prepare_workers(environment: TrainerEnvironment) -> Path | None:
 
     def loading() -> None:
         with suppress(OSError):
-            beat = Heartbeat("start", 0, 0, time.time(), "loading verl and vLLM")
+            beat = Heartbeat("start", 0, 0, time.time(), LOADING_ENGINES)
             beat.write(environment.work / "heartbeat.json")
 
     return preload.prepare_processes(loading, starts_ray=environment.ray_address is None)

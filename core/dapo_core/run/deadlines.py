@@ -69,7 +69,9 @@ def overdue(policy: RunPolicy, milestones: Milestones, run_started: float, now: 
 
 # The longest that these parts of a start take, in seconds, on slow machines; others have startTimeoutSeconds. By the
 # beginning of the heartbeat's detail.
-START_LIMITS: Final = {"starting Ray": 300.0, "loading verl and vLLM": 900.0}
+STARTING_RAY: Final = "starting Ray"
+LOADING_ENGINES: Final = "loading verl and vLLM"
+START_LIMITS: Final = {STARTING_RAY: 300.0, LOADING_ENGINES: 900.0}
 # The phases of a step. Once a phase was finished REPEATS times, it may take FACTOR times its longest, and at least
 # LEAST_SECONDS; until then, and at most, stallTimeoutSeconds.
 STEP_PHASES: Final = ("generate", "score", "update", "sync", "checkpoint", "validate")

@@ -20,6 +20,7 @@ from dapo_core.errors import DapoError, ModelError
 from dapo_core.jobspec import DAPOJob, load_job
 from dapo_core.local_files import write_atomically
 from dapo_core.objectstore import open_store
+from dapo_core.run.deadlines import LOADING_ENGINES
 from dapo_core.run.last_words import LastWords, ending
 from dapo_core.run.reasons import ExitCode, Reason
 from dapo_core.run.samples import Sample
@@ -87,7 +88,7 @@ def _prepare_processes(trainer: TrainerEnvironment) -> Path | None:
     from dapo_trainer.verl_adapter import preload
 
     def loading() -> None:
-        EvaluationProgress(EvaluationFolder.of(trainer.work).heartbeat).phase("start", 0, 0, "loading verl and vLLM")
+        EvaluationProgress(EvaluationFolder.of(trainer.work).heartbeat).phase("start", 0, 0, LOADING_ENGINES)
 
     return preload.prepare_processes(loading, starts_ray=trainer.ray_address is None)
 
