@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from chart_rendering import NAMESPACE, TEAMS, named, pod_templates, refusal, rendered, with_values
+from chart_rendering import NAMESPACE, TEAMS, environment, named, pod_templates, refusal, rendered, with_values
 
 from dapo_dashboard.frame_headers import FrameHeaders
 
@@ -12,11 +12,6 @@ LOGIN = {
     "url": "https://dapo.example.org",
     "oidc": {"enabled": True, "metadataUrl": "https://login.example.org/x", "secretName": "login"},
 }
-
-
-def environment(objects: list[dict[str, Any]]) -> dict[str, str]:
-    [container] = pod_templates(objects)["Deployment/dapo-dashboard"]["spec"]["containers"]
-    return {each["name"]: each.get("value", "") for each in container["env"]}
 
 
 @pytest.mark.parametrize("name", ["defaults", "teams", "external stores"])
@@ -33,7 +28,7 @@ def test_a06_a_login_opens_the_dashboard() -> None:
 def test_a06_a_dashboard_without_login_for_all_takes_no_acknowledgement() -> None:
     objects = with_values({"jobNamespaces": TEAMS, "dashboard": {"allowAnonymous": True}})
     assert named(objects, "NetworkPolicy", "dapo-dashboard")["spec"]["ingress"]
-    assert "DAPO_ACKNOWLEDGE_URL" not in environment(objects)
+    assert "DAPO_ACKNOWLEDGE_URL" not in environment(objects, "dapo-dashboard")
 
 
 @pytest.mark.parametrize(
@@ -60,7 +55,7 @@ def test_a21_no_job_namespace_collides_with_the_platforms_own_names(name: str) -
     ("name", "hosts"), [("defaults", "localhost 127.0.0.1"), ("everything", "localhost 127.0.0.1 dapo.example.org")]
 )
 def test_a21_a_page_of_another_name_cannot_read_the_dashboard(name: str, hosts: str) -> None:
-    allowed = environment(rendered(name))["STREAMLIT_SERVER_ALLOWED_HOSTS"].split()
+    allowed = environment(rendered(name), "dapo-dashboard")["STREAMLIT_SERVER_ALLOWED_HOSTS"].split()
     assert list(dict.fromkeys(allowed)) == hosts.split()
 
 

@@ -6,7 +6,18 @@ from pathlib import Path
 
 import pytest
 import yaml
-from chart_rendering import CHART, INSTALLATIONS, NAMESPACE, Object, helm, named, pod_templates, rendered, with_values
+from chart_rendering import (
+    CHART,
+    INSTALLATIONS,
+    NAMESPACE,
+    Object,
+    environment,
+    helm,
+    named,
+    pod_templates,
+    rendered,
+    with_values,
+)
 
 from dapo_operator.settings import OperatorSettings
 from dapo_operator.telemetry import instrumentation
@@ -239,12 +250,6 @@ def test_the_database_is_pruned_by_the_clock_where_that_is_wanted(retention: Obj
     assert container["args"] == ["db", "prune", *options] and job["spec"]["concurrencyPolicy"] == "Forbid"
 
 
-def operator_environment(values: Object, *options: str) -> dict[str, str]:
-    deployment = named(with_values(values, *options), "Deployment", "dapo-operator")
-    (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    return {entry["name"]: entry.get("value", "") for entry in container["env"]}
-
-
 @pytest.mark.parametrize(
     ("user", "options", "expected"),
     [
@@ -264,7 +269,7 @@ def test_no_pod_names_a_user_where_the_cluster_assigns_them(user: str, options: 
         for key in pod["spec"]["securityContext"].keys() & {"runAsUser", "runAsGroup", "fsGroup"}
     }
     assert bool(named_users) is (expected == "fixed")
-    assert operator_environment(values, *options)["DAPO_POD_USER"] == expected
+    assert environment(with_values(values, *options), "dapo-operator")["DAPO_POD_USER"] == expected
 
 
 def test_what_the_pods_of_all_jobs_get_is_checked_and_merged_by_the_operator() -> None:
@@ -274,8 +279,8 @@ def test_what_the_pods_of_all_jobs_get_is_checked_and_merged_by_the_operator() -
         "podTemplate": {"spec": {"containers": proxy, "tolerations": [{"key": "gpu", "operator": "Exists"}]}},
         "rollout": {"podTemplate": {"spec": {"nodeSelector": {"gpu": "l40s"}}}},
     }
-    environment = operator_environment({"jobNamespaces": [{"name": "team-a"}], "jobs": jobs})
-    site = OperatorSettings.of(environment).site
+    objects = with_values({"jobNamespaces": [{"name": "team-a"}], "jobs": jobs})
+    site = OperatorSettings.of(environment(objects, "dapo-operator")).site
     assert site.pod_templates == {"all": jobs["podTemplate"], "rollout": jobs["rollout"]["podTemplate"]}
 
 

@@ -17,7 +17,6 @@ from dapo_core.run.status import CheckpointRef
 from dapo_operator.jobs.actions import CreatePod
 from dapo_operator.jobs.builders.common import Site
 from dapo_operator.jobs.dapojob import JOBS, job_of
-from dapo_operator.kube.objects import PODS
 from dapo_operator.metadata_store import MetadataStore
 
 __all__ = ["metadata_url", "reader", "writer"]
@@ -79,14 +78,9 @@ def submit(kube: FakeKube, name: str, **spec: Any) -> None:
     asyncio_run(kube.create(JOBS, raw))
 
 
-def work(kube: FakeKube, operator: Operator, seconds: int = 120) -> None:
+def work(operator: Operator, seconds: int = 120) -> None:
     for _ in range(seconds):
-        kube.time += 1
-        operator.hear(kube.time)
-        operator.work()
-        for pod in kube.of_kind("Pod"):
-            if "deletionTimestamp" in pod["metadata"]:
-                kube.remove((PODS.plural, NAMESPACE, pod["metadata"]["name"]))
+        operator.pass_time(1)
 
 
 def jobs_with_pods(kube: FakeKube) -> set[str]:
@@ -103,14 +97,14 @@ def test_two_jobs_never_train_one_run_at_once() -> None:
     for name in ("a", "b"):
         submit(kube, name, runId=RUN)
     operator = Operator(kube)
-    work(kube, operator)
+    work(operator)
     (training,) = jobs_with_pods(kube)
     (waiting,) = {"a", "b"} - {training}
     assert reason(kube, waiting) == "RunInUse"
-    work(kube, Operator(kube))
+    work(Operator(kube))
     assert jobs_with_pods(kube) == {training}, "nor does another life of the operator forget it"
     kube.mark_deleted(kube.objects[(JOBS.plural, NAMESPACE, training)])
-    work(kube, operator := Operator(kube), 300)
+    work(Operator(kube), 300)
     assert jobs_with_pods(kube) == {waiting}
 
 
@@ -118,16 +112,16 @@ def test_the_job_that_began_a_run_waits_for_the_one_that_continues_it() -> None:
     kube = FakeKube(1, 1_800_000_000.0)
     submit(kube, "a")
     operator = Operator(kube)
-    work(kube, operator)
+    work(operator)
     first = kube.objects[(JOBS.plural, NAMESPACE, "a")]
     kube.update(first, spec={**first["spec"], "suspend": True})
-    work(kube, operator)
+    work(operator)
     submit(kube, "b", runId=first["status"]["runId"])
-    work(kube, operator)
+    work(operator)
     assert jobs_with_pods(kube) == {"b"}
     first = kube.objects[(JOBS.plural, NAMESPACE, "a")]
     kube.update(first, spec={**first["spec"], "suspend": False})
-    work(kube, operator)
+    work(operator)
     assert jobs_with_pods(kube) == {"b"} and reason(kube, "a") == "RunInUse"
 
 

@@ -304,12 +304,7 @@ def test_d8_a_newer_operator_without_the_job_file_says_that_it_takes_its_own_def
 def work_until_created(kube: FakeKube, operator: Operator, attempt: int) -> None:
     """Until the attempt has its three pods."""
     for _ in range(400):
-        kube.time += 5
-        operator.hear(kube.time)
-        operator.work()
-        for pod in kube.of_kind("Pod"):
-            if "deletionTimestamp" in pod["metadata"]:
-                kube.remove((PODS.plural, "team", pod["metadata"]["name"]))
+        operator.pass_time(5)
         pods = [pod for pod in kube.of_kind("Pod") if pod["metadata"]["labels"]["dapo.io/attempt"] == str(attempt)]
         if len(pods) == 3:
             return

@@ -107,7 +107,7 @@ def test_b5_adapters_are_trained_and_reach_the_engine(dapo: Starter) -> None:
     """The reference policy is the model without its adapters. After the first step these are large, and the engine
     still samples from the policy that is trained.
 
-    How large depends on what was sampled (0.006 to 0.08 in ten runs); a reference with its adapters would give 0."""
+    How large depends on what was sampled (0.006 to 0.08 in nine runs); a reference with its adapters would give 0."""
     run = dapo(
         model__lora={"rank": 4},
         algorithm={"preset": "grpo", "klCoefficient": 0.01, "loss": "gspo"},

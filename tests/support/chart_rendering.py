@@ -122,6 +122,12 @@ def refusal(values: Object) -> str:
     return answer.stderr
 
 
+def environment(objects: list[Object], deployment: str) -> dict[str, str]:
+    """The variables of a Deployment's only container; empty for those that come from elsewhere."""
+    [container] = pod_templates(objects)[f"Deployment/{deployment}"]["spec"]["containers"]
+    return {entry["name"]: entry.get("value", "") for entry in container["env"]}
+
+
 def pod_templates(objects: list[Object]) -> dict[str, Object]:
     """Pod templates by kind and name of what holds them."""
     found = {}

@@ -99,6 +99,15 @@ class Operator:
             del events[: self.seen]
             self.seen = 0
 
+    def pass_time(self, seconds: float) -> None:
+        """Some seconds without a fault: the watch tells all that happened, and pods that are deleted are gone after."""
+        self.kube.time += seconds
+        self.hear(self.kube.time)
+        self.work()
+        for pod in self.kube.of_kind("Pod"):
+            if "deletionTimestamp" in pod["metadata"]:
+                self.kube.remove((PODS.plural, NAMESPACE, pod["metadata"]["name"]))
+
     def work(self) -> None:
         """One turn of every reconciler that was woken, or whose time has come."""
         for key in [key for key, at in self.due.items() if at <= self.kube.now()]:
