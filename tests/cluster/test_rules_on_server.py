@@ -62,6 +62,11 @@ BROKEN: dict[str, dict[str, Any]] = {
     "spec.batch.miniBatchResponses must divide": {"batch": {"miniBatchResponses": 48}},
     "spec.schedule.steps and": {"schedule": {"steps": 1, "epochs": 1}},
     "spec.topology.rollout.tensorParallel": {"topology": {"rollout": {"tensorParallel": 3}}},
+    "spec.topology.rollout.minReplicas is more": {"topology": {"mode": "Separated", "rollout": {"minReplicas": 2}}},
+    "spec.topology.rollout.replicas is more": {
+        "topology": {"mode": "Separated", "rollout": {"replicas": 3, "maxReplicas": 2}}
+    },
+    "spec.topology.rollout: minReplicas, maxReplicas": {"topology": {"rollout": {"minReplicas": 0}}},
     "spec.trackers names": {"trackers": ["wandb", "wandb"]},
     "spec.runPolicy.backoffMaxSeconds": {"runPolicy": {"backoffSeconds": 700}},
     "spec.runPolicy.gang.queue": {"runPolicy": {"gang": {"scheduler": "kueue"}}},

@@ -232,6 +232,23 @@ def case(name: str, sentence: str, **spec: Any) -> Any:
             topology={"trainer": {"gpusPerPod": 0, "replicas": 2}, "rollout": {"tensorParallel": 2}},
         ),
         case(
+            "more rollouts needed than wanted",
+            "topology.rollout.minReplicas is 3 but replicas is 2, so that no attempt could start: lower it, or raise "
+            "replicas.",
+            topology={"mode": "Separated", "rollout": {"replicas": 2, "minReplicas": 3}},
+        ),
+        case(
+            "scaled too far",
+            "topology.rollout.replicas is 9 but maxReplicas is 8: lower it, or raise maxReplicas.",
+            topology={"mode": "Separated", "rollout": {"replicas": 9, "maxReplicas": 8}},
+        ),
+        case(
+            "spot rollouts without rollout pods",
+            "topology.rollout.priorityClassName is spot but spec.topology.mode is Colocated, which has no rollout "
+            "pods: remove it, or set mode to Separated.",
+            topology={"rollout": {"priorityClassName": "spot"}},
+        ),
+        case(
             "two places for the scratch",
             "topology.trainer.scratch names several of storageClassName, hostPath and medium: keep one.",
             topology={"trainer": {"scratch": {"size": "1Gi", "hostPath": "/mnt/nvme", "storageClassName": "fast"}}},

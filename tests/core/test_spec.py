@@ -194,6 +194,20 @@ def test_topology_counts(topology: dict[str, Any], ranks: int, engines: int, gpu
     assert (counted.fsdp_ranks, counted.engines, counted.gpus) == (ranks, engines, gpus)
 
 
+@pytest.mark.parametrize(
+    ("topology", "needed", "core"),
+    [
+        pytest.param({"trainer": {"replicas": 2}}, 3, 3, id="colocated"),
+        pytest.param({"mode": "Separated", "rollout": {"replicas": 4}}, 6, 2, id="all"),
+        pytest.param({"mode": "Separated", "rollout": {"replicas": 4, "minReplicas": 1}}, 3, 2, id="one of four"),
+        pytest.param({"mode": "Separated", "rollout": {"replicas": 4, "minReplicas": 0}}, 2, 2, id="none"),
+    ],
+)
+def test_pods_that_an_attempt_needs_to_start(topology: dict[str, Any], needed: int, core: int) -> None:
+    layout = job(topology=topology).spec.topology.layout
+    assert (sum(layout.required_pods.values()), layout.core_pods) == (needed, core)
+
+
 def test_head_asks_for_less_than_the_others() -> None:
     topology = job(topology={"head": {"resources": {"cpu": 2}}}).spec.topology
     assert (topology.head.resources.cpu, topology.head.resources.memory) == ("2", "48Gi")

@@ -13,7 +13,7 @@ def slots_of(gpus: int) -> int:
 
 @dataclass(frozen=True)
 class Layout:
-    """The numbers of spec.topology; `*_gpus` are GPUs of each pod.
+    """The numbers of spec.topology; `*_gpus` are GPUs of each pod. An attempt starts with `required_rollout_pods`.
 
     In Colocated mode the trainer's pods hold the engines, and what the spec says of rollout pods is not used.
     """
@@ -24,6 +24,7 @@ class Layout:
     rollout_pods: int
     rollout_gpus: int
     tensor_parallel: int = 1
+    required_rollout_pods: int | None = None
 
     @property
     def pods(self) -> dict[Role, int]:
@@ -34,6 +35,17 @@ class Layout:
     def pod_count(self) -> int:
         """Pods of one attempt."""
         return sum(self.pods.values())
+
+    @property
+    def required_pods(self) -> dict[Role, int]:
+        """Pods by role that an attempt needs to start; a gang scheduler places these together."""
+        rollouts, required = self.pods["rollout"], self.required_rollout_pods
+        return self.pods | {"rollout": rollouts if required is None else min(rollouts, required)}
+
+    @property
+    def core_pods(self) -> int:
+        """Pods whose loss ends the attempt: all but the rollouts, which come and go."""
+        return self.pod_count - self.pods["rollout"]
 
     def members(self) -> Iterator[tuple[Role, int]]:
         """(role, index) of every pod of one attempt, the head first."""

@@ -59,6 +59,73 @@ def engines_fit(topology: Topology) -> Iterator[Problem]:
         )
 
 
+@RULES.rule(
+    "topology",
+    cel=CelRule(
+        "spec.topology.rollout",
+        rule=f"!has(self.minReplicas) || self.minReplicas <= {or_default('self.replicas', 1)}",
+        message="spec.topology.rollout.minReplicas is more than replicas, so that no attempt could start: lower it, or "
+        "raise replicas.",
+        field_path=".minReplicas",
+    ),
+)
+def enough_rollouts(topology: Topology) -> Iterator[Problem]:
+    least, replicas = topology.rollout.min_replicas, topology.rollout.replicas
+    if least is not None and least > replicas:
+        yield problem(
+            "topology.rollout.minReplicas",
+            f"is {least} but replicas is {replicas}, so that no attempt could start: lower it, or raise replicas.",
+        )
+
+
+@RULES.rule(
+    "topology",
+    cel=CelRule(
+        "spec.topology.rollout",
+        rule=f"!has(self.maxReplicas) || self.maxReplicas >= {or_default('self.replicas', 1)}",
+        message="spec.topology.rollout.replicas is more than maxReplicas: lower it, or raise maxReplicas.",
+        field_path=".replicas",
+    ),
+)
+def not_too_many_rollouts(topology: Topology) -> Iterator[Problem]:
+    most, replicas = topology.rollout.max_replicas, topology.rollout.replicas
+    if most is not None and replicas > most:
+        yield problem(
+            "topology.rollout.replicas",
+            f"is {replicas} but maxReplicas is {most}: lower it, or raise maxReplicas.",
+        )
+
+
+_OF_ROLLOUT_PODS: Final = {
+    "minReplicas": "min_replicas",
+    "maxReplicas": "max_replicas",
+    "priorityClassName": "priority_class_name",
+}
+
+
+@RULES.rule(
+    "topology",
+    cel=CelRule(
+        "spec.topology",
+        rule="(has(self.mode) && self.mode == 'Separated') || !has(self.rollout) || "
+        f"!({' || '.join(f'has(self.rollout.{field})' for field in _OF_ROLLOUT_PODS)})",
+        message="spec.topology.rollout: minReplicas, maxReplicas and priorityClassName are about rollout pods, which "
+        "spec.topology.mode Colocated does not have: remove them, or set mode to Separated.",
+        field_path=".rollout",
+    ),
+)
+def rollout_pods_of_separated(topology: Topology) -> Iterator[Problem]:
+    if topology.mode == "Separated":
+        return
+    for field, attribute in _OF_ROLLOUT_PODS.items():
+        if (value := getattr(topology.rollout, attribute)) is not None:
+            yield problem(
+                f"topology.rollout.{field}",
+                f"is {value} but spec.topology.mode is {topology.mode}, which has no rollout pods: remove it, or set "
+                "mode to Separated.",
+            )
+
+
 def _one_place(role: str) -> None:
     """At most one of the places that a role's scratch may have."""
     fields = ("storageClassName", "hostPath", "medium")

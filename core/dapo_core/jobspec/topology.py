@@ -132,6 +132,27 @@ class Rollout(SpecModel):
         le=1000,
         description="Number of rollout pods, which `kubectl scale` changes. Not used in Colocated mode.",
     )
+    min_replicas: int | None = Field(
+        default=None,
+        ge=0,
+        le=1000,
+        description="Rollout pods that an attempt waits for when it starts, and that the gang scheduler reserves with "
+        "the other pods. Those above it join when they come, and a running attempt continues with whatever is left. "
+        "Default: `replicas`.",
+    )
+    max_replicas: int | None = Field(
+        default=None,
+        ge=1,
+        le=1000,
+        description="The most that `replicas` may be set to by `kubectl scale` or an autoscaler. Default: no limit.",
+    )
+    priority_class_name: str | None = Field(
+        default=None,
+        max_length=253,
+        pattern=patterns.OBJECT_NAME.regex,
+        description="PriorityClass of rollout pods, such as a lower one for spot nodes. Default: "
+        "`runPolicy.priorityClassName`.",
+    )
     gpus_per_pod: int = Field(
         default=1,
         ge=0,
@@ -149,6 +170,11 @@ class Rollout(SpecModel):
         default=None, description="Disk of each pod. If not set, the node's own, without a request or a limit."
     )
     pod_template: FreeObject = Field(default={}, description="A PodTemplateSpec that is merged over the operator's.")
+
+    @property
+    def required(self) -> int:
+        """Pods that an attempt waits for when it starts."""
+        return self.replicas if self.min_replicas is None else self.min_replicas
 
 
 class Topology(SpecModel):
@@ -189,6 +215,7 @@ class Topology(SpecModel):
             trainer_pods=self.trainer.replicas,
             trainer_gpus=self.trainer.gpus_per_pod,
             rollout_pods=self.rollout.replicas,
+            required_rollout_pods=self.rollout.required,
             rollout_gpus=self.rollout.gpus_per_pod,
             tensor_parallel=self.rollout.tensor_parallel,
         )
