@@ -32,7 +32,7 @@ class Runbook:
     reasons: dict[str, Entry]
 
 
-_LOGS: Final = "`kubectl logs {job}-head-{attempt}-0`"
+_LOGS: Final = "`dapo logs {job} --attempt {attempt}`"
 _PODS: Final = "`kubectl get pods -l dapo.io/job={job}`, and `kubectl describe pod` of a pod that is not ready"
 _STORE: Final = "`dapo show {run}` or the run's page"
 

@@ -24,6 +24,7 @@ HELP: Final[dict[str, str]] = {
     "doctor": "Check whether this machine can train, with remedies.",
     "runs": "List the runs on this machine.",
     "show": "Show one run: progress, attempts, checkpoints and events.",
+    "logs": "Print the log of a job's pod or of a local run, live or ended.",
     "export": "Export a run's metrics, checkpoints and samples as files.",
     "dashboard": "Watch runs in the browser: curves, samples and alerts.",
     "db": "Set up, check and prune the metadata store.",

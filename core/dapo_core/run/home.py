@@ -1,10 +1,16 @@
 """Where the runs of this machine are recorded, and where they keep their objects."""
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from dapo_core.errors import DapoError
+
+# What a trainer and its processes print, in the folder of the attempt.
+TRAINER_LOG: Final = "trainer.log"
+_ATTEMPT: Final = re.compile(r"^attempt-(\d+)$")
 
 
 class NoRunsError(DapoError):
@@ -53,3 +59,9 @@ class Home:
     def store_url(self) -> str:
         """Where runs keep their objects unless their job names a place."""
         return self.store or os.environ.get("DAPO_STORE_URL") or (self.path / "store").as_uri()
+
+
+def attempt_folders(run: Path) -> dict[int, Path]:
+    """The folders of a local run's attempts so far by number, oldest first."""
+    matches = (_ATTEMPT.match(entry.name) for entry in run.iterdir()) if run.is_dir() else iter(())
+    return {number: run / f"attempt-{number}" for number in sorted(int(match.group(1)) for match in matches if match)}

@@ -23,7 +23,7 @@ from dapo_core.backoff import Backoff
 from dapo_operator.kube.api_errors import ApiError, BusyError, StreamCutError, UnreachableError, error_of
 from dapo_operator.kube.connection import Connection
 from dapo_operator.kube.nesting import PrunedResponse, lines_of, parse
-from dapo_operator.kube.objects import Object, Resource
+from dapo_operator.kube.objects import PODS, Object, Resource
 from dapo_operator.kube.rate_limit import TIMEOUT_SECONDS
 
 # The objects of a list or a part of it, and its resource version.
@@ -168,6 +168,28 @@ class KubeClient:
             cut = established and not isinstance(error, TimeoutError)
             message = f"The watch of {resource.plural} broke: {error or type(error).__name__}."
             raise (StreamCutError if cut else UnreachableError)(message) from error
+
+    async def log(
+        self, namespace: str, pod: str, container: str, follow: bool = False, tail: int | None = None
+    ) -> AsyncIterator[bytes]:
+        """What a container printed, in blocks: all or the last `tail` lines; with `follow` until the container ends.
+
+        Raises RefusedError when it has not started, UnreachableError when the stream breaks.
+        """
+        query = {"container": container, "follow": str(follow).lower()}
+        query |= {} if tail is None else {"tailLines": str(tail)}
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=TIMEOUT_SECONDS)
+        try:
+            response = await self._send("GET", PODS.path(namespace, pod, "log"), None, {}, query, timeout)
+            try:
+                if response.status >= 400:
+                    raise _error(response, await response.read())
+                async for block in response.response.content.iter_any():
+                    yield block
+            finally:
+                response.response.close()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise UnreachableError(f"The log of {pod} broke off: {error or type(error).__name__}.") from error
 
     async def _ask(
         self,

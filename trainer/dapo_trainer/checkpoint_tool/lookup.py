@@ -22,6 +22,7 @@ from dapo_core.naming import RUN_ID, checkpoints_prefix, samples_prefix, spool_p
 from dapo_core.objectstore import ObjectStore, open_store
 from dapo_core.run.checkpoint import Retention
 from dapo_core.run.home import Home, NoRunsError
+from dapo_core.run.pod_logs import logs_prefix
 from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore
 from dapo_trainer.checkpoints.journal import Journal, NullJournal
 from dapo_trainer.checkpoints.listing import Leftover
@@ -175,6 +176,6 @@ def _is_a_runs(folder: str, keys: Sequence[str]) -> bool:
 
 def _everything(checkpoints: CheckpointStore, limit: float) -> Sequence[Leftover]:
     run_id = checkpoints.run_id
-    prefixes = (checkpoints_prefix(run_id), samples_prefix(run_id), spool_prefix(run_id))
+    prefixes = (checkpoints_prefix(run_id), samples_prefix(run_id), spool_prefix(run_id), logs_prefix(run_id))
     objects = tuple(info for prefix in prefixes for info in checkpoints.store.list(prefix))
     return [Leftover("UnknownRun", None, objects)] if max(info.modified for info in objects) <= limit else []

@@ -15,6 +15,7 @@ from dapo_core.run.reasons import ExitCode, Reason
 from dapo_trainer.pod.node import LOST_AFTER_SECONDS, NODE_IP, READY_FILE, Node, PodEnvironment, device
 from dapo_trainer.pod.node_check import check_node
 from dapo_trainer.pod.pod_roles import become_driver, serve
+from dapo_trainer.pod.recorded_output import record_output
 from dapo_trainer.verl_adapter import environment as engine_environment
 
 log = logging.getLogger("dapo_trainer.pod")
@@ -65,6 +66,7 @@ _WORDS = {
 
 
 def main() -> None:
+    record_output(os.environ)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     if len(sys.argv) != 2 or sys.argv[1] not in ROLES:
         _end(ExitCode.USAGE, LastWords(Reason.USAGE, f"Expected one role: {', '.join(ROLES[:-1])} or {ROLES[-1]}."))

@@ -11,7 +11,6 @@
 
 import json
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,9 +19,7 @@ from pathlib import Path
 from dapo_core.errors import Problem, RunBusyError, SpecError
 from dapo_core.jobspec import DAPOJob, parse_job
 from dapo_core.local_files import lock_file, write_atomically
-from dapo_core.run.home import Home
-
-_ATTEMPT = re.compile(r"^attempt-(\d+)$")
+from dapo_core.run.home import TRAINER_LOG, Home, attempt_folders
 
 
 @dataclass(frozen=True)
@@ -42,7 +39,7 @@ class AttemptFolder:
 
     @property
     def log(self) -> Path:
-        return self.path / "trainer.log"
+        return self.path / TRAINER_LOG
 
     @property
     def last_words(self) -> Path:
@@ -80,8 +77,7 @@ class RunFolder:
 
     def attempts(self) -> list[AttemptFolder]:
         """The run's attempts so far, oldest first."""
-        matches = (_ATTEMPT.match(entry.name) for entry in self.path.iterdir()) if self.path.is_dir() else iter(())
-        return [self.attempt(number) for number in sorted(int(match.group(1)) for match in matches if match)]
+        return [self.attempt(number) for number in attempt_folders(self.path)]
 
     def write_job(self, job: DAPOJob) -> None:
         self.path.mkdir(parents=True, exist_ok=True)

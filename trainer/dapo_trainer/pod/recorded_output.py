@@ -1,0 +1,169 @@
+"""What a pod prints is passed on and stored by a process of its own, which outlives the trainer, however that ends.
+
+The pod's first process stays that recorder; the program goes on in a child. The recorder reads the child's output,
+writes it to its own, and uploads it every few seconds: when the kernel ends all processes of a container that is out of
+memory, the log up to a moment before is stored. It forwards signals and ends with the child's exit code.
+"""
+
+import logging
+import os
+import select
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from types import FrameType
+from typing import Final
+
+from dapo_core.errors import DapoError
+from dapo_core.naming import ROLES
+from dapo_core.run.pod_logs import PodLog
+from dapo_trainer.pod.log_parts import LogParts, delete_old_logs
+from dapo_trainer.process.signals import STOPPING, signal_at_death_of
+
+log = logging.getLogger(__name__)
+
+SAVE_SECONDS: Final = 15.0
+# For the last part, after the child has ended; the pod has some seconds more than the checkpoint needs.
+LAST_SAVE_SECONDS: Final = 15.0
+BLOCK: Final = 64 * 1024
+
+
+def record_output(environment: Mapping[str, str]) -> None:
+    """Fork: return in the child, whose output is recorded; the parent records it and never returns.
+
+    Call it before the first thread starts. Without the variables that name the log it does nothing.
+    """
+    named = _log_of(environment)
+    if named is None:
+        return
+    reading, writing = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    parent = os.getpid()
+    # A first process of a container ignores what it has no handler for: a signal of this moment would be lost.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+    if (child := os.fork()) == 0:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal_at_death_of(parent, signal.SIGKILL)
+        os.close(reading)
+        os.dup2(writing, sys.stdout.fileno())
+        os.dup2(writing, sys.stderr.fileno())
+        os.close(writing)
+        return
+    os.close(writing)
+    recorder = _Recorder(child, reading, *named)
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    os._exit(recorder.run())
+
+
+def _log_of(environment: Mapping[str, str]) -> tuple[str, str, PodLog] | None:
+    """URL of the store, run and log of this pod."""
+    role = environment.get("DAPO_ROLE")
+    known = next((name for name in ROLES if name == role), None)
+    try:
+        log_ = PodLog(int(environment["DAPO_ATTEMPT"]), known, int(environment["DAPO_INDEX"])) if known else None
+        return None if log_ is None else (environment["DAPO_STORE_URL"], environment["DAPO_RUN_ID"], log_)
+    except (KeyError, ValueError):
+        return None
+
+
+class _Recorder:
+    def __init__(self, child: int, output: int, store_url: str, run_id: str, pod_log: PodLog) -> None:
+        self._child, self._output = child, output
+        self._upload = _Upload(store_url, run_id, pod_log)
+        self._code: int | None = None
+        for number in STOPPING:
+            signal.signal(number, self._forward)
+
+    def run(self) -> int:
+        """Until the child has ended; its exit code, 128 + N for a death by signal N."""
+        ended, end = os.pipe()
+        threading.Thread(target=self._reap, args=(end,), daemon=True).start()
+        self._upload.start()
+        poll = select.poll()
+        poll.register(self._output, select.POLLIN)
+        poll.register(ended, select.POLLIN)
+        while True:
+            ready = {descriptor for descriptor, _ in poll.poll()}
+            if self._output in ready and not self._pass_on():
+                poll.unregister(self._output)  # the child has closed it
+            elif ended in ready:
+                # Processes that outlive the child keep the pipe open: what is in it by now is all.
+                os.set_blocking(self._output, False)
+                while self._pass_on():
+                    pass
+                break
+        self._upload.finish()
+        assert self._code is not None
+        return self._code
+
+    def _forward(self, number: int, _frame: FrameType | None) -> None:
+        if self._code is None:
+            os.kill(self._child, number)
+
+    def _reap(self, end: int) -> None:
+        """Wait for the child, and for the orphans that come to a container's first process."""
+        while self._code is None:
+            pid, status = os.wait()
+            if pid == self._child:
+                code = os.waitstatus_to_exitcode(status)
+                self._code = code if code >= 0 else 128 - code
+        os.write(end, b"\0")
+
+    def _pass_on(self) -> bool:
+        """One block of output; False when there is none."""
+        try:
+            data = os.read(self._output, BLOCK)
+        except BlockingIOError:
+            return False
+        left = memoryview(data)
+        while left:
+            left = left[os.write(sys.stdout.fileno(), left) :]
+        self._upload.parts.add(data)
+        return bool(data)
+
+
+class _Upload(threading.Thread):
+    """Stores the log. An error is printed once and stops nothing: the log is not worth the attempt."""
+
+    def __init__(self, store_url: str, run_id: str, pod_log: PodLog) -> None:
+        super().__init__(daemon=True)
+        self.parts = LogParts(run_id, pod_log)
+        self._store_url, self._run_id, self._log = store_url, run_id, pod_log
+        self._last = threading.Event()
+        self._said = ""
+
+    def run(self) -> None:
+        from dapo_core.objectstore import open_store  # not in the child: the client is imported here alone
+
+        try:
+            store = open_store(self._store_url)
+        except DapoError as error:
+            self._say(error)
+            return
+        if self._log.role == "head":
+            self._try(lambda: delete_old_logs(store, self._run_id, self._log.attempt))
+        last = False
+        while not last:
+            last = self._last.wait(SAVE_SECONDS)
+            if self.parts.changed:
+                self._try(lambda: self.parts.save(store))
+
+    def finish(self) -> None:
+        """Store what is left, if the store answers in time."""
+        self._last.set()
+        self.join(LAST_SAVE_SECONDS)
+
+    def _try(self, store: Callable[[], None]) -> None:
+        try:
+            store()
+        except (DapoError, OSError) as error:
+            self._say(error)
+        else:
+            self._said = ""
+
+    def _say(self, error: Exception) -> None:
+        if str(error) != self._said:
+            self._said = str(error)
+            log.warning("This pod's log is not stored: %s", error)
