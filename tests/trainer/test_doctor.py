@@ -18,8 +18,8 @@ from dapo_core.errors import DistributedFaultError, NodeUnfitError, SpecError
 from dapo_core.run.last_words import LastWords
 from dapo_core.run.reasons import ExitCode, Reason
 from dapo_trainer.doctor import bandwidth, command, fabric, gpus, machine
-from dapo_trainer.doctor.bandwidth import Group, Outcome
-from dapo_trainer.doctor.check import Check, Verdict, failed, ok, warning
+from dapo_trainer.doctor.bandwidth import Bandwidth, Group
+from dapo_trainer.doctor.check import Check, CheckVerdict, failed, ok, warning
 from dapo_trainer.doctor.command import Meeting
 from dapo_trainer.doctor.examination import Machine
 from dapo_trainer.doctor.fabric import Fabric, RdmaDevice
@@ -34,7 +34,7 @@ def gpu_line(**changes: str) -> str:
 
 
 def verdicts(checks: Iterator[Check]) -> dict[str, str]:
-    return {check.name: check.verdict for check in checks if check.verdict != Verdict.OK}
+    return {check.name: check.verdict for check in checks if check.verdict != CheckVerdict.OK}
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_gpus_as_their_driver_reports_them(lines: list[str], wanted: int, expect
 
 def test_no_driver_at_all() -> None:
     (check,) = gpus.checks(None, 1, "13.0")
-    assert check.verdict == Verdict.FAILED and "nvidia-smi does not answer" in check.found
+    assert check.verdict == CheckVerdict.FAILED and "nvidia-smi does not answer" in check.found
 
 
 @pytest.mark.parametrize(
@@ -113,15 +113,15 @@ def test_rdma(devices: Sequence[RdmaDevice], usable: bool, several: bool, expect
 @pytest.mark.parametrize(
     ("outcome", "expected", "said"),
     [
-        pytest.param(Outcome(300.0, True), "ok", "300.0 GB/s over NVLink", id="fast"),
-        pytest.param(Outcome(20.0, True), "warning", "225 GB/s expected", id="slow"),
-        pytest.param(Outcome(None, True, "unhandled system error"), "failed", "unhandled system error", id="broken"),
+        pytest.param(Bandwidth(300.0, True), "ok", "300.0 GB/s over NVLink", id="fast"),
+        pytest.param(Bandwidth(20.0, True), "warning", "225 GB/s expected", id="slow"),
+        pytest.param(Bandwidth(None, True, "unhandled system error"), "failed", "unhandled system error", id="broken"),
         pytest.param(
-            Outcome(None, False), "warning", "did not answer at a:1 in 60 s", id="a pod that is not there yet"
+            Bandwidth(None, False), "warning", "did not answer at a:1 in 60 s", id="a pod that is not there yet"
         ),
     ],
 )
-def test_bandwidth_against_the_fabric(outcome: Outcome, expected: str, said: str) -> None:
+def test_bandwidth_against_the_fabric(outcome: Bandwidth, expected: str, said: str) -> None:
     group = Group("cuda", 8, 2, 0, "a", 1)
     check = bandwidth.judge(bandwidth.BETWEEN, group, Fabric("NVLink", 225.0), outcome)
     assert check.verdict == expected and said in check.found
@@ -131,13 +131,13 @@ def test_bandwidth_against_the_fabric(outcome: Outcome, expected: str, said: str
 @pytest.mark.parametrize(
     ("lines", "errors", "expected"),
     [
-        pytest.param(['{"met": true}', '{"gb": 1.5}'], "warning: x", Outcome(1.5, True), id="measured"),
-        pytest.param(['{"met": true}'], "Trace\nNCCL error\n", Outcome(None, True, "NCCL error"), id="failed"),
-        pytest.param([], "timed out\n", Outcome(None, False, "timed out"), id="alone"),
-        pytest.param([], "", Outcome(None, False, "no message"), id="killed"),
+        pytest.param(['{"met": true}', '{"gb": 1.5}'], "warning: x", Bandwidth(1.5, True), id="measured"),
+        pytest.param(['{"met": true}'], "Trace\nNCCL error\n", Bandwidth(None, True, "NCCL error"), id="failed"),
+        pytest.param([], "timed out\n", Bandwidth(None, False, "timed out"), id="alone"),
+        pytest.param([], "", Bandwidth(None, False, "no message"), id="killed"),
     ],
 )
-def test_what_a_process_printed(lines: list[str], errors: str, expected: Outcome) -> None:
+def test_what_a_process_printed(lines: list[str], errors: str, expected: Bandwidth) -> None:
     assert bandwidth.parse(lines, errors) == expected
 
 
@@ -192,7 +192,7 @@ def test_a_host_that_does_not_resolve(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(machine.socket, "getaddrinfo", lookup)
     good, bad = machine.name_service(["db.example", "s3.example", "db.example"])
-    assert (good.verdict, bad.verdict) == (Verdict.OK, Verdict.FAILED) and "s3.example" in bad.found
+    assert (good.verdict, bad.verdict) == (CheckVerdict.OK, CheckVerdict.FAILED) and "s3.example" in bad.found
 
 
 @pytest.mark.parametrize(

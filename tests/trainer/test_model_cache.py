@@ -13,15 +13,15 @@ import pytest
 
 from dapo_core.errors import ModelError
 from dapo_trainer.data import model_cache, sources
-from dapo_trainer.data.model_cache import ModelCache
+from dapo_trainer.data.model_cache import CachedModels
 from dapo_trainer.data.sources import model_folder
 
 WEIGHTS = b"weights" * 100
 
 
 @pytest.fixture
-def cache(tmp_path: Path) -> ModelCache:
-    return ModelCache(tmp_path / "cache", 3000)
+def cache(tmp_path: Path) -> CachedModels:
+    return CachedModels(tmp_path / "cache", 3000)
 
 
 class Source:
@@ -44,9 +44,9 @@ def later(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_model_is_fetched_once_for_all_pods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = Source()
-    folders = {ModelCache(tmp_path, 3000).folder("qwen", 700, source) for _ in range(3)}
+    folders = {CachedModels(tmp_path, 3000).folder("qwen", 700, source) for _ in range(3)}
     later(monkeypatch)
-    folders.add(ModelCache(tmp_path, 3000).folder("qwen", 700, source))
+    folders.add(CachedModels(tmp_path, 3000).folder("qwen", 700, source))
     assert folders == {tmp_path / "qwen"} and source.times == 1
     assert (tmp_path / "qwen" / "model.safetensors").read_bytes() == WEIGHTS
 
@@ -62,7 +62,7 @@ def test_a_model_is_fetched_once_for_all_pods(tmp_path: Path, monkeypatch: pytes
     ],
 )
 def test_a_model_that_has_changed_is_fetched_again(
-    harm: Callable[[Path], Any], cache: ModelCache, monkeypatch: pytest.MonkeyPatch
+    harm: Callable[[Path], Any], cache: CachedModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = Source()
     folder = cache.folder("qwen", 700, source)
@@ -72,7 +72,7 @@ def test_a_model_that_has_changed_is_fetched_again(
     assert source.times == 2 and (folder / "model.safetensors").read_bytes() == WEIGHTS
 
 
-def test_what_the_source_says_of_its_files_is_checked(cache: ModelCache) -> None:
+def test_what_the_source_says_of_its_files_is_checked(cache: CachedModels) -> None:
     sums = {"model.safetensors": sha256(WEIGHTS).hexdigest(), "README.md": "0" * 64}
     cache.folder("qwen", 700, Source(), sums)
     with pytest.raises(ModelError, match=r"model\.safetensors was not downloaded intact"):
@@ -83,34 +83,34 @@ def test_what_the_source_says_of_its_files_is_checked(cache: ModelCache) -> None
 def test_room_is_made_by_removing_what_nobody_uses(tmp_path: Path) -> None:
     """Each process uses its models until it ends: here others have ended, the oldest first."""
     for name in ("old", "new"):
-        user = ModelCache(tmp_path, 3000)
+        user = CachedModels(tmp_path, 3000)
         user.folder(name, 1400, Source(WEIGHTS * 2))
         for lock in user._used:
             model_cache.os.close(lock)
         time.sleep(0.01)
-    ModelCache(tmp_path, 3000).folder("third", 1400, Source(WEIGHTS * 2))
+    CachedModels(tmp_path, 3000).folder("third", 1400, Source(WEIGHTS * 2))
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["new", "third"]
 
 
-def test_a_model_in_use_is_not_removed(cache: ModelCache) -> None:
+def test_a_model_in_use_is_not_removed(cache: CachedModels) -> None:
     cache.folder("used", 2800, Source(WEIGHTS * 4))
     with pytest.raises(ModelError, match=r"raise spec\.topology\.modelCache\.maxSize, which is 3"):
-        ModelCache(cache.root, 3000).folder("another", 700, Source())
+        CachedModels(cache.root, 3000).folder("another", 700, Source())
     assert (cache.root / "used").is_dir()
 
 
 def test_pods_that_start_together_wait_for_the_first(tmp_path: Path) -> None:
     program = (
-        "import sys, time; from pathlib import Path; from dapo_trainer.data.model_cache import ModelCache\n"
+        "import sys, time; from pathlib import Path; from dapo_trainer.data.model_cache import CachedModels\n"
         "def fetch(folder): (folder / 'config.json').write_text('{}'); print('fetched'); time.sleep(0.3)\n"
-        f"ModelCache(Path({str(tmp_path)!r})).folder('qwen', 2, fetch)"
+        f"CachedModels(Path({str(tmp_path)!r})).folder('qwen', 2, fetch)"
     )
     pods = [subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) for _ in range(3)]
     said = [pod.communicate()[0] for pod in pods]
     assert sorted(said) == ["", "", "fetched\n"] and not any(pod.returncode for pod in pods)
 
 
-def test_a_network_fault_is_not_the_caches(cache: ModelCache) -> None:
+def test_a_network_fault_is_not_the_caches(cache: CachedModels) -> None:
     def fetch(_: Path) -> None:
         raise ConnectionError("no route to the hub")
 
@@ -122,7 +122,7 @@ def test_a_network_fault_is_not_the_caches(cache: ModelCache) -> None:
 def test_a_volume_that_cannot_be_written_names_the_remedy(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ModelError, match=r"writable for user \d+, or remove spec\.topology\.modelCache"):
-        ModelCache(tmp_path / "file").folder("qwen", 700, Source())
+        CachedModels(tmp_path / "file").folder("qwen", 700, Source())
 
 
 # By URI

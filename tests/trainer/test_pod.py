@@ -11,7 +11,7 @@ from builders import job
 from dapo_core.naming import Role
 from dapo_trainer import main
 from dapo_trainer.pod import pod_roles
-from dapo_trainer.pod.node import MIN_OBJECT_STORE_BYTES, Node, PodEnvironment, device, ray_start
+from dapo_trainer.pod.node import MIN_OBJECT_STORE_BYTES, PodEnvironment, RayNode, device, ray_start
 from dapo_trainer.process.fork_child import LAUNCHER
 from dapo_trainer.verl_config.placement import node_resources
 
@@ -55,7 +55,7 @@ def arguments(command: list[str]) -> dict[str, str]:
 
 
 def test_the_head_listens_and_computes_nothing() -> None:
-    started = arguments(ray_start(Node("head", 0, "10.0.0.7", 4 << 30), "unused:6379"))
+    started = arguments(ray_start(RayNode("head", 0, "10.0.0.7", 4 << 30), "unused:6379"))
     assert started["node-ip-address"] == "10.0.0.7"
     assert (started["head"], started["port"], started["num-gpus"]) == ("", "6379", "0")
     assert "resources" not in started and "address" not in started
@@ -65,7 +65,7 @@ def test_the_head_listens_and_computes_nothing() -> None:
 
 @pytest.mark.parametrize("role", ["trainer", "rollout"])
 def test_a_worker_joins_under_its_role(role: Role) -> None:
-    started = arguments(ray_start(Node(role, 8, "10.0.0.8", 16 << 30), "head.svc:6379"))
+    started = arguments(ray_start(RayNode(role, 8, "10.0.0.8", 16 << 30), "head.svc:6379"))
     assert started["address"] == "head.svc:6379"
     assert json.loads(started["resources"]) == {f"dapo_{role}": 8}
     assert started["num-gpus"] == "8"
@@ -73,7 +73,7 @@ def test_a_worker_joins_under_its_role(role: Role) -> None:
 
 @pytest.mark.parametrize("slots", [1, 8, 10, 16, 64])
 def test_s5_a_pod_of_many_gpus_offers_verl_what_it_asks_for_each(slots: int) -> None:
-    started = arguments(ray_start(Node("trainer", slots, "10.0.0.8", 16 << 30), "head.svc:6379"))
+    started = arguments(ray_start(RayNode("trainer", slots, "10.0.0.8", 16 << 30), "head.svc:6379"))
     assert int(started["num-cpus"]) >= max(32, 3 * slots)
 
 
@@ -81,7 +81,7 @@ def test_s5_a_pod_of_many_gpus_offers_verl_what_it_asks_for_each(slots: int) -> 
     ("shm", "expected"), [(16 << 30, 8 << 30), (64 << 20, MIN_OBJECT_STORE_BYTES)], ids=["half of it", "too small"]
 )
 def test_objects_take_a_share_of_the_shared_memory(shm: int, expected: int) -> None:
-    started = arguments(ray_start(Node("trainer", 1, "10.0.0.8", shm), "head:6379"))
+    started = arguments(ray_start(RayNode("trainer", 1, "10.0.0.8", shm), "head:6379"))
     assert int(started["object-store-memory"]) == expected
 
 
@@ -114,5 +114,5 @@ def test_a_head_imports_then_starts_ray_then_becomes_the_driver(
     monkeypatch.setenv("RAY_ADDRESS", "")
     pod = PodEnvironment(tmp_path / "job", "head:6379", tmp_path / "ready", "head", "10.0.0.7", 1 << 30)
     with pytest.raises(BecameDriver) as became:
-        pod_roles.become_driver(Node("head", 0, "10.0.0.7", 1 << 30), pod, job(topology=topology, batch=BATCH).spec)
+        pod_roles.become_driver(RayNode("head", 0, "10.0.0.7", 1 << 30), pod, job(topology=topology, batch=BATCH).spec)
     assert became.value.args == ([device, ("/a/launcher", "--num-cpus=32")], "10.0.0.7:6379")

@@ -36,7 +36,7 @@ from dapo_trainer.doctor import gpus
 from dapo_trainer.groups.sample_log import SampleLog
 from dapo_trainer.plan.architecture import of_folder
 from dapo_trainer.plan.gpu_sizes import set_sizes
-from dapo_trainer.plan.memory import Gpu
+from dapo_trainer.plan.memory import GpuKind
 from dapo_trainer.pod.gate import Gate
 from dapo_trainer.process.phase_watch import PhaseWatch
 from dapo_trainer.process.stacks import dump_stacks
@@ -245,7 +245,7 @@ class TrainingAttempt:
     def _set_sizes(self, config: "DictConfig", found: Sequence[gpus.Gpu] | None) -> None:
         """Fit batches and engines to the model and the GPUs; their smallest decides."""
         smallest = min(found or (), key=lambda gpu: gpu.memory, default=None)
-        gpu = None if smallest is None else Gpu(smallest.name, smallest.memory / 1024)
+        gpu = None if smallest is None else GpuKind(smallest.name, smallest.memory / 1024)
         architecture = of_folder(Path(str(config.actor_rollout_ref.model.path)))
         for size in set_sizes(config, self.job.spec, architecture, gpu):
             log.info("%s: %s (%s)", size.key, size.value, size.why)

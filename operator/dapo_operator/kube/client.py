@@ -264,14 +264,14 @@ class KubeClient:
         try:
             await self._api.update_params_for_auth(login, [], ["BearerToken"], request.url.path, request.method, None)
         except (ConfigException, OSError, ValueError) as error:
-            raise LoginError(f"could not renew the token: {error}") from error
+            raise CredentialsError(f"could not renew the token: {error}") from error
         request.headers.update(login)
         # Kopf's requests do not name it themselves.
         request.server_hostname = request.server_hostname or self._configuration.tls_server_name
         return await handler(request)
 
 
-class LoginError(aiohttp.ClientError):
+class CredentialsError(aiohttp.ClientError):
     """The request was not sent: there is no valid token for it."""
 
 

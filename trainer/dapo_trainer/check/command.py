@@ -25,7 +25,7 @@ from dapo_trainer.plan.estimate import estimate, gib
 from dapo_trainer.plan.gpu_sizes import set_sizes
 from dapo_trainer.plan.head_memory import head_memory
 from dapo_trainer.plan.known_models import known_context
-from dapo_trainer.plan.memory import DEFAULT_GPU, GPUS, Gpu
+from dapo_trainer.plan.memory import DEFAULT_GPU, GPUS, GpuKind
 from dapo_trainer.verl_adapter import environment
 from dapo_trainer.verl_config import Placement, compose
 
@@ -91,7 +91,7 @@ def attempted(name: str, look: Callable[[], str]) -> Checked:
         return Checked(name, False, f"{type(error).__name__}: {' '.join(str(error).split())}"[:LONGEST_ERROR])
 
 
-def _packages(gpu: Gpu) -> Iterator[Checked]:
+def _packages(gpu: GpuKind) -> Iterator[Checked]:
     from dapo_trainer.verl_adapter import described_gpu, stack_checks
 
     def platform() -> str:
@@ -103,7 +103,7 @@ def _packages(gpu: Gpu) -> Iterator[Checked]:
     yield attempted("environment", stack_checks.environment_is_known)
 
 
-def _job(job: DAPOJob, gpu: Gpu) -> Iterator[Checked]:
+def _job(job: DAPOJob, gpu: GpuKind) -> Iterator[Checked]:
     try:
         config = compose(job.spec, Placement("cuda"), planned_paths(job))
         set_sizes(config, job.spec, architecture(job), gpu)
@@ -137,7 +137,7 @@ def _model_folder(job: DAPOJob, folder: Path) -> str:
     return str(folder)
 
 
-def _memory(job: DAPOJob, config: DictConfig, gpu: Gpu) -> str:
+def _memory(job: DAPOJob, config: DictConfig, gpu: GpuKind) -> str:
     """The sums. Raises ValueError with what does not fit."""
     model = architecture(job)
     if model is None:

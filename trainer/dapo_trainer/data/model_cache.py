@@ -34,7 +34,7 @@ Fetch = Callable[[Path], None]
 """Write a model's files to a folder that exists."""
 
 
-class ModelCache:
+class CachedModels:
     """`max_bytes`: what all models together may take; None for no limit."""
 
     def __init__(self, root: Path, max_bytes: int | None = None) -> None:
@@ -42,7 +42,7 @@ class ModelCache:
         self._used: list[int] = []  # descriptors of the locks on models in use, until this process ends
 
     @classmethod
-    def of_environment(cls) -> "ModelCache | None":
+    def of_environment(cls) -> "CachedModels | None":
         """The pod's, which the operator names; None where there is none."""
         root, most = os.environ.get("DAPO_MODEL_CACHE"), os.environ.get("DAPO_MODEL_CACHE_BYTES")
         return cls(Path(root), int(most) if most else None) if root else None

@@ -14,7 +14,7 @@ from dapo_core.errors import DataError, ModelError, StoreError, first_line
 from dapo_core.objectstore import ObjectInfo, ObjectStore, StoreUnreachableError, open_store
 from dapo_core.objectstore.contract import check_key
 from dapo_core.parallel import parallel
-from dapo_trainer.data.model_cache import Fetch, ModelCache
+from dapo_trainer.data.model_cache import CachedModels, Fetch
 
 READABLE: Final = "use a file:///, pvc://, s3:// or hf:// source."
 # Where the operator mounts the claims that a job names.
@@ -91,7 +91,7 @@ def hub_model(repository: str, revision: str | None, weights: bool) -> Path:
     """A copy of a hub's repository. Raises what the hub's client raises, and ModelError when the cache is too small."""
     from huggingface_hub import HfApi, snapshot_download
 
-    patterns, cache = None if weights else list(TOKENIZER_FILES), ModelCache.of_environment()
+    patterns, cache = None if weights else list(TOKENIZER_FILES), CachedModels.of_environment()
     if cache is None:
         return Path(snapshot_download(repository, revision=revision, allow_patterns=patterns))
     info = HfApi().model_info(repository, revision=revision, files_metadata=True)
@@ -110,7 +110,7 @@ def hub_model(repository: str, revision: str | None, weights: bool) -> Path:
 def _bucket_model(uri: str, weights: bool) -> Path:
     """A copy of the objects under an s3:// prefix. Raises StoreError, and ModelError when the cache is too small."""
     store, objects = _listed(uri)
-    cache, name = ModelCache.of_environment(), _version(uri, objects)
+    cache, name = CachedModels.of_environment(), _version(uri, objects)
     chosen = objects if weights else [info for info in objects if any(map(PurePath(info.key).match, TOKENIZER_FILES))]
     fetch = _fetching(store, chosen)
     if cache is None:

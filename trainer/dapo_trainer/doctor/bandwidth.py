@@ -40,7 +40,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Bandwidth:
     """`gb`: the slowest process's bus bandwidth in GB/s, None when one failed; `met`: whether all had started."""
 
     gb: float | None
@@ -55,7 +55,7 @@ def check(name: str, group: Group, fabric: Fabric) -> Check:
     return judge(name, group, fabric, run(group))
 
 
-def judge(name: str, group: Group, fabric: Fabric, outcome: Outcome) -> Check:
+def judge(name: str, group: Group, fabric: Fabric, outcome: Bandwidth) -> Check:
     """Pure. Peers that did not come may still be starting; a sum that fails or hangs would do so in training too."""
     if not outcome.met:
         found = f"the other nodes did not answer at {group.host}:{group.port} in {group.meet_seconds:.0f} s"
@@ -68,7 +68,7 @@ def judge(name: str, group: Group, fabric: Fabric, outcome: Outcome) -> Check:
     return ok(name, found)
 
 
-def run(group: Group) -> Outcome:
+def run(group: Group) -> Bandwidth:
     """Start this machine's processes, and wait for them. They are killed when they take too long."""
     port = group.port or _free_port()
     shared: Mapping[str, Any] = asdict(group) | {"port": port, "reduce_seconds": REDUCE_SECONDS}
@@ -76,11 +76,11 @@ def run(group: Group) -> Outcome:
     deadline = time.monotonic() + START_SECONDS + group.meet_seconds + REDUCE_SECONDS
     answers = [_ended(child, deadline) for child in children]
     if not all(answer.met for answer in answers):
-        return Outcome(None, met=False, error=next((answer.error for answer in answers if answer.error), ""))
+        return Bandwidth(None, met=False, error=next((answer.error for answer in answers if answer.error), ""))
     rates = [answer.gb for answer in answers if answer.gb is not None]
     if len(rates) < len(answers):
-        return Outcome(None, met=True, error=next(answer.error for answer in answers if answer.gb is None))
-    return Outcome(min(rates), met=True)
+        return Bandwidth(None, met=True, error=next(answer.error for answer in answers if answer.gb is None))
+    return Bandwidth(min(rates), met=True)
 
 
 def _start(shared: Mapping[str, Any], group: Group, gpu: int) -> subprocess.Popen[str]:
@@ -89,7 +89,7 @@ def _start(shared: Mapping[str, Any], group: Group, gpu: int) -> subprocess.Pope
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def _ended(child: subprocess.Popen[str], deadline: float) -> Outcome:
+def _ended(child: subprocess.Popen[str], deadline: float) -> Bandwidth:
     try:
         said, errors = child.communicate(timeout=max(0.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
@@ -99,14 +99,14 @@ def _ended(child: subprocess.Popen[str], deadline: float) -> Outcome:
     return parse(said.splitlines(), errors)
 
 
-def parse(lines: Sequence[str], errors: str) -> Outcome:
+def parse(lines: Sequence[str], errors: str) -> Bandwidth:
     """What one process printed. Pure."""
     said: dict[str, Any] = {}
     for line in lines:
         said |= json.loads(line)
     last = next((line for line in reversed(errors.strip().splitlines()) if line.strip()), "no message")
     error = "" if "gb" in said else first_line(RuntimeError(last))
-    return Outcome(said.get("gb"), "met" in said, error)
+    return Bandwidth(said.get("gb"), "met" in said, error)
 
 
 def _free_port() -> int:

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 
-class Verdict(StrEnum):
+class CheckVerdict(StrEnum):
     """FAILED: a run cannot work here. WARNING: it works, but slowly or not for long. SKIPPED: does not apply here."""
 
     OK = "ok"
@@ -20,7 +20,7 @@ class Check:
     """`found`: what was measured or read, with its unit; `remedy`: what to do, empty when there is nothing to do."""
 
     name: str
-    verdict: Verdict
+    verdict: CheckVerdict
     found: str
     remedy: str = ""
 
@@ -35,21 +35,21 @@ class Check:
 
 
 def ok(name: str, found: str) -> Check:
-    return Check(name, Verdict.OK, found)
+    return Check(name, CheckVerdict.OK, found)
 
 
 def warning(name: str, found: str, remedy: str) -> Check:
-    return Check(name, Verdict.WARNING, found, remedy)
+    return Check(name, CheckVerdict.WARNING, found, remedy)
 
 
 def failed(name: str, found: str, remedy: str) -> Check:
-    return Check(name, Verdict.FAILED, found, remedy)
+    return Check(name, CheckVerdict.FAILED, found, remedy)
 
 
 def skipped(name: str, found: str) -> Check:
-    return Check(name, Verdict.SKIPPED, found)
+    return Check(name, CheckVerdict.SKIPPED, found)
 
 
 def failures(checks: Iterable[Check]) -> list[Check]:
     """The checks because of which a run cannot work."""
-    return [check for check in checks if check.verdict == Verdict.FAILED]
+    return [check for check in checks if check.verdict == CheckVerdict.FAILED]

@@ -19,11 +19,16 @@ from dapo_core.jobspec.parse import absolute_paths
 from dapo_core.run.home import Home
 from dapo_core.run.reasons import ExitCode
 from dapo_trainer.doctor.bandwidth import Group
-from dapo_trainer.doctor.check import Check, Verdict, failures
+from dapo_trainer.doctor.check import Check, CheckVerdict, failures
 from dapo_trainer.doctor.examination import Machine, examine, host
 from dapo_trainer.verl_config.placement import Device, detect_device
 
-_STYLES: Final = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.FAILED: "bold red", Verdict.SKIPPED: "dim"}
+_STYLES: Final = {
+    CheckVerdict.OK: "green",
+    CheckVerdict.WARNING: "yellow",
+    CheckVerdict.FAILED: "bold red",
+    CheckVerdict.SKIPPED: "dim",
+}
 
 
 @dataclass(frozen=True)

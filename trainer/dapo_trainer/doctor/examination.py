@@ -12,7 +12,7 @@ from typing import Final
 
 from dapo_trainer.doctor import bandwidth, fabric, gpus, machine
 from dapo_trainer.doctor.bandwidth import Group
-from dapo_trainer.doctor.check import Check, Verdict, failed, skipped
+from dapo_trainer.doctor.check import Check, CheckVerdict, failed, skipped
 from dapo_trainer.verl_config.placement import Device
 
 KERNEL_SECONDS: Final = 180.0
@@ -74,7 +74,7 @@ def kernels(device: Device) -> Iterator[Check]:
         said, errors, code = str(error.stdout or ""), f"no answer in {KERNEL_SECONDS:.0f} s", 1
     for line in said.splitlines():
         fields = json.loads(line)
-        yield Check(fields["name"], Verdict(fields["verdict"]), fields["found"], fields["remedy"])
+        yield Check(fields["name"], CheckVerdict(fields["verdict"]), fields["found"], fields["remedy"])
     if code:
         last = (errors.strip().splitlines() or ["no message"])[-1]
         yield failed("kernels", f"ended with {code} ({last})", "test the GPU and its driver, and cordon the node")

@@ -10,7 +10,7 @@ from dapo_trainer.plan.architecture import Architecture
 from dapo_trainer.plan.head_memory import head_memory
 from dapo_trainer.plan.memory import (
     GenerationMemory,
-    Gpu,
+    GpuKind,
     MemorySettings,
     TrainingMemory,
     generation_memory,
@@ -30,14 +30,14 @@ class Estimate:
     """Memory of one GPU, and a sentence with numbers and remedy for each thing that cannot fit."""
 
     model: Architecture
-    gpu: Gpu
+    gpu: GpuKind
     settings: MemorySettings
     training: TrainingMemory
     generation: GenerationMemory
     warnings: tuple[str, ...]
 
 
-def estimate(spec: DAPOJobSpec, config: Any, model: Architecture, gpu: Gpu) -> Estimate:
+def estimate(spec: DAPOJobSpec, config: Any, model: Architecture, gpu: GpuKind) -> Estimate:
     """`config`: what `verl_config.compose` made of the spec for CUDA."""
     settings = MemorySettings.of(spec, config)
     training = training_memory(model, settings, spec.data.max_prompt_tokens + spec.batch.max_response_tokens)
@@ -57,7 +57,7 @@ def gib(count: float) -> str:
     return f"{count / GIB:,.1f} GiB"
 
 
-def _training(training: TrainingMemory, settings: MemorySettings, gpu: Gpu) -> Iterator[str]:
+def _training(training: TrainingMemory, settings: MemorySettings, gpu: GpuKind) -> Iterator[str]:
     if training.total <= gpu.memory:
         return
     state = training.weights + training.gradients + training.optimizer
@@ -78,7 +78,7 @@ def _training(training: TrainingMemory, settings: MemorySettings, gpu: Gpu) -> I
 
 
 def _generation(
-    spec: DAPOJobSpec, model: Architecture, settings: MemorySettings, generation: GenerationMemory, gpu: Gpu
+    spec: DAPOJobSpec, model: Architecture, settings: MemorySettings, generation: GenerationMemory, gpu: GpuKind
 ) -> Iterator[str]:
     longest = spec.data.max_prompt_tokens + spec.batch.max_response_tokens
     field = "verlOverrides actor_rollout_ref.rollout.gpu_memory_utilization"

@@ -14,7 +14,7 @@ from dapo_core.jobspec import DAPOJobSpec
 from dapo_core.jobspec.leaves import leaves
 from dapo_core.quantity import GIB
 from dapo_trainer.plan.architecture import Architecture
-from dapo_trainer.plan.memory import Gpu, MemorySettings, generation_memory, training_memory
+from dapo_trainer.plan.memory import GpuKind, MemorySettings, generation_memory, training_memory
 
 ROLLOUT: Final = "actor_rollout_ref.rollout."
 UTILIZATION: Final = f"{ROLLOUT}gpu_memory_utilization"
@@ -49,7 +49,7 @@ class Size:
 
 
 def gpu_sizes(
-    spec: DAPOJobSpec, config: Any, model: Architecture | None, gpu: Gpu | None, given: frozenset[str] = frozenset()
+    spec: DAPOJobSpec, config: Any, model: Architecture | None, gpu: GpuKind | None, given: frozenset[str] = frozenset()
 ) -> list[Size]:
     """`config`: composed for CUDA; `model`, `gpu`: None where unknown; `given`: keys that the job itself sets."""
     settings = MemorySettings.of(spec, config)
@@ -63,7 +63,7 @@ def gpu_sizes(
 
 
 def _utilization(
-    spec: DAPOJobSpec, settings: MemorySettings, model: Architecture | None, gpu: Gpu | None
+    spec: DAPOJobSpec, settings: MemorySettings, model: Architecture | None, gpu: GpuKind | None
 ) -> Iterator[Size]:
     if not settings.colocated:
         yield Size(UTILIZATION, OWN_UTILIZATION, "rollouts have their GPUs to themselves")
@@ -77,7 +77,7 @@ def _utilization(
     yield Size(UTILIZATION, int(share * 100) / 100, kept)
 
 
-def _sequences(spec: DAPOJobSpec, settings: MemorySettings, model: Architecture | None, gpu: Gpu | None) -> Size:
+def _sequences(spec: DAPOJobSpec, settings: MemorySettings, model: Architecture | None, gpu: GpuKind | None) -> Size:
     """As many as one wave of prompts gives an engine, if their KV cache fits at half of the longest prompt and
     response: most end earlier, and vLLM computes a few again if they do not."""
     engines, batch = spec.topology.layout.engines, spec.batch
@@ -94,7 +94,7 @@ def _sequences(spec: DAPOJobSpec, settings: MemorySettings, model: Architecture 
     return Size(SEQUENCES, wanted, why)
 
 
-def _chunk(sequences: Size, gpu: Gpu | None) -> Size:
+def _chunk(sequences: Size, gpu: GpuKind | None) -> Size:
     """Prefill is chunked (verl's default), so a long prompt does not hold up the responses that are generated."""
     large = gpu is not None and gpu.memory >= LARGE_GPU
     tokens = max(LARGE_CHUNK_TOKENS if large else CHUNK_TOKENS, int(sequences.value))
@@ -103,7 +103,7 @@ def _chunk(sequences: Size, gpu: Gpu | None) -> Size:
 
 
 def _micro_batch(
-    spec: DAPOJobSpec, settings: MemorySettings, model: Architecture | None, gpu: Gpu | None
+    spec: DAPOJobSpec, settings: MemorySettings, model: Architecture | None, gpu: GpuKind | None
 ) -> Iterator[Size]:
     """The most tokens whose activations fit beside weights, gradients and optimizer; at least the longest response."""
     if model is None or gpu is None:
@@ -123,7 +123,7 @@ def _micro_batch(
     yield Size(MICRO_BATCH, tokens, why)
 
 
-def _fits(model: Architecture, settings: MemorySettings, tokens: int, longest: int, gpu: Gpu) -> bool:
+def _fits(model: Architecture, settings: MemorySettings, tokens: int, longest: int, gpu: GpuKind) -> bool:
     total = training_memory(model, replace(settings, tokens_per_gpu=tokens), longest).total
     return total <= TRAINING_SHARE * gpu.memory
 
@@ -137,7 +137,7 @@ def _rounded(count: int) -> int:
     return max(LEAST_SEQUENCES, -(-count // 16) * 16)
 
 
-def set_sizes(config: DictConfig, spec: DAPOJobSpec, model: Architecture | None, gpu: Gpu | None) -> list[Size]:
+def set_sizes(config: DictConfig, spec: DAPOJobSpec, model: Architecture | None, gpu: GpuKind | None) -> list[Size]:
     """Put the derived sizes into a configuration that was composed for CUDA. Returns them."""
     given = frozenset(key for key, _ in leaves(spec.verl_overrides, into_lists=False))
     sizes = gpu_sizes(spec, config, model, gpu, given)

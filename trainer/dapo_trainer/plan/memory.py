@@ -27,7 +27,7 @@ _BYTES: Final[Mapping[str, int]] = {"fp32": 4, "float32": 4, "bf16": 2, "bfloat1
 
 
 @dataclass(frozen=True)
-class Gpu:
+class GpuKind:
     """A kind of GPU and its memory in GiB, as the driver reports it."""
 
     name: str
@@ -39,17 +39,17 @@ class Gpu:
         return self.gib * GIB
 
 
-GPUS: Final[Mapping[str, Gpu]] = {
+GPUS: Final[Mapping[str, GpuKind]] = {
     gpu.name: gpu
     for gpu in (
-        Gpu("a100-80gb", 80.0),
-        Gpu("a800-80gb", 80.0),
-        Gpu("h100-80gb", 79.6),
-        Gpu("h800-80gb", 79.6),
-        Gpu("h200", 140.4),
-        Gpu("h20", 95.6),
-        Gpu("b200", 178.4),
-        Gpu("l40s", 44.9),
+        GpuKind("a100-80gb", 80.0),
+        GpuKind("a800-80gb", 80.0),
+        GpuKind("h100-80gb", 79.6),
+        GpuKind("h800-80gb", 79.6),
+        GpuKind("h200", 140.4),
+        GpuKind("h20", 95.6),
+        GpuKind("b200", 178.4),
+        GpuKind("l40s", 44.9),
     )
 }
 DEFAULT_GPU: Final = "h100-80gb"
@@ -184,7 +184,7 @@ def _logits(model: Architecture, settings: MemorySettings, held: int) -> int:
 
 
 def generation_memory(
-    model: Architecture, settings: MemorySettings, trainer: TrainingMemory, gpu: Gpu
+    model: Architecture, settings: MemorySettings, trainer: TrainingMemory, gpu: GpuKind
 ) -> GenerationMemory:
     """`trainer`: what the same GPU holds while it trains; counted in Colocated mode, where it is not offloaded."""
     weights = model.parameters * settings.compute_bytes / settings.tensor_parallel

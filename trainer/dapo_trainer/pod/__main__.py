@@ -12,7 +12,7 @@ from dapo_core.jobspec import DAPOJobSpec, load_job
 from dapo_core.naming import ROLES, Role
 from dapo_core.run.last_words import LastWords, ending
 from dapo_core.run.reasons import ExitCode, Reason
-from dapo_trainer.pod.node import LOST_AFTER_SECONDS, NODE_IP, READY_FILE, Node, PodEnvironment, device
+from dapo_trainer.pod.node import LOST_AFTER_SECONDS, NODE_IP, READY_FILE, PodEnvironment, RayNode, device
 from dapo_trainer.pod.node_check import check_node
 from dapo_trainer.pod.pod_roles import become_driver, serve
 from dapo_trainer.pod.recorded_output import record_output
@@ -41,7 +41,7 @@ def _run(role: Role) -> ExitCode:
     os.environ[NODE_IP] = environment.ip
     # For the engine, which Ray starts in this pod: it is the engine that makes a rollout pod ready.
     os.environ[READY_FILE] = str(environment.ready)
-    node = Node(role, spec.topology.layout.slots_per_pod(role), environment.ip, environment.shm_bytes)
+    node = RayNode(role, spec.topology.layout.slots_per_pod(role), environment.ip, environment.shm_bytes)
     if role == "head":
         signal.signal(signal.SIGTERM, _stopped)  # until the driver has a handler of its own
         become_driver(node, environment, spec)

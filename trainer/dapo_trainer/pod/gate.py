@@ -29,7 +29,7 @@ def token() -> str:
     return os.environ.get("RAY_AUTH_TOKEN", "")
 
 
-class _Server(socketserver.ThreadingTCPServer):
+class _GateServer(socketserver.ThreadingTCPServer):
     daemon_threads = True
     allow_reuse_address = True
 
@@ -42,7 +42,7 @@ class _Server(socketserver.ThreadingTCPServer):
 class _Visitor(socketserver.StreamRequestHandler):
     """One connected pod."""
 
-    server: _Server
+    server: _GateServer
 
     def handle(self) -> None:
         _keep_alive(self.connection)
@@ -63,7 +63,7 @@ class Gate:
     """The driver's end. `on_leaving(pod)` is called in a thread of its own for each pod that is being terminated."""
 
     def __init__(self, host: str, on_leaving: Callable[[str], None], port: int = PORT) -> None:
-        self._server = _Server((host, port), on_leaving)
+        self._server = _GateServer((host, port), on_leaving)
         self.port: int = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, name="gate", daemon=True).start()
 

@@ -69,7 +69,7 @@ class PodEnvironment:
 
 
 @dataclass(frozen=True)
-class Node:
+class RayNode:
     """`slots`: FSDP ranks or vLLM shards it holds, as Ray counts GPUs; `ip`: its address in the cluster."""
 
     role: Role
@@ -83,7 +83,7 @@ def device(spec: DAPOJobSpec) -> Device:
     return "cuda" if spec.topology.trainer.gpus_per_pod else "cpu"
 
 
-def ray_start(node: Node, head_address: str) -> list[str]:
+def ray_start(node: RayNode, head_address: str) -> list[str]:
     """Python's arguments that make this pod a node of the cluster at `head_address` (host:port). Pure."""
     place = ["--head", f"--port={PORT}", *_UNUSED]
     if node.role != "head":
@@ -93,9 +93,9 @@ def ray_start(node: Node, head_address: str) -> list[str]:
     return [*_RAY, *place, f"--node-ip-address={node.ip}", f"--num-gpus={node.slots}", _object_store(node)]
 
 
-def _resources(node: Node) -> str:
+def _resources(node: RayNode) -> str:
     return json.dumps({NODE_RESOURCE[node.role]: node.slots})
 
 
-def _object_store(node: Node) -> str:
+def _object_store(node: RayNode) -> str:
     return f"--object-store-memory={max(MIN_OBJECT_STORE_BYTES, int(node.shm_bytes * OBJECT_STORE_SHARE))}"

@@ -15,7 +15,7 @@ from dapo_core.errors import DistributedFaultError
 from dapo_core.jobspec import DAPOJobSpec
 from dapo_core.run.reasons import ExitCode
 from dapo_trainer.pod.gate import GateConnection
-from dapo_trainer.pod.node import NODE_IP, PORT, Node, PodEnvironment, device, ray_start
+from dapo_trainer.pod.node import NODE_IP, PORT, PodEnvironment, RayNode, device, ray_start
 from dapo_trainer.preflight import fetch_model
 from dapo_trainer.process.fork_child import LAUNCHER
 from dapo_trainer.process.processes import environment_of
@@ -27,7 +27,7 @@ LOOK_SECONDS: Final = 1.0
 JOIN_TRIES: Final = 10
 
 
-def become_driver(node: Node, environment: PodEnvironment, spec: DAPOJobSpec) -> NoReturn:
+def become_driver(node: RayNode, environment: PodEnvironment, spec: DAPOJobSpec) -> NoReturn:
     """Start Ray's head node, then become the driver: its exit code and last words are the pod's.
 
     Raises DistributedFaultError.
@@ -42,13 +42,13 @@ def become_driver(node: Node, environment: PodEnvironment, spec: DAPOJobSpec) ->
     main()  # in the same process: the kubelet's SIGTERM reaches the driver, which saves a checkpoint
 
 
-def _start_ray(node: Node, environment: PodEnvironment) -> int:
+def _start_ray(node: RayNode, environment: PodEnvironment) -> int:
     """Start Ray's daemons on this pod; the exit code."""
     python = os.environ.get(LAUNCHER, sys.executable)
     return subprocess.run([python, *ray_start(node, environment.head_address)]).returncode
 
 
-def serve(node: Node, environment: PodEnvironment, spec: DAPOJobSpec) -> ExitCode:
+def serve(node: RayNode, environment: PodEnvironment, spec: DAPOJobSpec) -> ExitCode:
     """Be a node of the job's Ray cluster until the driver is done.
 
     Returns the pod's exit code: 0 when the driver is done, 143 when the pod was terminated, 30 when the driver or this
@@ -100,7 +100,7 @@ def _pass_gate(environment: PodEnvironment, asked: threading.Event) -> GateConne
             return None
 
 
-def _join(node: Node, environment: PodEnvironment) -> None:
+def _join(node: RayNode, environment: PodEnvironment) -> None:
     """Become a node of the head's cluster."""
     for _ in range(JOIN_TRIES):
         if _start_ray(node, environment) == 0:
@@ -112,7 +112,7 @@ def _join(node: Node, environment: PodEnvironment) -> None:
     )
 
 
-def _raylet_runs(node: Node) -> bool:
+def _raylet_runs(node: RayNode) -> bool:
     """Whether this node's own daemon runs; other nodes on the same machine differ in the environment."""
     return any(
         process.info["name"] == "raylet"

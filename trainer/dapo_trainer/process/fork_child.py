@@ -35,7 +35,7 @@ class Request:
     niceness: int
 
 
-class Refused(Exception):
+class NeedsInterpreter(Exception):
     """A command that needs an interpreter of its own."""
 
 
@@ -53,13 +53,13 @@ def parse(arguments: Sequence[str]) -> Command:
     while rest and rest[0] in FLAGS:
         rest.pop(0)
     if not rest:
-        raise Refused("no program")
+        raise NeedsInterpreter("no program")
     if rest[0] in ("-m", "-c"):
         if len(rest) < 2:
-            raise Refused(f"{rest[0]} without a program")
+            raise NeedsInterpreter(f"{rest[0]} without a program")
         return Command(rest[0], rest[1], rest[2:])
     if rest[0].startswith("-"):
-        raise Refused(f"flag {rest[0]}")
+        raise NeedsInterpreter(f"flag {rest[0]}")
     return Command("file", rest[0], rest[1:])
 
 

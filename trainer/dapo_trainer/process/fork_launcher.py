@@ -22,7 +22,7 @@ ACCEPTED = "child "
 LOST_CHILD = 255  # exit code when the server has died and cannot say how the child ended
 
 
-class Refused(Exception):
+class CommandRefused(Exception):
     """The server would not start this command."""
 
 
@@ -32,7 +32,7 @@ def main() -> None:
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)  # until there is a child to pass them on to
     try:
         link, child = _hand_over(path, arguments, sorted(blocked))
-    except (OSError, Refused):
+    except (OSError, CommandRefused):
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         os.execv(sys.executable, [sys.executable, *arguments])
     for number in FORWARDED:
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def _hand_over(path: str, arguments: list[str], blocked: list[int]) -> tuple[socket.socket, int]:
-    """The connection to the server, and the id of the process it started. Raises OSError, Refused."""
+    """The connection to the server, and the id of the process it started. Raises OSError, CommandRefused."""
     files = [int(entry) for entry in os.listdir("/proc/self/fd")]
     link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     link.connect(path)
@@ -61,7 +61,7 @@ def _hand_over(path: str, arguments: list[str], blocked: list[int]) -> tuple[soc
     link.sendall(text)
     answer = _line(link)
     if not answer.startswith(ACCEPTED):
-        raise Refused(answer)
+        raise CommandRefused(answer)
     # The child has them now; a pipe is closed when its last holder has closed it.
     os.closerange(0, link.fileno())
     os.closerange(link.fileno() + 1, max([*files, link.fileno()]) + 1)

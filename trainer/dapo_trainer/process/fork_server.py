@@ -25,7 +25,7 @@ from dapo_trainer.process.fork_child import (
     LAUNCHER,
     PROC,
     Command,
-    Refused,
+    NeedsInterpreter,
     Request,
     flush,
     parse,
@@ -131,7 +131,7 @@ class _Server:
         try:
             link.settimeout(REQUEST_SECONDS)
             if _peer(link) != os.getuid():
-                raise Refused("another user's")
+                raise NeedsInterpreter("another user's")
             request = _receive(link, received)
             command = parse(request.arguments)
             check_environment(request.environment, self._environment)
@@ -139,7 +139,7 @@ class _Server:
             if child == 0:
                 link.close()
                 self._become(request, received, command)
-        except (OSError, ValueError, Refused) as error:
+        except (OSError, ValueError, NeedsInterpreter) as error:
             self._answer(link, f"refused: {error}")
             link.close()
             return
@@ -195,14 +195,14 @@ class _Server:
 
 
 def check_environment(asked: Mapping[str, str], own: Mapping[str, str]) -> None:
-    """Raises Refused where a process with the variables `own` cannot become one with those of `asked`."""
+    """Raises NeedsInterpreter where a process with the variables `own` cannot become one with those of `asked`."""
     for name in {*asked, *own}:
         if name.startswith(READ_AT_START) and asked.get(name) != own.get(name):
-            raise Refused(f"another {name}")
+            raise NeedsInterpreter(f"another {name}")
     loaded = (PROC / "self" / "maps").read_text()
     for library in asked.get("LD_PRELOAD", "").replace(":", " ").split():
         if os.path.realpath(library) not in loaded and not Path(library).name.startswith(ALLOCATORS):
-            raise Refused(f"LD_PRELOAD of {library}")
+            raise NeedsInterpreter(f"LD_PRELOAD of {library}")
 
 
 def _receive(link: socket.socket, received: list[int]) -> Request:
@@ -211,7 +211,7 @@ def _receive(link: socket.socket, received: list[int]) -> Request:
     text = _exactly(link, int.from_bytes(head + _exactly(link, 4 - len(head)), "big"))
     request = Request(**json.loads(text))
     if len(request.files) != len(files):
-        raise Refused(f"{len(request.files)} open files, more than can be passed on")
+        raise NeedsInterpreter(f"{len(request.files)} open files, more than can be passed on")
     return request
 
 
@@ -220,7 +220,7 @@ def _exactly(link: socket.socket, size: int) -> bytes:
     while len(text) < size:
         part = link.recv(size - len(text))
         if not part:
-            raise Refused("cut short")
+            raise NeedsInterpreter("cut short")
         text += part
     return text
 

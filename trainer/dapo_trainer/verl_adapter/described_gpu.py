@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from dapo_trainer.plan.memory import Gpu
+from dapo_trainer.plan.memory import GpuKind
 
 # Compute capabilities by the start of the name in `dapo plan`; what they compute with is decided by these.
 _CAPABILITIES = {"a100": (8, 0), "a800": (8, 0), "l40s": (8, 9), "h": (9, 0), "b200": (10, 0)}
 
 
-def describe(gpu: Gpu) -> None:
+def describe(gpu: GpuKind) -> None:
     """From now on vLLM takes `gpu` for what this process runs on. Call it before other parts of vLLM are imported.
 
     Raises ImportError where vLLM's CUDA build is not installed, or a library that it is linked with.

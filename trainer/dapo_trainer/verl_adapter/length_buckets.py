@@ -18,7 +18,7 @@ SHORT: Final = 64
 
 
 @dataclass(frozen=True)
-class Bucket:
+class LengthBucket:
     """Some of a row's sequences: where their tokens are in the row, and where in a grid [sequences, longest].
 
     `tokens`, `slots`: int64 [tokens of the bucket]; `lengths`: int64 [sequences].
@@ -30,7 +30,7 @@ class Bucket:
     longest: int
 
     @classmethod
-    def of(cls, begins: torch.Tensor, lengths: torch.Tensor) -> "Bucket":
+    def of(cls, begins: torch.Tensor, lengths: torch.Tensor) -> "LengthBucket":
         """`begins`, `lengths`: int64 [sequences]."""
         longest = int(lengths.max())
         sequence = torch.repeat_interleave(lengths)
@@ -62,7 +62,7 @@ class Bucket:
 class Buckets:
     """All sequences of a row; `order`: int64 [tokens], where each token is in the buckets one after the other."""
 
-    each: tuple[Bucket, ...]
+    each: tuple[LengthBucket, ...]
     order: torch.Tensor
 
     @classmethod
@@ -71,7 +71,7 @@ class Buckets:
         bounds = bounds.long()
         lengths, by_length = bounds.diff().sort(descending=True, stable=True)
         groups = by_length.split(list(_sizes(lengths.tolist())))
-        each = tuple(Bucket.of(bounds[group], bounds.diff()[group]) for group in groups)
+        each = tuple(LengthBucket.of(bounds[group], bounds.diff()[group]) for group in groups)
         return cls(each, torch.cat([bucket.tokens for bucket in each]).argsort())
 
     def attend(

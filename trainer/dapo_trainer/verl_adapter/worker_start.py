@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from dapo_trainer.process.fork_child import Command, Refused, run_file
+from dapo_trainer.process.fork_child import Command, NeedsInterpreter, run_file
 from dapo_trainer.process.fork_server import check_environment
 
 
@@ -37,6 +37,6 @@ def _can_become(context: Any) -> bool:
         return False
     try:
         check_environment({**os.environ, **context.env_vars}, os.environ)
-    except Refused:
+    except NeedsInterpreter:
         return False
     return True
