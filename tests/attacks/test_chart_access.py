@@ -14,7 +14,7 @@ LOGIN = {
 }
 
 
-@pytest.mark.parametrize("name", ["defaults", "teams", "external stores"])
+@pytest.mark.parametrize("name", ["cluster-wide", "teams", "external stores"])
 def test_a06_no_pod_reaches_a_dashboard_without_login(name: str) -> None:
     policy = named(rendered(name), "NetworkPolicy", "dapo-dashboard")["spec"]
     assert policy["policyTypes"] == ["Ingress"] and policy["ingress"] == []
@@ -52,7 +52,7 @@ def test_a21_no_job_namespace_collides_with_the_platforms_own_names(name: str) -
 
 
 @pytest.mark.parametrize(
-    ("name", "hosts"), [("defaults", "localhost 127.0.0.1"), ("everything", "localhost 127.0.0.1 dapo.example.org")]
+    ("name", "hosts"), [("cluster-wide", "localhost 127.0.0.1"), ("everything", "localhost 127.0.0.1 dapo.example.org")]
 )
 def test_a21_a_page_of_another_name_cannot_read_the_dashboard(name: str, hosts: str) -> None:
     allowed = environment(rendered(name), "dapo-dashboard")["STREAMLIT_SERVER_ALLOWED_HOSTS"].split()
@@ -75,7 +75,7 @@ def test_a21_no_other_site_shows_the_pages_in_a_frame() -> None:
 
 
 def test_a18_the_operator_reads_no_secret_and_is_no_owner_of_the_database() -> None:
-    objects = rendered("defaults")
+    objects = rendered("cluster-wide")
     rules = named(objects, "ClusterRole", f"{NAMESPACE}-dapo-operator")["rules"]
     assert [rule["verbs"] for rule in rules if "secrets" in rule["resources"]] == [["create"]]
     [container] = pod_templates(objects)["Deployment/dapo-operator"]["spec"]["containers"]

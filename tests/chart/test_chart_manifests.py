@@ -10,6 +10,7 @@ from chart_rendering import (
     CHART,
     INSTALLATIONS,
     NAMESPACE,
+    TEAMS,
     Object,
     environment,
     helm,
@@ -110,7 +111,7 @@ def test_every_name_is_one_objects(name: str) -> None:
 
 
 def test_the_definition_is_the_generated_one() -> None:
-    mine = named(rendered("defaults"), "CustomResourceDefinition", "dapojobs.dapo.io")
+    mine = named(rendered("cluster-wide"), "CustomResourceDefinition", "dapojobs.dapo.io")
     assert mine["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
     assert mine["spec"] == yaml.safe_load((CHART / "files" / "dapojobs.yaml").read_text())["spec"]
     assert "CustomResourceDefinition" not in kinds("least")
@@ -146,14 +147,20 @@ def test_the_dashboard_looks_for_samples_where_each_team_puts_them() -> None:
     assert place.replace("{namespace}", "team-a") == theirs
 
 
-def test_a_namespaced_operator_has_no_rights_elsewhere() -> None:
-    objects = rendered("namespaced")
-    assert not [each for each in objects if each["kind"] == "ClusterRoleBinding"]
+@pytest.mark.parametrize("name", ["teams", "watching nodes"])
+def test_d12_by_default_the_operator_has_no_rights_elsewhere(name: str) -> None:
+    objects = rendered(name)
+    bound = [each["roleRef"]["name"] for each in objects if each["kind"] == "ClusterRoleBinding"]
+    assert bound == ([f"{NAMESPACE}-dapo-operator-nodes"] if name == "watching nodes" else [])
+    if bound:
+        [rule] = named(objects, "ClusterRole", bound[0])["rules"]
+        assert rule == {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]}
     roles = {(each["metadata"].get("namespace")) for each in objects if each["kind"] == "Role"}
     assert roles == {None, "team-a", "team-b"}  # its own namespace holds the Lease alone
     operator = pod_templates(objects)["Deployment/dapo-operator"]
     [container] = operator["spec"]["containers"]
     assert {"name": "DAPO_NAMESPACES", "value": "team-a,team-b"} in container["env"]
+    assert ({"name": "DAPO_WATCH_NODES", "value": "false"} in container["env"]) is not bool(bound)
 
 
 def test_images_come_from_one_registry() -> None:
@@ -241,7 +248,8 @@ RETENTIONS = [
 @pytest.mark.parametrize(("retention", "options"), RETENTIONS)
 def test_the_database_is_pruned_by_the_clock_where_that_is_wanted(retention: Object, options: list[str] | None) -> None:
     """B17."""
-    found = [each for each in with_values({"stores": {"retention": retention}}) if each["kind"] == "CronJob"]
+    objects = with_values({"jobNamespaces": TEAMS, "stores": {"retention": retention}})
+    found = [each for each in objects if each["kind"] == "CronJob"]
     if options is None:
         assert found == []
         return
@@ -295,12 +303,11 @@ def test_the_pod_security_level_of_a_namespace(level: str) -> None:
 @pytest.mark.parametrize("keep", [True, False], ids=["kept", "removed"])
 def test_b26_jobs_are_released_before_the_operator_is_removed(keep: bool) -> None:
     values: Object = {"jobNamespaces": [{"name": "team-a"}, {"name": "team-b"}], "crds": {"keep": keep}}
-    values["operator"] = {"clusterWide": False}
     job = named(with_values(values), "Job", "dapo-uninstall")
     assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-delete"
     (container,) = job["spec"]["template"]["spec"]["containers"]
     assert "--namespaces=team-a,team-b" in container["command"]
     assert ("--delete-jobs" in container["command"]) is not keep
-    everywhere = named(with_values({}), "Job", "dapo-uninstall")
+    everywhere = named(with_values({"operator": {"clusterWide": True}}), "Job", "dapo-uninstall")
     (container,) = everywhere["spec"]["template"]["spec"]["containers"]
     assert container["command"] == ["python", "-m", "dapo_operator.uninstall"]

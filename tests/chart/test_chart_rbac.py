@@ -66,7 +66,7 @@ def operator(audited: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iter
     """The operator with the chart's rights and no others."""
     audited.namespace(NAMESPACE)
     audited.namespace(TEAM)
-    for each in rendered("defaults"):
+    for each in rendered("cluster-wide"):
         if each["kind"] in KINDS:
             folder = KINDS[each["kind"]].format(namespace=NAMESPACE)
             audited.api.apply(f"{folder}/{each['metadata']['name']}", each)
@@ -151,7 +151,7 @@ def used(audit_log: Path) -> tuple[set[tuple[str, str, str]], list[str]]:
 
 
 def granted() -> set[tuple[str, str, str]]:
-    objects = rendered("defaults")
+    objects = rendered("cluster-wide")
     rules = [
         *named(objects, "ClusterRole", f"{NAMESPACE}-dapo-operator")["rules"],
         *named(objects, "ClusterRole", f"{NAMESPACE}-dapo-operator-nodes")["rules"],

@@ -80,7 +80,7 @@ def test_the_schema_refuses(values: dict[str, Any]) -> None:
         pytest.param({"operator": {"replica": 2}}, "additional properties 'replica' not allowed", id="by the schema"),
         pytest.param({"postgres": {"embedded": False}}, "postgres.existingSecret", id="no database"),
         pytest.param({"minio": {"embedded": False}}, "minio.existingSecret", id="no object store"),
-        pytest.param({"operator": {"clusterWide": False}}, "add a namespace", id="watches nothing"),
+        pytest.param({}, "add a namespace to jobNamespaces", id="watches nothing"),
         pytest.param({"dashboard": {"ingress": {"enabled": True}}}, "dashboard.ingress.host", id="no host"),
         pytest.param({"dashboard": {"oidc": {"enabled": True}}}, "dashboard.oidc.metadataUrl", id="no provider"),
         pytest.param({"demo": {"namespace": "nowhere"}}, "demo.namespace", id="a demo without credentials"),

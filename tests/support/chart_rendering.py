@@ -18,9 +18,9 @@ Object = dict[str, Any]
 
 # What people install: each is rendered, checked and sent to a real API server.
 INSTALLATIONS: Final[dict[str, Object]] = {
-    "defaults": {},
+    "cluster-wide": {"operator": {"clusterWide": True}},
     "teams": {"jobNamespaces": TEAMS, "demo": {"namespace": "team-a"}},
-    "namespaced": {"jobNamespaces": TEAMS, "operator": {"clusterWide": False}},
+    "watching nodes": {"jobNamespaces": TEAMS, "operator": {"watchNodes": True}},
     "external stores": {
         "jobNamespaces": TEAMS,
         "postgres": {"embedded": False, "existingSecret": "database"},
@@ -30,6 +30,7 @@ INSTALLATIONS: Final[dict[str, Object]] = {
         "jobNamespaces": TEAMS,
         "image": {"prefix": "registry.example.org/dapo/", "tag": "1.2.3", "pullSecrets": ["registry"]},
         "operator": {
+            "clusterWide": True,
             "gangSchedulers": ["volcano", "coscheduling"],
             "env": [{"name": "TZ", "value": "UTC"}],
             "nodeSelector": {"pool": "system"},
@@ -67,7 +68,7 @@ INSTALLATIONS: Final[dict[str, Object]] = {
         "dashboard": {"enabled": False},
         "networkPolicies": {"enabled": False},
         "podDisruptionBudgets": {"enabled": False},
-        "operator": {"replicas": 1},
+        "operator": {"clusterWide": True, "replicas": 1},
     },
 }
 

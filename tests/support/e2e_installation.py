@@ -30,7 +30,7 @@ VALUES: Final[dict[str, Any]] = {
     "jobNamespaces": [{"name": TEAM, "create": True}, {"name": OTHER_TEAM, "create": True}],
     "demo": {"namespace": TEAM},
     # Each wait for a step would last half a minute longer.
-    "operator": {"env": [{"name": "DAPO_STATUS_DELAY_SECONDS", "value": "4"}]},
+    "operator": {"watchNodes": True, "env": [{"name": "DAPO_STATUS_DELAY_SECONDS", "value": "4"}]},
 }
 Object = dict[str, Any]
 
