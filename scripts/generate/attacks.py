@@ -8,9 +8,9 @@ from sections import with_section
 
 TESTS: Final = Path(__file__).parents[2] / "tests"
 BEGIN, END = "<!-- attacks: begin (make generate) -->", "<!-- attacks: end -->"
-# Tests are named after the finding (`test_a01_...`); a test may try several.
-_NAME = re.compile(r"^def (test(?:_(?:a\d\d|d))+)_\w+", re.MULTILINE)
-_FINDING = re.compile(r"_(a\d\d|d)(?=_|$)")
+# Tests are named after the finding (`test_a01_...`); a test may try several. B: what the review held for doubtful.
+_NAME = re.compile(r"^def (test(?:_(?:a\d\d|d|doubt_\d))+)_\w+", re.MULTILINE)
+_FINDING = re.compile(r"_(a\d\d|d|doubt_\d)(?=_|$)")
 
 # By finding: what a hostile tenant or a bad input could do, and what prevents it.
 CLOSED: Final[dict[str, tuple[str, str]]] = {
@@ -65,6 +65,11 @@ CLOSED: Final[dict[str, tuple[str, str]]] = {
         "Secrets on pages, foreign frames, other names, colliding names",
         "redaction, response headers, allowed host names, checks of the chart",
     ),
+    "B1": (
+        "A pod takes a job's weights, or sends it others, where nothing enforces NetworkPolicies",
+        "weights are encrypted, with keys that Ray hands out, and headers are JSON; both ends of the pods' start prove "
+        "that they have the job's token",
+    ),
     "D": ("Bad spool lines, manifests, templates and batches", "an error of its own, or a value that was checked"),
 }
 # What remains, and what a site can do about it.
@@ -87,8 +92,8 @@ OPEN: Final[dict[str, tuple[str, str]]] = {
         "a NetworkPolicy for egress in the job namespaces, with what the jobs download",
     ),
     "Network plug-in": (
-        "Without NetworkPolicies a pod reaches other jobs' Ray, vLLM and weight transfer; Ray and the start of pods "
-        "require a token, the others do not",
+        "Without NetworkPolicies a pod reaches other jobs' vLLM servers, verl's data queue, whose messages are pickled, "
+        "and NCCL, none of which asks for a token; Ray, the start of pods and our weight transfer do",
         "a network plug-in that enforces them",
     ),
     "Plain connections": (
@@ -104,7 +109,8 @@ def tests_by_finding() -> dict[str, list[str]]:
     for path in sorted(TESTS.rglob("test_*.py")):
         for name in _NAME.findall(path.read_text(encoding="utf-8")):
             for finding in _FINDING.findall(name):
-                number = finding[:1].upper() + finding[1:].lstrip("0")
+                number = finding.replace("doubt_", "b")
+                number = number[:1].upper() + number[1:].lstrip("0")
                 found.setdefault(number, set()).add(str(path.relative_to(TESTS.parent)))
     return {number: sorted(paths) for number, paths in found.items()}
 

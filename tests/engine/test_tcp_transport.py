@@ -1,8 +1,10 @@
 """Weights from a trainer to rollout workers over a real loopback connection."""
 
 import asyncio
+import pickle
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -10,6 +12,9 @@ from typing import Any
 import engines
 import pytest
 import torch
+import zmq
+from patience import patient
+from zmq.utils.monitor import parse_monitor_message
 
 BUCKET = 4096
 
@@ -123,3 +128,77 @@ def test_buckets(transport: ModuleType, sizes: list[int], buckets: list[int]) ->
     named = iter([(str(i), torch.zeros(size)) for i, size in enumerate(sizes)])
     limit = 12_000 if len(sizes) == 3 and sizes[0] == 1000 else BUCKET
     assert [len(bucket) for bucket in transport._buckets(named, limit)] == buckets
+
+
+def serving(module: ModuleType) -> tuple[Any, Any]:
+    """A master that waits for one worker, and where it listens."""
+    master = module.TcpTransport(BUCKET, is_master=True)
+    trainer, _ = module.TcpTransport.build_topology(1, 1, [master.prepare(), None])
+    [listener] = trainer["listener"]
+    master.init_process_group(rank=0, peers=1, listener=listener)
+    return master, listener
+
+
+@pytest.mark.parametrize("knows", ["the address", "the key"])
+def test_doubt_1_weights_go_to_the_jobs_own_workers_alone(transport: ModuleType, knows: str) -> None:
+    """A pod of another job connects first and asks for the weights; the worker that comes later gets them."""
+    master, listener = serving(transport)
+    sending = threading.Thread(
+        target=lambda: asyncio.run(master.send_weights(iter([("w", torch.ones(4))]))), daemon=True
+    )
+    sending.start()
+    stranger = zmq.Context.instance().socket(zmq.DEALER)
+    if knows == "the key":
+        stranger.curve_serverkey = listener.key
+        stranger.curve_publickey, stranger.curve_secretkey = zmq.curve_keypair()
+    stranger.connect(listener.address)
+    for said in (b"ready", b"", b"x" * 10_000):
+        stranger.send(said)
+
+    worker = transport.TcpTransport(BUCKET)
+
+    async def take() -> list[str]:
+        worker.init_process_group(rank=-1, peers=1, listener=listener)
+        return [name async for name, _ in worker.receive_weights()]
+
+    assert asyncio.run(take()) == ["w"]
+    sending.join(patient(30))
+    assert not sending.is_alive() and not stranger.poll(0)
+    worker.finalize()
+    master.finalize()
+    stranger.close(linger=0)
+
+
+def test_doubt_1_whoever_listens_at_the_masters_address_hands_out_nothing(transport: ModuleType) -> None:
+    """After a master has ended, its address may be anybody's: what is sent from there is not taken, nor unpickled."""
+    master, listener = serving(transport)
+    master.finalize()
+    impostor = zmq.Context.instance().socket(zmq.ROUTER)
+    _, impostor.curve_secretkey = zmq.curve_keypair()
+    impostor.curve_server = True
+    port = impostor.bind_to_random_port("tcp://127.0.0.1")
+    worker = transport.TcpTransport(BUCKET)
+
+    monitor = impostor.get_monitor_socket()
+    monitor.rcvtimeo = int(patient(30) * 1000)
+
+    async def take() -> None:
+        worker.init_process_group(rank=-1, peers=1, listener=replace(listener, address=f"tcp://127.0.0.1:{port}"))
+        waiting = asyncio.create_task(anext(worker.receive_weights()))
+        events: list[Any] = []
+        while zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL not in events:
+            events.append(parse_monitor_message(await asyncio.to_thread(monitor.recv_multipart))["event"])
+        assert zmq.EVENT_HANDSHAKE_SUCCEEDED not in events
+        waiting.cancel()
+
+    asyncio.run(asyncio.wait_for(take(), patient(30)))
+    assert not impostor.poll(0), "the word was not said to it"
+    worker.finalize()
+    impostor.disable_monitor()
+    monitor.close(linger=0)
+    impostor.close(linger=0)
+
+
+def test_doubt_1_a_header_is_no_program(transport: ModuleType) -> None:
+    with pytest.raises(ValueError):
+        transport._tensors([pickle.dumps([("w", torch.float32, (1,))]), b"1234"])

@@ -1,6 +1,8 @@
 """The line between the driver and its job's pods."""
 
+import json
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -8,7 +10,7 @@ from contextlib import closing, suppress
 import pytest
 from patience import patient
 
-from dapo_trainer.pod.gate import Gate, GateConnection
+from dapo_trainer.pod.gate import Gate, GateConnection, proof
 
 
 @pytest.fixture(autouse=True)
@@ -57,26 +59,60 @@ def test_before_the_gate_opens_nobody_answers(gate: Gate) -> None:
         GateConnection("127.0.0.1", gate.port)
 
 
-def test_a_stranger_is_turned_away(gate: Gate, left: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAY_AUTH_TOKEN", "another job's")
-    assert answer(gate, b'{"token": "guessed"}\n{"leaving": "rollout-0"}\n') == b""
-    assert left == []
+def test_a_stranger_is_turned_away(gate: Gate, left: list[str]) -> None:
+    [nonce] = said_by(gate, b'{"nonce": "1", "proof": "guessed"}\n{"leaving": "rollout-0"}\n')
+    assert nonce.keys() == {"nonce"} and left == []
 
 
 @pytest.mark.parametrize(
-    "said", [b"", b"GET / HTTP/1.1\r\n\r\n", b"[1]\n", b"\xff\xfe\n", b"x" * 10_000 + b"\n"],
-    ids=["nothing", "a browser", "no mapping", "no text", "too much"],
+    "said", [b"", b"GET / HTTP/1.1\r\n\r\n", b"[1]\n", b"\xff\xfe\n", b"x" * 10_000 + b"\n",
+             b'{"proof": 1}\n', b'{"nonce": "\\ud800", "proof": "\\ud800"}\n', b"[" * 4000 + b"\n"],
+    ids=["nothing", "a browser", "no mapping", "no text", "too much", "a number", "half a character", "brackets"],
 )  # fmt: skip
 def test_nonsense_is_turned_away(gate: Gate, said: bytes) -> None:
-    assert answer(gate, said) == b""
+    assert all(line.keys() == {"nonce"} for line in said_by(gate, said))
     with closing(GateConnection("127.0.0.1", gate.port)) as line:
         assert line.end is None
 
 
-def answer(gate: Gate, said: bytes) -> bytes:
-    """What a stranger hears. The gate may hang up in the middle of what is said, which is no answer either."""
+def said_by(gate: Gate, said: bytes) -> list[dict[str, str]]:
+    """What a stranger hears. The gate may hang up in the middle of what is said."""
+    heard = b""
     with closing(socket.create_connection(("127.0.0.1", gate.port))) as stranger, suppress(OSError):
         stranger.sendall(said)
         stranger.shutdown(socket.SHUT_WR)
-        return stranger.recv(100)
-    return b""
+        while more := stranger.recv(4096):
+            heard += more
+    return [json.loads(line) for line in heard.splitlines()]
+
+
+def test_doubt_1_neither_end_of_the_gate_learns_the_token(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod of another job listens at the driver's address: it hears no token, and cannot answer for the driver."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as impostor:
+        heard: list[bytes] = []
+
+        def listen() -> None:
+            connection, _ = impostor.accept()
+            with closing(connection), connection.makefile("rwb") as stream:
+                stream.write(b'{"nonce": "0"}\n')
+                stream.flush()
+                heard.append(stream.readline())
+                stream.write(b'{"welcome": "' + json.loads(heard[0])["proof"].encode() + b'"}\n')
+
+        thread = threading.Thread(target=listen, daemon=True)
+        thread.start()
+        with pytest.raises(ConnectionError, match="is not this job's driver"):
+            GateConnection("127.0.0.1", impostor.getsockname()[1])
+        thread.join(patient(10))
+    assert b"a secret of the job" not in heard[0]
+
+
+def test_doubt_1_a_proof_is_of_one_connection(gate: Gate, left: list[str]) -> None:
+    with closing(socket.create_connection(("127.0.0.1", gate.port))) as first, first.makefile("rwb") as stream:
+        nonce = json.loads(stream.readline())["nonce"]
+        hello = json.dumps({"nonce": "1", "proof": proof("pod", (nonce, "1"))}).encode() + b"\n"
+        stream.write(hello)
+        stream.flush()
+        assert "welcome" in json.loads(stream.readline())
+    [heard] = said_by(gate, hello + b'{"leaving": "rollout-0"}\n')
+    assert heard.keys() == {"nonce"} and left == []

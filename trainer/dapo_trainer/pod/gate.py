@@ -3,13 +3,15 @@
 Ray alone does not say when a cluster may be joined, why it ended, or that one of its nodes is being terminated. So the
 driver opens a gate once its own services are placed (on the head, whose disk a checkpoint is saved from); a pod
 connects before it joins and stays connected. It sends `leaving` when it is being terminated; the driver sends `done`
-when it has finished. Each line is JSON; the first carries the job's Ray token.
+when it has finished. Each line is JSON. First both ends prove that they have the job's Ray token, which is not sent:
+whoever listens at the driver's address, or connects to it, may be anybody.
 """
 
 import contextlib
 import hmac
 import json
 import os
+import secrets
 import socket
 import socketserver
 import threading
@@ -29,6 +31,11 @@ def token() -> str:
     return os.environ.get("RAY_AUTH_TOKEN", "")
 
 
+def proof(end: Literal["driver", "pod"], nonces: tuple[str, str]) -> str:
+    """What only a process with the job's token can say: for the numbers of this connection, the driver's first."""
+    return hmac.new(token().encode(), json.dumps((end, *nonces)).encode(), "sha256").hexdigest()
+
+
 class _GateServer(socketserver.ThreadingTCPServer):
     daemon_threads = True
     allow_reuse_address = True
@@ -43,17 +50,27 @@ class _Visitor(socketserver.StreamRequestHandler):
     """One connected pod."""
 
     server: _GateServer
+    timeout = CONNECT_SECONDS  # until it has proved whose it is
 
     def handle(self) -> None:
-        _keep_alive(self.connection)
+        with contextlib.suppress(OSError):  # it disconnected, or said nothing
+            if self._admit():
+                for line in self.rfile:
+                    if pod := _read(line).get("leaving"):
+                        self.server.on_leaving(str(pod))
+
+    def _admit(self) -> bool:
+        own = secrets.token_hex(16)
+        self.wfile.write(_line({"nonce": own}))
         hello = _read(self.rfile.readline(4096))
-        if not hmac.compare_digest(str(hello.get("token")), token()):
-            return
+        nonces = (own, str(hello.get("nonce")))
+        if not _is(hello.get("proof"), proof("pod", nonces)):
+            return False
+        self.connection.settimeout(None)
+        _keep_alive(self.connection)
         self.server.inside.add(self.connection)
-        self.wfile.write(_line({"welcome": True}))
-        for line in self.rfile:
-            if pod := _read(line).get("leaving"):
-                self.server.on_leaving(str(pod))
+        self.wfile.write(_line({"welcome": proof("driver", nonces)}))
+        return True
 
     def finish(self) -> None:
         self.server.inside.discard(self.connection)
@@ -88,8 +105,9 @@ class GateConnection:
         self._answers = self._socket.makefile("rb")
         self._end: End | None = None
         try:
-            self._send({"token": token()})
-            if not _read(self._answers.readline(4096)).get("welcome"):
+            nonces = (str(_read(self._answers.readline(4096)).get("nonce")), secrets.token_hex(16))
+            self._send({"nonce": nonces[1], "proof": proof("pod", nonces)})
+            if not _is(_read(self._answers.readline(4096)).get("welcome"), proof("driver", nonces)):
                 raise ConnectionError(f"{host}:{port} is not this job's driver")
             self._socket.settimeout(None)
             _keep_alive(self._socket)
@@ -136,6 +154,10 @@ class GateConnection:
         self._socket.close()
 
 
+def _is(said: object, expected: str) -> bool:
+    return isinstance(said, str) and hmac.compare_digest(said.encode(errors="replace"), expected.encode())
+
+
 def _line(message: Mapping[str, Any]) -> bytes:
     return json.dumps(message).encode() + b"\n"
 
@@ -144,7 +166,7 @@ def _read(line: bytes) -> Mapping[str, Any]:
     """The message of a line; empty for a line that is not a message."""
     try:
         message = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return message if isinstance(message, dict) else {}
 

@@ -1,10 +1,14 @@
 """Weights from trainer to rollout over TCP, for separate pools without CUDA: verl's checkpoint engine `dapo_tcp`.
 
 The master rank serves every rollout worker from one ZeroMQ router, bucket by bucket: [header | tensor bytes ...].
+Ray tells the workers the keys of each transfer, so that nobody else's weights are taken and nobody else gets them.
 """
 
-import pickle
+import hmac
+import json
+import secrets
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import ray
@@ -31,16 +35,25 @@ def _buckets(weights: Iterator[Named], limit: int) -> Iterator[list[Named]]:
 
 
 def _frames(bucket: list[Named]) -> list[Any]:
-    header = pickle.dumps([(name, weight.dtype, weight.shape) for name, weight in bucket])
-    return [header, *(weight.reshape(-1).view(torch.uint8).numpy().data for _, weight in bucket)]
+    header = [(name, str(weight.dtype).removeprefix("torch."), list(weight.shape)) for name, weight in bucket]
+    return [json.dumps(header).encode(), *(weight.reshape(-1).view(torch.uint8).numpy().data for _, weight in bucket)]
 
 
 def _tensors(frames: list[Any]) -> list[Named]:
-    header = pickle.loads(frames[0])
+    header = json.loads(frames[0])
     return [
-        (name, torch.frombuffer(bytearray(raw), dtype=dtype).view(shape))
+        (name, torch.frombuffer(bytearray(raw), dtype=getattr(torch, dtype)).view(shape))
         for (name, dtype, shape), raw in zip(header, frames[1:], strict=True)
     ]
+
+
+@dataclass(frozen=True)
+class Listener:
+    """Where the master listens: its address, the key of its encryption (CURVE), and the word that a worker says."""
+
+    address: str
+    key: bytes = field(repr=False)
+    word: bytes = field(repr=False)
 
 
 @CheckpointEngineRegistry.register("dapo_tcp")
@@ -51,29 +64,35 @@ class TcpTransport(CheckpointEngine):
         self.bucket_size, self.is_master = bucket_size, is_master
         self.socket: Any = None
         self.rank = self.peers = 0
+        self.word = b""
 
-    def prepare(self) -> str | None:
-        """The address rollout workers dial; only the master rank listens."""
+    def prepare(self) -> Listener | None:
+        """Where rollout workers connect; only the master rank listens."""
         if not self.is_master:
             return None
         self.socket = zmq.Context.instance().socket(zmq.ROUTER)
+        key, self.socket.curve_secretkey = zmq.curve_keypair()
+        self.socket.curve_server = True
         host = ray.util.get_node_ip_address()
-        return f"tcp://{host}:{self.socket.bind_to_random_port(f'tcp://{host}')}"
+        address = f"tcp://{host}:{self.socket.bind_to_random_port(f'tcp://{host}')}"
+        return Listener(address, key, secrets.token_bytes(32))
 
     @classmethod
     def build_topology(
-        cls, actor_wg_world_size: int, rollout_world_size: int, metadata: list[str | None]
+        cls, actor_wg_world_size: int, rollout_world_size: int, metadata: list[Listener | None]
     ) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
         def side(ranks: list[int]) -> dict[str, list[Any]]:
-            return {"rank": ranks, "peers": [rollout_world_size] * len(ranks), "address": [metadata[0]] * len(ranks)}
+            return {"rank": ranks, "peers": [rollout_world_size] * len(ranks), "listener": [metadata[0]] * len(ranks)}
 
         return side(list(range(actor_wg_world_size))), side([-1 - i for i in range(rollout_world_size)])
 
-    def init_process_group(self, rank: int, peers: int, address: str) -> None:
-        self.rank, self.peers = rank, peers
+    def init_process_group(self, rank: int, peers: int, listener: Listener) -> None:
+        self.rank, self.peers, self.word = rank, peers, listener.word
         if rank < 0:
             self.socket = zmq.asyncio.Context.instance().socket(zmq.DEALER)
-            self.socket.connect(address)
+            self.socket.curve_serverkey = listener.key
+            self.socket.curve_publickey, self.socket.curve_secretkey = zmq.curve_keypair()
+            self.socket.connect(listener.address)
 
     def finalize(self) -> None:
         if self.socket is not None:
@@ -86,7 +105,11 @@ class TcpTransport(CheckpointEngine):
             for _ in weights:  # gathering a sharded tensor is collective: every rank walks the whole model
                 pass
             return
-        peers = [self.socket.recv_multipart()[0] for _ in range(self.peers)]
+        peers: list[bytes] = []
+        while len(peers) < self.peers:
+            peer, *said = self.socket.recv_multipart()
+            if hmac.compare_digest(b"".join(said), self.word):
+                peers.append(peer)
         for bucket in _buckets(weights, self.bucket_size):
             frames = _frames(bucket)
             for peer in peers:
@@ -95,7 +118,7 @@ class TcpTransport(CheckpointEngine):
             self.socket.send_multipart([peer, b""])
 
     async def receive_weights(self, global_steps: int | None = None) -> AsyncIterator[Named]:
-        await self.socket.send(b"ready")
+        await self.socket.send(self.word)
         while (frames := await self.socket.recv_multipart())[0]:
             for named in _tensors(frames):
                 yield named
