@@ -92,7 +92,7 @@ OPEN: Final[dict[str, tuple[str, str]]] = {
         "a NetworkPolicy for egress in the job namespaces, with what the jobs download",
     ),
     "Network plug-in": (
-        "Without NetworkPolicies a pod reaches other jobs' vLLM servers, verl's data queue, whose messages are pickled, "
+        "Without NetworkPolicies a pod reaches other jobs' vLLM servers, verl's data queue (pickled messages) "
         "and NCCL, none of which asks for a token; Ray, the start of pods and our weight transfer do",
         "a network plug-in that enforces them",
     ),

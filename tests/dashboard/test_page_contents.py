@@ -11,13 +11,13 @@ from dapo_core.db import CurvePoint, RunRow, RunTableRow
 from dapo_core.jobspec.guard_fields import GUARD_DEFAULTS
 from dapo_core.run.guards import HEALTH_RULES
 from dapo_core.run.metrics import REWARD_GENERATED, Validation
+from dapo_core.run.redaction import HIDDEN, without_secrets
 from dapo_core.run.validations import ValidationResult
 from dapo_dashboard import escaping, help_topics
 from dapo_dashboard.charts import panels
 from dapo_dashboard.escaping import diff_html, text_html
 from dapo_dashboard.pages import widgets
 from dapo_dashboard.reads import comparison, run_columns
-from dapo_dashboard.reads.redact import HIDDEN, without_secrets
 from dapo_dashboard.reads.run_columns import Filters
 from dapo_dashboard.reads.run_list import Beside
 from dapo_dashboard.server_settings import Access, DashboardSettings, SettingsError, read_access

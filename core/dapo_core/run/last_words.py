@@ -11,6 +11,7 @@ from pathlib import Path
 from dapo_core.errors import DapoError
 from dapo_core.run.formatting import printable
 from dapo_core.run.reasons import ExitCode, Reason, cause_of, current, end_of
+from dapo_core.run.redaction import text_without_secrets
 
 DEFAULT_PATH = Path("/dev/termination-log")
 # Kubernetes cuts a termination message at 4,096 bytes, and cut JSON is not JSON.
@@ -38,15 +39,16 @@ class LastWords:
     def parse(cls, text: str | bytes) -> "LastWords | None":
         """Last words as they were written, the reason as it is spelled today; None for anything else.
 
-        A reason that is not a CamelCase word of at most 64 characters is read as Crashed; characters that no database
-        and no terminal takes are replaced in the message.
+        A reason that is not a CamelCase word of at most 64 characters is read as Crashed; in the message, characters
+        that no database and no terminal takes are replaced, and what looks like a secret.
         """
         try:
             said = json.loads(text)
             reason, step = current(str(said["reason"])), said.get("step")
             step = None if step is None or int(step) not in _STEPS else int(step)
             known = reason if _REASON.fullmatch(reason) else Reason.CRASHED
-            return cls(known, printable(str(said.get("message", ""))), step, _address(said.get("address")))
+            message = text_without_secrets(printable(str(said.get("message", ""))))
+            return cls(known, message, step, _address(said.get("address")))
         # A tenant's pod can write anything: also 1e999 as a step, or 4,000 brackets.
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             return None
@@ -87,7 +89,8 @@ def ending(error: BaseException) -> tuple[ExitCode, LastWords]:
     """The exit code and last words of a process that `error` ends."""
     code, reason = end_of(error)
     # Ray's errors of tasks have the address of the node that they come from.
-    return code, LastWords(reason, _message(error, reason), address=_address(getattr(error, "ip", None)))
+    message = text_without_secrets(_message(error, reason))
+    return code, LastWords(reason, message, address=_address(getattr(error, "ip", None)))
 
 
 def _address(value: object) -> str | None:

@@ -13,11 +13,11 @@ from dapo_core.db import AttemptRow, CheckpointRow, EventRow, RunRow
 from dapo_core.run.checkpoint import newest_committed
 from dapo_core.run.formatting import duration, moment
 from dapo_core.run.metrics import validation_means
+from dapo_core.run.redaction import without_secrets
 from dapo_dashboard import context
 from dapo_dashboard.charts import intervals
 from dapo_dashboard.escaping import shown
 from dapo_dashboard.pages.widgets import steady_table
-from dapo_dashboard.reads.redact import without_secrets
 
 MAX_EVENTS: Final = 500
 MAX_YAML_CHARACTERS: Final = 200_000

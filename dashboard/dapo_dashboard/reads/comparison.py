@@ -9,9 +9,9 @@ from typing import Any, Final
 from dapo_core.db import Bucket, Flag, RunRow
 from dapo_core.jobspec.leaves import leaves
 from dapo_core.run import metrics
+from dapo_core.run.redaction import without_secrets
 from dapo_core.run.validations import ValidationResult
 from dapo_dashboard.charts.buckets import Curve
-from dapo_dashboard.reads.redact import without_secrets
 
 MAX_COMPARED: Final = 20
 FINAL_STEPS: Final = 10

@@ -10,6 +10,7 @@ from dapo_core.run.formatting import printable
 from dapo_core.run.guards import Alert
 from dapo_core.run.last_words import LastWords
 from dapo_core.run.reasons import Reason
+from dapo_core.run.redaction import text_without_secrets
 from dapo_core.run.status import CheckpointRef, Progress
 from dapo_operator.jobs.images import image_by_digest
 from dapo_operator.jobs.node_state import Node
@@ -218,7 +219,12 @@ def _words(message: str | None) -> LastWords | None:
     """The last words, or what the kubelet took from the end of the log in their place."""
     if not message:
         return None
-    return LastWords.parse(message) or LastWords("", printable(message.strip()[-500:]))
+    return LastWords.parse(message) or LastWords("", _end(message, 500))
+
+
+def _end(message: str, characters: int) -> str:
+    """The end of a log or a message of any program, for statuses, events and pages: without secrets."""
+    return text_without_secrets(printable(message.strip()))[-characters:]
 
 
 def _disruption(status: Mapping[str, Any], conditions: Mapping[str, Mapping[str, Any]]) -> str | None:
@@ -246,7 +252,7 @@ def _detail(name: str, status: Mapping[str, Any], ended: Mapping[str, Any]) -> s
     for entry in status.get("initContainerStatuses", ()) if not ended else ():
         end = entry.get("state", {}).get("terminated") or {}
         if end.get("exitCode"):
-            container, why = entry.get("name", ""), (end.get("message") or end.get("reason") or "").strip()[-300:]
+            container, why = entry.get("name", ""), _end(end.get("message") or end.get("reason") or "", 300)
             code = f"Init container {container} of {name} ended with exit code {end['exitCode']}"
             return f"{code}{f' ({why})' if why else ''}; see `kubectl logs {name} -c {container}`."
     reason, message = status.get("reason", ""), status.get("message", "").strip().removeprefix(_REJECTED)

@@ -1,4 +1,4 @@
-"""A job without its secrets, as everybody who may see the run sees it. Pure."""
+"""A job, and what its processes said at their end, without secrets, as everybody who may see the run sees it. Pure."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,15 +26,15 @@ _SECRET_WORDS: Final = frozenset(
 _SECRET_PAIRS: Final = frozenset(
     {("api", "key"), ("access", "key"), ("private", "key"), ("secret", "key"), ("wandb", "key"), ("account", "key")}
 )
-# `--password=x` and `name: x` in one text; the value of a URL's query, such as a signature.
-_ASSIGNED: Final = re.compile(r"(?<![\w.-])(-{0,2}[A-Za-z][\w.-]*)(=|:\s+)([^\s&;,\"']+)")
+# `--password=x`, `name: x` and `'name': 'x'` in one text; the value of a URL's query, such as a signature.
+_ASSIGNED: Final = re.compile(r"""(?<![\w.-])(-{0,2}[A-Za-z][\w.-]*)(=["']?|:\s+["']?|["']\s?:\s?["']?)([^\s&;,"']+)""")
 _SIGNATURES: Final = re.compile(r"(?<=[?&])((?:sig|signature|x-amz-signature|x-amz-credential)=)[^&\s]+", re.IGNORECASE)
 _BEARER: Final = re.compile(r"\b(Bearer|Basic)\s+[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE)
 _USER_INFO: Final = re.compile(r"(?<=://)[^/\s?#]+@")
 # Well-known formats of keys, in any field.
 _SECRET_VALUE: Final = re.compile(
     r"\b(hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|AKIA[0-9A-Z]{12,}|xox[abp]-[\w-]{10,})"
-    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*"
 )
 
 
@@ -44,7 +44,15 @@ def without_secrets(value: Any) -> Any:
         return {str(name): _field(str(name), content) for name, content in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return [*_arguments(value)]
-    return _text(value) if isinstance(value, str) else value
+    return text_without_secrets(value) if isinstance(value, str) else value
+
+
+def text_without_secrets(text: str) -> str:
+    """The text, with what looks like a password, a token or a key replaced."""
+    text = _SECRET_VALUE.sub(HIDDEN, text)
+    text = _USER_INFO.sub(f"{HIDDEN}@", text)
+    text = _BEARER.sub(rf"\1 {HIDDEN}", _SIGNATURES.sub(rf"\1{HIDDEN}", text))
+    return _ASSIGNED.sub(lambda found: f"{found[1]}{found[2]}{HIDDEN}" if _is_secret(found[1]) else found[0], text)
 
 
 def _field(name: str, content: Any) -> Any:
@@ -75,14 +83,6 @@ def _is_secret(name: str) -> bool:
     if words and words[-1] in {"name", "ref", "path", "file"}:
         return False
     return any(word in _SECRET_WORDS for word in words) or any(pair in _SECRET_PAIRS for pair in pairwise(words))
-
-
-def _text(text: str) -> str:
-    if _SECRET_VALUE.search(text):
-        return HIDDEN
-    text = _USER_INFO.sub(f"{HIDDEN}@", text)
-    text = _BEARER.sub(rf"\1 {HIDDEN}", _SIGNATURES.sub(rf"\1{HIDDEN}", text))
-    return _ASSIGNED.sub(lambda found: f"{found[1]}{found[2]}{HIDDEN}" if _is_secret(found[1]) else found[0], text)
 
 
 def _arguments(values: Sequence[Any]) -> Iterator[Any]:
