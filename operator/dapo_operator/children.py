@@ -6,6 +6,8 @@ from typing import Any, Final
 
 from dapo_core.naming import LABEL_JOB
 from dapo_operator.jobs.builders.common import DIGEST
+from dapo_operator.jobs.gangs.contract import Reservation
+from dapo_operator.jobs.gangs.schedulers import SCHEDULERS
 from dapo_operator.jobs.observed import Pod, pod_of
 from dapo_operator.kube.cache import TOMBSTONES, Cached, ObjectCache
 from dapo_operator.kube.objects import Resource
@@ -22,11 +24,6 @@ WATCHED: Final = {
 }
 
 
-def resource_of(api_version: str, kind: str) -> Resource:
-    """The resource of a support object; a PodGroup's API version tells which scheduler it is for."""
-    return Resource(api_version, "podgroups") if kind == "PodGroup" else WATCHED[kind]
-
-
 class Children:
     """Pods and support objects of all jobs. `changed` is called with the job of each change."""
 
@@ -34,6 +31,12 @@ class Children:
         self.pods: ObjectCache[Pod] = ObjectCache(LABEL_JOB, self._pod_of, changed, self._note_end)
         self._gone: dict[JobKey, list[tuple[str | None, Pod]]] = {}
         self._support: dict[str, ObjectCache[str]] = {}
+        # By scheduler.
+        self.reservations: Mapping[str, ObjectCache[Reservation]] = {
+            name: ObjectCache(LABEL_JOB, scheduler.observe, changed)
+            for name, scheduler in SCHEDULERS.items()
+            if scheduler.resource is not None
+        }
         self._changed = changed
         self._placed: dict[str, set[JobKey]] = {}  # jobs that have, or had, pods on a node
 
@@ -78,24 +81,29 @@ class Children:
             if cached.owner == uid
         }
 
+    def reservations_of(self, key: JobKey, uid: str) -> tuple[Reservation, ...]:
+        """The reservations that the DAPOJob with this UID owns, with any scheduler."""
+        return tuple(
+            cached.value
+            for cache in self.reservations.values()
+            for cached in cache.of(key).values()
+            if cached.owner == uid
+        )
+
     def forget(self, key: JobKey) -> None:
         """The job was deleted."""
         self._gone.pop(key, None)
         for jobs in self._placed.values():
             jobs.discard(key)
-        self.forget_unwatched(key)
+        for cache in self.reservations.values():
+            # A kind that may not be watched is not reported as deleted.
+            for name in list(cache.of(key)):
+                cache.forget(key, name)
 
     def uid_of(self, key: JobKey, kind: str, name: str) -> str | None:
         """The UID of a support object; None when it is not known."""
         known = self.support(kind).of(key).get(name)
         return known.uid if known is not None else None
-
-    def forget_unwatched(self, key: JobKey, *newest: str) -> None:
-        """Forget the job's objects of kinds that no watch reports as deleted, except those of these names."""
-        for kind, cache in self._support.items():
-            if kind not in WATCHED:
-                for name in set(cache.of(key)) - set(newest):
-                    cache.forget(key, name)
 
     def _note_end(self, key: JobKey, last: Cached[Pod]) -> None:
         pod = last.value

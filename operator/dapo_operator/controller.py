@@ -9,6 +9,7 @@ from dapo_core.naming import LABEL_JOB
 from dapo_operator.children import WATCHED, Children, JobKey
 from dapo_operator.executor import Executor
 from dapo_operator.jobs.dapojob import JOBS
+from dapo_operator.jobs.gangs.schedulers import SCHEDULERS
 from dapo_operator.kube.api_errors import ApiError, NotFoundError
 from dapo_operator.kube.client import FIELD_MANAGER, KubeClient
 from dapo_operator.kube.events import EventPoster
@@ -27,6 +28,7 @@ WITHOUT_NODES: Final = (
     "Drains are not noticed before pods are evicted, nor lost nodes before Kubernetes deletes their pods. To change "
     "that, let the operator list and watch nodes (a ClusterRole; operator.watchNodes in the chart)."
 )
+WITHOUT_RESERVATIONS: Final = "Jobs cannot use this gang scheduler."
 
 
 class Controller:
@@ -60,6 +62,12 @@ class Controller:
         informers += [
             Informer(self._kube, resource, namespace, LABEL_JOB, self.children.support(kind), metadata_only=True)
             for kind, resource in WATCHED.items()
+            for namespace in namespaces
+        ]
+        informers += [
+            Informer(self._kube, resource, namespace, LABEL_JOB, cache, unless_refused=WITHOUT_RESERVATIONS)
+            for name, cache in self.children.reservations.items()
+            if name in self._settings.gang_schedulers and (resource := SCHEDULERS[name].resource) is not None
             for namespace in namespaces
         ]
         async with asyncio.TaskGroup() as loops:

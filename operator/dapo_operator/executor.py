@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from dapo_core.naming import LABEL_JOB, LABEL_RUN
 from dapo_core.run.status import DAPOJobStatus
-from dapo_operator.children import WATCHED, Children, JobKey, resource_of
+from dapo_operator.children import WATCHED, Children, JobKey
 from dapo_operator.jobs.actions import (
     Action,
     ApplySupport,
@@ -21,10 +21,14 @@ from dapo_operator.jobs.actions import (
     DeletePod,
     DeleteSupport,
     Plan,
+    Release,
+    Reserve,
     TryPod,
 )
 from dapo_operator.jobs.builders.common import config_name
 from dapo_operator.jobs.dapojob import JOBS, Job, status_body, with_finalizer, without_finalizer
+from dapo_operator.jobs.gangs.kueue import FLAVORS, PRIORITIES
+from dapo_operator.jobs.gangs.schedulers import SCHEDULERS
 from dapo_operator.jobs.observed import Refusal, RefusalKind, pod_of
 from dapo_operator.kube.api_errors import (
     ApiError,
@@ -147,7 +151,8 @@ class Executor:
         outcome.deleted = len(deletions) - len(undeleted)
         support = [_tried(action.body, self._apply_support(action, job)) for action in _of(plan, ApplySupport)]
         tokens = [_tried(action.body, self._create_token(action)) for action in _of(plan, CreateToken)]
-        refused = await _refusals([*support, *tokens])
+        reserved = [_tried(action.body, self._reserve(action, job)) for action in _of(plan, Reserve)]
+        refused = await _refusals([*support, *tokens, *reserved])
         if not refused:
             pods = _of(plan, CreatePod)
             for first in range(0, len(pods), PODS_AT_ONCE):
@@ -164,6 +169,8 @@ class Executor:
             outcome.refusal = _refusal(refused[0], now, attempt, last.refusal)
         for action in _of(plan, DeleteSupport):
             await self._delete_support(key, action)
+        for release in _of(plan, Release):
+            await self._release(key, release)
         if _of(plan, DeleteJob):
             await _unless_gone(self._kube.delete(JOBS, job.namespace, job.name, job.uid))
         return outcome
@@ -195,7 +202,7 @@ class Executor:
 
     async def _apply_support(self, action: ApplySupport, job: Job) -> None:
         body = dict(action.body)
-        resource = resource_of(body["apiVersion"], body["kind"])
+        resource = WATCHED[body["kind"]]
         name = body["metadata"]["name"]
         known = self._children.support_of((job.namespace, job.name), job.uid)
         if (body["kind"], name) in known:
@@ -211,9 +218,6 @@ class Executor:
                 if body["kind"] != "ConfigMap":  # which never changes
                     raw = await self._kube.apply(resource, body)
         self._children.support(body["kind"]).put(raw)
-        if body["kind"] not in WATCHED:
-            # Those of earlier attempts.
-            self._children.forget_unwatched((job.namespace, job.name), name)
 
     async def _delete_support(self, key: JobKey, action: DeleteSupport) -> None:
         """An object that may not be deleted does no harm to the job: it is tried again at the next occasion."""
@@ -224,6 +228,52 @@ class Executor:
             self._children.support(action.kind).forget(key, action.name)
         except RefusedError as error:
             logger.warning("Could not delete %s %s: %s", action.kind, action.name, error.message)
+
+    async def _reserve(self, action: Reserve, job: Job) -> None:
+        resource = SCHEDULERS[action.scheduler].resource
+        assert resource is not None
+        body = dict(action.body)
+        if (priority := await self._priority(body)) is not None:
+            body["spec"] = {**body["spec"], "priority": priority}
+        try:
+            raw = await self._kube.create(resource, body)
+        except ExistsError:
+            raw = await self._kube.get(resource, job.namespace, body["metadata"]["name"])
+            if controller_uid(raw) != job.uid:
+                raise
+        self._children.reservations[action.scheduler].put(raw)
+
+    async def _priority(self, body: Body) -> int | None:
+        """The value of the priority class that a Workload names; None when it names none."""
+        reference = body["spec"].get("priorityClassRef")
+        if reference is None:
+            return None
+        try:
+            found = await self._kube.get(PRIORITIES[reference["group"]], "", reference["name"])
+        except NotFoundError as error:
+            raise RefusedError(f"{reference['kind']} {reference['name']} does not exist: create it.") from error
+        value: int = found["value"]
+        return value
+
+    async def flavors(self, names: Iterable[str]) -> dict[str, Object]:
+        """The specs of these ResourceFlavors, without those that do not exist or may not be read. Raises ApiError."""
+        found = {}
+        for name in names:
+            try:
+                found[name] = (await self._kube.get(FLAVORS, "", name)).get("spec") or {}
+            except (NotFoundError, RefusedError) as error:
+                logger.warning("Could not read ResourceFlavor %s: %s", name, error.message)
+        return found
+
+    async def _release(self, key: JobKey, action: Release) -> None:
+        """As for support objects; a reservation that stays is seen, and released, at the next occasion."""
+        resource = SCHEDULERS[action.scheduler].resource
+        assert resource is not None
+        try:
+            await _unless_gone(self._kube.delete(resource, key[0], action.name, action.uid))
+            self._children.reservations[action.scheduler].forget(key, action.name)
+        except RefusedError as error:
+            logger.warning("Could not delete %s %s: %s", resource.plural, action.name, error.message)
 
     async def _create_token(self, action: CreateToken) -> None:
         """Secrets are not read: a name with the job's UID is no other job's."""
@@ -286,7 +336,7 @@ def _kind(refused: _Refused) -> RefusalKind:
     error = refused.error
     if isinstance(error, ExistsError):
         return "name"
-    if isinstance(error, NotFoundError) and refused.kind == "PodGroup":
+    if isinstance(error, NotFoundError) and refused.kind in ("PodGroup", "Workload"):
         return "gang"
     if error.code == 422 or error.reason in _PERMANENT_REASONS:
         return "permanent"

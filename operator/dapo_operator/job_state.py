@@ -6,7 +6,7 @@ from typing import Final
 
 from dapo_core.run.status import Condition, DAPOJobStatus, Progress
 from dapo_operator.jobs.builders.common import Site
-from dapo_operator.jobs.dapojob import FINALIZER, Job, job_of, status_body, status_of
+from dapo_operator.jobs.dapojob import FINALIZER, Job, job_of, queue_label, status_body, status_of
 from dapo_operator.kube.objects import Object, version_of
 
 # How long a change of nothing but the number of rollout pods waits for others.
@@ -87,10 +87,11 @@ def _is_parsed_from(job: Job, raw: Object) -> bool:
     """Whether parsing this state would give the same job, apart from the finalizer."""
     meta = raw["metadata"]
     deleted = "deletionTimestamp" in meta
-    return (job.uid, job.generation, job.deleting_since is not None) == (
+    return (job.uid, job.generation, job.deleting_since is not None, job.queue_label) == (
         meta["uid"],
         meta.get("generation", 1),
         deleted,
+        queue_label(meta),
     )
 
 

@@ -86,6 +86,7 @@ class Reconciler:
         self._frozen = False
         self._lost_file: str | None = None
         self._others_pods: tuple[str, ...] = ()
+        self._flavors: dict[str, Object] = {}
 
     def update(self, raw: Object) -> None:
         """The DAPOJob as the watch reports it; a state that is not newer than the known one is dropped."""
@@ -147,6 +148,9 @@ class Reconciler:
         except UnreadableStatusError as error:
             return await self._freeze(error)
         self._frozen = False
+        if job.is_anothers:
+            # Its status is that controller's, too.
+            return RESYNC_SECONDS
         self._watch_run(job, written)
         if job.deleting_since is None and not shared.store.ready():
             # The metadata store knows from which checkpoint an attempt starts, if it can be read.
@@ -156,6 +160,7 @@ class Reconciler:
             shared.named_runs.setdefault(job.named_run)
         if self._others_pods:
             self._others_pods = await shared.executor.others_pods(job)
+        await self._read_flavors(job)
         now = shared.now()
         plan = make_plan(job, self._writes.with_unwritten(written), self._observe(job), now, shared.site)
         with self._starting(job, plan):
@@ -215,6 +220,8 @@ class Reconciler:
         whoever wrote the status. A deleted job needs none of them."""
         job = self.state.last_job
         assert job is not None
+        if job.is_anothers:
+            return RESYNC_SECONDS
         if not self._frozen:
             message = (
                 f"The operator cannot read the job's status and leaves the job and its pods as they are ({error}). "
@@ -265,7 +272,16 @@ class Reconciler:
             run_known=view.known,
             run_namespace=view.namespace,
             run_pods=self._others_pods,
+            reservations=children.reservations_of(self.key, job.uid),
+            flavors=self._flavors,
         )
+
+    async def _read_flavors(self, job: Job) -> None:
+        """The ResourceFlavors that Kueue has assigned to an attempt which has no pods yet."""
+        reservations = self.shared.children.reservations_of(self.key, job.uid)
+        names = {name for each in reservations for placement in each.placements.values() for name in placement.flavors}
+        if names and not self.shared.children.pods_of(self.key, job.uid):
+            self._flavors = await self.shared.executor.flavors(sorted(names))
 
     def _is_foreign(self, job: Job) -> bool:
         """Whether the job names a run of another namespace, or may do so: nothing is read or recorded of it."""

@@ -10,6 +10,7 @@ from uuid import uuid4
 from dapo_core.naming import ROLES, Role
 from dapo_operator.jobs.builders.common import Site
 from dapo_operator.jobs.builders.pod_template import refused_of_site
+from dapo_operator.jobs.gangs.schedulers import QUEUEING
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,8 @@ class OperatorSettings:
     namespaces: tuple[str, ...] = ()
     # DAPO_WATCH_NODES: `false` when the operator may not read nodes.
     watch_nodes: bool = True
+    # DAPO_GANG_SCHEDULERS: those whose reservations are watched, which needs permissions; unset: all.
+    gang_schedulers: tuple[str, ...] = QUEUEING
     # DAPO_METADATA_URL: the metadata store; None: progress, stalls and guards are not watched.
     metadata_url: str | None = None
     # DAPO_TRAINER_IMAGE, DAPO_IMAGE_PULL_POLICY, DAPO_TOPOLOGY_KEY, DAPO_DASHBOARD_URL, DAPO_COSCHEDULER,
@@ -46,6 +49,9 @@ class OperatorSettings:
         """The settings in an environment. Raises ValueError when a variable that has to be a number is not one, or a
         template of DAPO_POD_TEMPLATES is not one for pods of jobs."""
         names = environment.get("DAPO_NAMESPACES", "").replace(",", " ").split()
+        schedulers = environment.get("DAPO_GANG_SCHEDULERS", ",".join(QUEUEING)).replace(",", " ").split()
+        if unknown := sorted(set(schedulers) - set(QUEUEING)):
+            raise ValueError(f"DAPO_GANG_SCHEDULERS has {unknown[0]}; must be one of {', '.join(QUEUEING)}.")
         defaults = Site()
         site = Site(
             image=environment.get("DAPO_TRAINER_IMAGE", defaults.image),
@@ -59,6 +65,7 @@ class OperatorSettings:
         )
         return cls(
             namespaces=tuple(names),
+            gang_schedulers=tuple(schedulers),
             watch_nodes=environment.get("DAPO_WATCH_NODES", "true") != "false",
             metadata_url=environment.get("DAPO_METADATA_URL") or None,
             site=site,

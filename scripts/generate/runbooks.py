@@ -68,16 +68,23 @@ RUNBOOKS: Final[dict[ConditionType, Runbook]] = {
                 "Dynamic sampling found no batch, and `onExhausted` is Suspend.",
                 "The prompts are too easy or too hard: change the spec where it may be changed, or create a new job.",
             ),
+            Reason.DEACTIVATED: Entry(
+                "The attempt's Workload was deactivated: by an administrator, or by Kueue after too many evictions.",
+                "Any change of the spec queues the job again.",
+            ),
             Reason.RESUMED: Entry("The job was resumed."),
         },
     ),
     "QuotaReserved": Runbook(
-        "Whether Kueue, or the controller of `spec.managedBy`, has admitted the job's pods.",
-        "False: the pods wait and hold no resources.",
-        "`kubectl get workloads,localqueues` in the job's namespace.",
+        "Whether Kueue has admitted the newest attempt.",
+        "False: the attempt has no pods and holds no quota.",
+        "`kubectl get workloads,localqueues` in the job's namespace; [queues.md](queues.md).",
         {
-            Reason.WAITING_FOR_QUOTA: Entry("Not yet.", "Wait, request less, or use another queue."),
-            Reason.QUOTA_RESERVED: Entry("The pods were admitted."),
+            Reason.WAITING_FOR_QUOTA: Entry(
+                "Not yet; the message has Kueue's explanation.", "Wait, request less, or use another queue."
+            ),
+            Reason.QUOTA_RESERVED: Entry("The attempt was admitted."),
+            Reason.QUOTA_RELEASED: Entry("The last attempt has ended, and its Workload was deleted."),
         },
     ),
     "NodesAvoided": Runbook(
@@ -129,7 +136,7 @@ RUNBOOKS: Final[dict[ConditionType, Runbook]] = {
                 "within five minutes.",
             ),
             Reason.GANG_SCHEDULER_MISSING: Entry(
-                "The cluster has no PodGroups of `runPolicy.gang.scheduler`.",
+                "The cluster has no PodGroups (for Kueue: no Workloads) of `runPolicy.gang.scheduler`.",
                 "Install the scheduler, or choose another one.",
             ),
             Reason.API_REFUSED: Entry(

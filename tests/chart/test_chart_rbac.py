@@ -71,7 +71,7 @@ def operator(audited: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iter
             folder = KINDS[each["kind"]].format(namespace=NAMESPACE)
             audited.api.apply(f"{folder}/{each['metadata']['name']}", each)
     account = audited.service_account_kubeconfig(NAMESPACE, "dapo-operator")
-    lease = {"DAPO_LEASE": "dapo-operator", "DAPO_LEASE_NAMESPACE": NAMESPACE}
+    lease = {"DAPO_LEASE": "dapo-operator", "DAPO_LEASE_NAMESPACE": NAMESPACE, "DAPO_GANG_SCHEDULERS": ""}
     process = OperatorProcess(account, tmp_path_factory.mktemp("operator"), **lease).start()
     yield process
     process.stop()

@@ -49,7 +49,7 @@ def test_installations_pass_the_schema(name: str) -> None:
         pytest.param({"operator": {"replicas": 0}}, id="no operator"),
         pytest.param({"operator": {"replicas": "2"}}, id="text for a number"),
         pytest.param({"operator": {"logLevel": "debug"}}, id="log level in small letters"),
-        pytest.param({"operator": {"gangSchedulers": ["kueue"]}}, id="a scheduler without rights of its own"),
+        pytest.param({"operator": {"gangSchedulers": ["none"]}}, id="a scheduler without reservations"),
         pytest.param({"image": {"pullPolicy": "Sometimes"}}, id="pull policy"),
         pytest.param({"jobNamespaces": ["team-a"]}, id="a namespace without its name field"),
         pytest.param({"jobNamespaces": [{"name": "Team_A"}]}, id="no name of a namespace"),

@@ -15,7 +15,6 @@ from servers.kubernetes_objects import Kubernetes, kubernetes_tool
 from dapo_core.jobspec import parse_job
 from dapo_operator.jobs.builders.common import Object, Site
 from dapo_operator.jobs.builders.pods import pod
-from dapo_operator.jobs.builders.scheduling import POD_GROUPS
 from dapo_operator.jobs.builders.support import support_objects
 
 FOLDER = Path(__file__).parents[2] / "examples"
@@ -93,8 +92,8 @@ def test_why_an_example_needs_a_privileged_namespace(server: Kubernetes, name: s
 
 
 def made_of(given: Object) -> Iterator[Object]:
-    """Its pods, and what goes with them but a gang scheduler's PodGroup: those kinds are not installed here."""
+    """Its pods, and what goes with them but what a gang scheduler is asked for: its kinds are not installed here."""
     job = parse_job(given)
-    yield from (each for each in support_objects(job, "uid", 1, "") if each["apiVersion"] not in POD_GROUPS.values())
+    yield from support_objects(job, "uid", "")
     for role, index in job.spec.topology.layout.members():
         yield pod(job, "uid", "run-1", role, 1, index, Site(image="registry.example.org/dapo-trainer:1"))

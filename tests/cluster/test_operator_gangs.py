@@ -1,4 +1,5 @@
-"""Gang schedulers, of which only the API is there: the groups as their own schemas have them, and Kueue's doings."""
+"""Gang schedulers, of which only the API is there: the groups as their own schemas have them. tests/queues has the real
+ones."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,32 +70,6 @@ def test_coscheduling_that_is_installed_late(job: JobOn) -> None:
     group = job.kubernetes.api.get(f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{SHARED}/podgroups/{job.name}-1")
     assert group["spec"] == {"minMember": 2, "scheduleTimeoutSeconds": 600, "minResources": NEEDS}
     assert job.pod("head")["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] == f"{job.name}-1"
-
-
-def test_kueue_admits_and_preempts(job: JobOn) -> None:
-    """Kueue gates the pods of a group until it has quota for all, and deletes them to take it back."""
-    gates = {"spec": {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}}
-    topology = {role: {"podTemplate": gates} for role in ("head", "trainer")}
-    job.submit(runPolicy={"gang": {"scheduler": "kueue", "queue": "team"}}, topology=topology)
-    job.wait_reason("QuotaReserved", "WaitingForQuota")
-    meta = job.pod("trainer")["metadata"]
-    assert meta["labels"]["kueue.x-k8s.io/queue-name"] == "team"
-    assert meta["labels"]["kueue.x-k8s.io/pod-group-name"] == f"{job.name}-1"
-    assert meta["annotations"]["kueue.x-k8s.io/pod-group-total-count"] == "2"
-
-    path = f"/api/v1/namespaces/{SHARED}/pods/{job.name}-{{}}-1-0"
-    for role in ("head", "trainer"):
-        job.kubernetes.api.patch(path.format(role), [{"op": "remove", "path": "/spec/schedulingGates"}], "json")
-    job.wait_phase("Training")
-    assert job.condition("QuotaReserved")["status"] == "True"
-
-    taken = {"type": "TerminationTarget", "status": "True", "reason": "StoppedByKueue"}
-    for role in ("head", "trainer"):
-        job.kubernetes.api.patch(f"{path.format(role)}/status", {"status": {"conditions": [taken]}}, "strategic")
-        job.kubernetes.api.delete(path.format(role))
-    job.wait(lambda: [pod["metadata"]["labels"]["dapo.io/attempt"] for pod in job.pods()] == ["2", "2"], "a new group")
-    assert job.pod("head", attempt=2)["metadata"]["labels"]["kueue.x-k8s.io/pod-group-name"] == f"{job.name}-2"
-    assert (job.status()["attempts"][0]["reason"], job.status()["restartsCounted"]) == ("Preempted", 0)
 
 
 def install(kubernetes: Kubernetes, group: str, version: str, spec: dict[str, Any]) -> None:

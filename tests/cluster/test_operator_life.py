@@ -136,19 +136,6 @@ def test_a_store_that_is_away_is_counted(job: JobOn) -> None:
     assert job.status()["restartsCounted"] == 1
 
 
-def test_another_controller_lets_the_job_start(job: JobOn) -> None:
-    job.submit(managedBy="example.com/queue")
-    job.wait_reason("PodsReady", "WaitingForQuota")
-    assert job.pods() == []
-    job.admit(True)
-    job.wait_phase("Training")
-    job.admit(False)
-    job.wait(lambda: job.pods() == [], "its pods are freed")
-    job.admit(True)
-    job.wait_attempt(2)
-    assert (job.status()["attempts"][0]["reason"], job.status()["restartsCounted"]) == ("Preempted", 0)
-
-
 def test_active_deadline(job: JobOn) -> None:
     job.submit(runPolicy={"activeDeadlineSeconds": 3})
     job.wait_reason("Failed", "DeadlineExceeded")

@@ -115,15 +115,18 @@ def test_a_pod_that_ran_when_it_went_says_nothing(children: Children) -> None:
 
 
 def pod_group(attempt: int) -> dict[str, Any]:
-    meta = pod(name=f"first-{attempt}", uid=f"group-{attempt}")["metadata"]
-    return {"metadata": {**meta, "annotations": {"dapo.io/digest": "d"}}}
+    made = pod(name=f"first-{attempt}", uid=f"group-{attempt}")
+    made["metadata"]["labels"] = {"dapo.io/job": "first", "dapo.io/attempt": str(attempt)}
+    return made
 
 
-def test_b29_pod_groups_of_earlier_attempts_and_of_deleted_jobs_are_forgotten(children: Children) -> None:
-    for attempt in (1, 2, 3):
-        children.support("PodGroup").put(pod_group(attempt))
-        children.support("Service").put(pod_group(9))
-    children.forget_unwatched(KEY, "first-3")
-    assert set(children.support_of(KEY, "job-1")) == {("PodGroup", "first-3"), ("Service", "first-9")}
+def test_b29_reservations_of_deleted_jobs_are_forgotten(children: Children) -> None:
+    """Also those that no watch reports as deleted, since it is not permitted."""
+    for attempt in (1, 2):
+        children.reservations["volcano"].put(pod_group(attempt))
+    children.reservations["kueue"].put(pod_group(3))
+    found = {(each.scheduler, each.attempt) for each in children.reservations_of(KEY, "job-1")}
+    assert found == {("volcano", 1), ("volcano", 2), ("kueue", 3)}
+    assert children.reservations_of(KEY, "another job of this name") == ()
     children.forget(KEY)
-    assert set(children.support_of(KEY, "job-1")) == {("Service", "first-9")}, "a watch reports its deletion"
+    assert children.reservations_of(KEY, "job-1") == ()

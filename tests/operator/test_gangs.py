@@ -1,5 +1,6 @@
-"""What each gang scheduler is given: the group, what it needs, and the labels of its pods."""
+"""What every gang scheduler has to keep to, and what each of them is asked for."""
 
+from copy import deepcopy
 from fractions import Fraction
 from typing import Any
 
@@ -9,7 +10,10 @@ from planner_bench import SITE
 
 from dapo_operator.jobs.builders.pods import pod
 from dapo_operator.jobs.builders.quantities import requests, text
-from dapo_operator.jobs.builders.support import support_objects
+from dapo_operator.jobs.builders.reservations import reservation
+from dapo_operator.jobs.gangs.contract import Placement
+from dapo_operator.jobs.gangs.kueue import placed, with_flavors
+from dapo_operator.jobs.gangs.schedulers import QUEUEING, SCHEDULERS
 
 SMALL = {"cpu": "500m", "memory": "1Gi", "shm": "1Gi"}
 TOPOLOGY = {
@@ -18,14 +22,48 @@ TOPOLOGY = {
     "trainer": {"replicas": 2, "gpusPerPod": 8, "resources": SMALL},
     "rollout": {"replicas": 1, "gpusPerPod": 4, "resources": SMALL},
 }
-QUEUES = {"volcano": {"queue": "team"}, "kueue": {"queue": "team"}}
+NEEDS = {"cpu": "2", "memory": str(4 * 2**30), "nvidia.com/gpu": "20"}
 
 
-def group(scheduler: str, **policy: Any) -> dict[str, Any]:
-    gang = {"scheduler": scheduler, **QUEUES.get(scheduler, {})}
-    job = job_with(topology=TOPOLOGY, runPolicy={"gang": gang, **policy})
-    found = [each for each in support_objects(job, "uid", 3, "") if each["kind"] == "PodGroup"]
-    return found[0] if found else {}
+def gang_of(scheduler: str) -> dict[str, str]:
+    return {"scheduler": scheduler} | ({"queue": "team"} if scheduler in ("volcano", "kueue", "kai") else {})
+
+
+def asked(scheduler: str, labels: dict[str, str] | None = None, **policy: Any) -> dict[str, Any]:
+    job = job_with(topology=TOPOLOGY, runPolicy={"gang": gang_of(scheduler), **policy})
+    if labels:
+        job = job.model_copy(update={"metadata": job.metadata.model_copy(update={"labels": labels})})
+    return reservation(job, "uid", 3, SITE) or {}
+
+
+@pytest.mark.parametrize("name", QUEUEING)
+def test_contract(name: str) -> None:
+    """One object for each attempt, which its job owns, and which tells by itself whose it is."""
+    scheduler, body = SCHEDULERS[name], asked(name)
+    assert scheduler.resource is not None
+    assert body["apiVersion"] == scheduler.resource.api_version
+    meta = body["metadata"]
+    assert (meta["name"], meta["namespace"]) == ("first-3", "default")
+    assert (meta["labels"]["dapo.io/job"], meta["labels"]["dapo.io/attempt"]) == ("first", "3")
+    assert [owner["uid"] for owner in meta["ownerReferences"] if owner["controller"]] == ["uid"]
+    assert body == asked(name), "builders are pure"
+
+    body["metadata"]["uid"] = "uid-of-it"
+    seen = scheduler.observe(body)
+    assert seen is not None
+    assert (seen.scheduler, seen.name, seen.uid, seen.attempt) == (name, "first-3", "uid-of-it", 3)
+    assert seen.admitted is not scheduler.waits, "one that waits is not admitted by asking"
+    assert (seen.revoked, seen.deactivated) == (None, False)
+
+    earlier = deepcopy(body)
+    del earlier["metadata"]["labels"]["dapo.io/attempt"]
+    assert scheduler.observe(earlier) == seen, "as earlier versions of the operator made them"
+    earlier["metadata"]["name"] = "foreign"
+    assert scheduler.observe(earlier) is None
+
+
+def test_without_a_gang_scheduler_nothing_is_reserved() -> None:
+    assert asked("none") == {}
 
 
 @pytest.mark.parametrize(
@@ -48,50 +86,94 @@ def test_what_the_scheduler_counts_for_a_pod() -> None:
     assert requests(spec) == {"cpu": Fraction(7, 2)}, "those that run together"
 
 
-def test_volcanos_group() -> None:
-    made = group("volcano", priorityClassName="high")
-    assert (made["apiVersion"], made["metadata"]["name"]) == ("scheduling.volcano.sh/v1beta1", "first-3")
-    needs = {"cpu": "2", "memory": str(4 * 2**30), "nvidia.com/gpu": "20"}
-    assert made["spec"] == {"minMember": 4, "minResources": needs, "queue": "team", "priorityClassName": "high"}
+@pytest.mark.parametrize(
+    ("scheduler", "spec"),
+    [
+        ("volcano", {"minMember": 4, "minResources": NEEDS, "queue": "team", "priorityClassName": "high"}),
+        ("coscheduling", {"minMember": 4, "minResources": NEEDS, "scheduleTimeoutSeconds": 3600}),
+        ("kai", {"minMember": 4, "queue": "team", "priorityClassName": "high"}),
+        (
+            "kubernetes",
+            {
+                "schedulingPolicy": {"gang": {"minCount": 4}},
+                "disruptionMode": {"all": {}},
+                "priorityClassName": "high",
+            },
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_pod_group(scheduler: str, spec: dict[str, Any]) -> None:
+    made = asked(scheduler, priorityClassName="high", startTimeoutSeconds=7200)
+    assert (made["kind"], made["spec"]) == ("PodGroup", spec)
 
 
-def test_coschedulings_group() -> None:
-    made = group("coscheduling", startTimeoutSeconds=7200)
-    assert made["apiVersion"] == "scheduling.x-k8s.io/v1alpha1"
-    assert set(made["spec"]) == {"minMember", "minResources", "scheduleTimeoutSeconds"}
-    assert made["spec"]["scheduleTimeoutSeconds"] == 3600
-
-
-@pytest.mark.parametrize("scheduler", ["kueue", "none"])
-def test_others_have_no_group(scheduler: str) -> None:
-    assert group(scheduler) == {}
+def test_a_workload() -> None:
+    """What decides on resources and nodes, and no other field of the pods."""
+    spec = asked("kueue")["spec"]
+    assert spec["queueName"] == "team"
+    assert [(each["name"], each["count"]) for each in spec["podSets"]] == [("head", 1), ("trainer", 2), ("rollout", 1)]
+    trainer = spec["podSets"][1]["template"]["spec"]
+    assert trainer["containers"][0]["resources"]["requests"]["nvidia.com/gpu"] == "8"
+    assert set(trainer["containers"][0]) == {"name", "image", "resources"}
+    assert "hostname" not in trainer
 
 
 @pytest.mark.parametrize(
-    ("scheduler", "labels", "annotations", "program"),
+    ("labels", "reference"),
     [
-        ("volcano", {}, {"scheduling.k8s.io/group-name": "first-3"}, "volcano"),
-        ("coscheduling", {"scheduling.x-k8s.io/pod-group": "first-3"}, {}, "scheduler-plugins-scheduler"),
+        (None, {"group": "scheduling.k8s.io", "kind": "PriorityClass", "name": "high"}),
         (
-            "kueue",
-            {"kueue.x-k8s.io/queue-name": "team", "kueue.x-k8s.io/pod-group-name": "first-3"},
-            {"kueue.x-k8s.io/pod-group-total-count": "4"},
-            None,
+            {"kueue.x-k8s.io/priority-class": "urgent"},
+            {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "urgent"},
         ),
-        ("none", {}, {}, None),
     ],
-    ids=["volcano", "coscheduling", "kueue", "none"],
+    ids=["of the pods", "of the Workload"],
+)
+def test_a_workloads_priority_class(labels: dict[str, str] | None, reference: dict[str, str]) -> None:
+    assert asked("kueue", labels, priorityClassName="high")["spec"]["priorityClassRef"] == reference
+
+
+def test_a_topology_request_is_the_pods_annotation() -> None:
+    meta = {"metadata": {"annotations": {"kueue.x-k8s.io/podset-required-topology": "rack"}}}
+    topology = TOPOLOGY | {"trainer": TOPOLOGY["trainer"] | {"podTemplate": meta}}  # type: ignore[operator]
+    made = reservation(job_with(topology=topology, runPolicy={"gang": gang_of("kueue")}), "uid", 1, SITE) or {}
+    requests_of = [each.get("topologyRequest") for each in made["spec"]["podSets"]]
+    assert requests_of == [None, {"required": "rack"}, None]
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "labels", "annotations", "fields"),
+    [
+        ("volcano", {}, {"scheduling.k8s.io/group-name": "first-3"}, {"schedulerName": "volcano"}),
+        (
+            "coscheduling",
+            {"scheduling.x-k8s.io/pod-group": "first-3"},
+            {},
+            {"schedulerName": "scheduler-plugins-scheduler"},
+        ),
+        ("kueue", {}, {"kueue.x-k8s.io/workload": "first-3"}, {}),
+        (
+            "kai",
+            {"kai.scheduler/queue": "team"},
+            {"pod-group-name": "first-3", "kai.scheduler/skip-podgrouper": "true"},
+            {"schedulerName": "kai-scheduler"},
+        ),
+        ("kubernetes", {}, {}, {"schedulingGroup": {"podGroupName": "first-3"}}),
+        ("none", {}, {}, {}),
+    ],
+    ids=["volcano", "coscheduling", "kueue", "kai", "kubernetes", "none"],
 )
 def test_pods_name_their_group(
-    scheduler: str, labels: dict[str, str], annotations: dict[str, str], program: str | None
+    scheduler: str, labels: dict[str, str], annotations: dict[str, str], fields: dict[str, Any]
 ) -> None:
-    gang = {"scheduler": scheduler, **QUEUES.get(scheduler, {})}
-    made = pod(job_with(topology=TOPOLOGY, runPolicy={"gang": gang}), "uid", "run", "trainer", 3, 1, SITE)
+    made = pod(job_with(topology=TOPOLOGY, runPolicy={"gang": gang_of(scheduler)}), "uid", "run", "trainer", 3, 1, SITE)
+    plain = pod(job_with(topology=TOPOLOGY), "uid", "run", "trainer", 3, 1, SITE)
     meta = made["metadata"]
     foreign = ("dapo.io/", "app.kubernetes.io/")
     assert {key: value for key, value in meta["labels"].items() if not key.startswith(foreign)} == labels
     assert meta.get("annotations", {}) == annotations
-    assert made["spec"].get("schedulerName") == program
+    assert {key: value for key, value in made["spec"].items() if value != plain["spec"].get(key)} == fields
 
 
 def test_a_sidecar_counts_and_what_is_no_quantity_is_left_to_the_api_server() -> None:
@@ -99,9 +181,68 @@ def test_a_sidecar_counts_and_what_is_no_quantity_is_left_to_the_api_server() ->
         sidecar = {"name": "side", "image": "x", "resources": {"requests": {"cpu": cpu}}}
         topology = {"head": {"resources": SMALL, "podTemplate": {"spec": {"containers": [sidecar]}}}}
         job = job_with(topology=TOPOLOGY | topology, runPolicy={"gang": {"scheduler": "coscheduling"}})
-        made = next(each for each in support_objects(job, "uid", 1, "") if each["kind"] == "PodGroup")
-        found: dict[str, str] | None = made["spec"].get("minResources")
+        found: dict[str, str] | None = (reservation(job, "uid", 1, SITE) or {})["spec"].get("minResources")
         return found
 
     assert (needs("250m") or {})["cpu"] == "2250m"
     assert needs("a lot") is None
+
+
+def condition(kind: str, status: str, reason: str = "", message: str = "") -> dict[str, str]:
+    return {"type": kind, "status": status, "reason": reason, "message": message}
+
+
+@pytest.mark.parametrize(
+    ("status", "active", "expected"),
+    [
+        ({}, True, (False, None, False, "")),
+        (
+            {"conditions": [condition("QuotaReserved", "False", message="8 more GPUs needed")]},
+            True,
+            (False, None, False, "8 more GPUs needed"),
+        ),
+        ({"conditions": [condition("Admitted", "True")]}, True, (True, None, False, "")),
+        (
+            {"conditions": [condition("Admitted", "True"), condition("Evicted", "True", "Preempted", "To make room.")]},
+            True,
+            (True, "Kueue: Workload first-3 is Evicted (Preempted). To make room.", False, ""),
+        ),
+        ({"conditions": [condition("Admitted", "False")]}, False, (False, None, True, "")),
+    ],
+    ids=["new", "queued", "admitted", "evicted", "deactivated"],
+)
+def test_what_kueue_says_of_a_workload(status: dict[str, Any], active: bool, expected: tuple[Any, ...]) -> None:
+    body = asked("kueue")
+    seen = SCHEDULERS["kueue"].observe(body | {"spec": body["spec"] | {"active": active}, "status": status})
+    assert seen is not None
+    assert (seen.admitted, seen.revoked, seen.deactivated, seen.message) == expected
+
+
+def test_pods_run_where_kueue_admitted_them() -> None:
+    """With the flavors' labels and tolerations, what admission checks add, and the gate of a topology."""
+    admission = {
+        "podSetAssignments": [
+            {"name": "head", "flavors": {"cpu": "spot"}},
+            {"name": "trainer", "flavors": {"cpu": "spot", "nvidia.com/gpu": "h100"}, "topologyAssignment": {}},
+        ]
+    }
+    check = {"name": "capacity", "podSetUpdates": [{"name": "trainer", "annotations": {"request": "7"}}]}
+    seen = SCHEDULERS["kueue"].observe(
+        asked("kueue") | {"status": {"admission": admission, "admissionChecks": [check]}}
+    )
+    assert seen is not None
+    assert seen.placements["head"] == Placement(("spot",))
+    spot = [{"key": "spot", "operator": "Exists"}]
+    flavors: dict[str, dict[str, Any]] = {
+        "spot": {"tolerations": spot},
+        "h100": {"nodeLabels": {"gpu": "h100"}, "tolerations": spot},
+    }
+    bare = {"metadata": {"labels": {"a": "b"}}, "spec": {"nodeSelector": {"zone": "a"}}}
+    made = placed(bare, with_flavors(seen.placements["trainer"], flavors))
+    assert made["spec"] == {
+        "nodeSelector": {"zone": "a", "gpu": "h100"},
+        "tolerations": spot,
+        "schedulingGates": [{"name": "kueue.x-k8s.io/topology"}],
+    }
+    assert made["metadata"]["labels"] == {"a": "b", "kueue.x-k8s.io/podset": "trainer"}
+    assert made["metadata"]["annotations"] == {"request": "7"}

@@ -223,18 +223,22 @@ def test_13_two_gangs_that_collided_come_back_apart() -> None:
 
 
 def test_14_kueue_preempts() -> None:
-    """Kueue deletes the pods and makes no new ones: the gang is asked for again, as a group of its own."""
+    """The driver saves a checkpoint while all pods are there; the next attempt queues with a Workload of its own."""
     gang = {"runPolicy": {"gang": {"scheduler": "kueue", "queue": "team"}}}
-    bench = Bench(raw_job(**gang)).settle().change_all(gated=True).settle()
+    bench = Bench(raw_job(**gang), slow_deletion=True).settle()
+    assert (bench.names, list(bench.reservations)) == ([], ["first-1"])
     assert bench.says("QuotaReserved") == ("False", "WaitingForQuota")
     bench.settle(100_000)
     assert bench.attempts == [(1, None)], "waiting in a queue is no late start"
-    bench.change_all(gated=False).run_all().settle()
+    bench.admit("first-1").training()
     assert bench.says("QuotaReserved") == ("True", "QuotaReserved")
-    bench.change_all(deleting=True, disruption="Preempted").settle()
-    bench.pods.clear()
-    bench.settle()
+    bench.admit("first-1", revoked="Preempted to accommodate a workload").settle()
+    assert bench.deleted == [HEAD]
+    bench.finish(HEAD, 143, "Terminated").vanish(HEAD).settle()
+    assert list(bench.reservations) == ["first-1"], "its quota is in use while a pod is left"
+    bench.vanish(TRAINER).settle()
     assert bench.attempts == [(1, "Preempted"), (2, None)]
+    assert list(bench.reservations) == ["first-2"]
     assert bench.status.restarts_counted == 0
 
 

@@ -133,20 +133,6 @@ def test_a_job_file_that_is_edited_while_the_pods_start_is_read_by_new_pods() ->
     assert {kind for kind, _ in bench.seen.support.keys() - before.keys()} == {"ConfigMap"}, "another job file"
 
 
-def test_another_controller_decides_about_the_start() -> None:
-    bench = Bench(raw_job(managedBy="kueue.x-k8s.io/admission")).settle()
-    assert bench.names == []
-    assert bench.says("QuotaReserved") == ("False", "WaitingForQuota")
-    conditions = [
-        replace_condition.model_copy(update={"status": "True"})
-        if replace_condition.type == "QuotaReserved"
-        else replace_condition
-        for replace_condition in bench.status.conditions
-    ]
-    bench.status = bench.status.model_copy(update={"conditions": conditions})
-    assert bench.settle().names == ["first-head-1-0", "first-trainer-1-0"]
-
-
 def _asks_for_a_token(plan: Plan) -> bool:
     return any(isinstance(action, CreateToken) for action in plan.actions)
 
@@ -197,16 +183,6 @@ def test_every_condition_follows_the_generation_of_the_spec() -> None:
     bench.edit(runPolicy={"ttlSecondsAfterFinished": 86400}).settle(60)
     assert {each.observed_generation for each in bench.status.conditions} == {3}
     assert bench.condition("Succeeded").last_transition_time == timestamp(START + 61)
-
-
-def test_the_quota_of_another_controller_keeps_the_generation_it_was_given() -> None:
-    bench = Bench(raw_job(managedBy="example.com/queue")).settle()
-    quota = bench.condition("QuotaReserved").model_copy(update={"status": "True"})
-    others = [each for each in bench.status.conditions if each.type != "QuotaReserved"]
-    bench.status = bench.status.model_copy(update={"conditions": [*others, quota]})
-    bench.training().edit(runPolicy={"maxRestarts": 9}).settle()
-    assert bench.condition("QuotaReserved").observed_generation == 1
-    assert bench.condition("Training").observed_generation == 2
 
 
 def test_more_steps_that_were_asked_for_while_training_are_run() -> None:

@@ -119,6 +119,32 @@ def test_what_a_restart_costs() -> None:
     assert kube.requests == {"status": 3, "create pods": PODS_OF_A_JOB, "list pods": 1}
 
 
+@pytest.mark.parametrize("manager", ["kueue.x-k8s.io/multikueue", "example.org/other"])
+def test_b14_a_job_of_another_controller_is_left_alone(manager: str) -> None:
+    """Its status is a copy of another cluster's: whoever writes into it, too, writes for ever."""
+    kube = Counting()
+    operator = submitted(kube, "first")
+    [raw] = kube.of_kind("DAPOJob")
+    kube.update(raw, spec={**raw["spec"], "managedBy": manager})
+    kube.requests.clear()
+    work(kube, operator, 30)
+    assert kube.requests == Counter()
+    kube.update(kube.of_kind("DAPOJob")[0], status={"phase": "Training", "attempts": "of another version"})
+    work(kube, operator, 30)
+    assert kube.requests == Counter()
+    kube.mark_deleted(kube.of_kind("DAPOJob")[0])
+    assert kube.of_kind("DAPOJob") == [], "it waits for nobody here"
+
+
+def test_the_operators_own_name_is_no_other_controller() -> None:
+    kube = Counting()
+    operator = submitted(kube, "first")
+    [raw] = kube.of_kind("DAPOJob")
+    kube.update(raw, spec={**raw["spec"], "managedBy": "dapo.io/operator"})
+    work(kube, operator, 5)
+    assert len(kube.of_kind("Pod")) == PODS_OF_A_JOB
+
+
 def test_only_so_many_jobs_are_reconciled_at_once() -> None:
     kube = Counting()
     operator = submitted(kube, *(f"job-{number}" for number in range(3 * CONCURRENT)))

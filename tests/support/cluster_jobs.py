@@ -59,17 +59,6 @@ class JobOn:
         """Merge into its spec."""
         self.kubernetes.api.patch(self.path, {"spec": groups})
 
-    def admit(self, reserved: bool) -> None:
-        """As the controller of `spec.managedBy`: let it have its pods, or take them back."""
-        path, wanted = f"{self.path}/status", "True" if reserved else "False"
-        for index, each in enumerate(self.status()["conditions"]):
-            if each["type"] == "QuotaReserved":
-                change = [
-                    {"op": "test", "path": f"/status/conditions/{index}/type", "value": "QuotaReserved"},
-                    {"op": "replace", "path": f"/status/conditions/{index}/status", "value": wanted},
-                ]
-                self.kubernetes.api.patch(path, change, "json")
-
     def delete(self) -> None:
         """Ask for its end."""
         self.kubernetes.api.delete(self.path)

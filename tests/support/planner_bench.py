@@ -18,10 +18,14 @@ from dapo_operator.jobs.actions import (
     DeleteSupport,
     Event,
     Plan,
+    Release,
     RemoveFinalizer,
+    Reserve,
 )
 from dapo_operator.jobs.builders.common import DIGEST, Site
 from dapo_operator.jobs.dapojob import FINALIZER, Job, job_of
+from dapo_operator.jobs.gangs.contract import Reservation
+from dapo_operator.jobs.gangs.schedulers import SCHEDULERS
 from dapo_operator.jobs.observed import Observed, Pod, Refusal, pod_of
 from dapo_operator.jobs.planner import plan
 from dapo_operator.kube.objects import timestamp
@@ -64,20 +68,23 @@ class Bench:
     deleted: list[str] = field(default_factory=list)
     tried: int = 0
     job_deleted: bool = False
+    reservations: dict[str, Reservation] = field(default_factory=dict)
     _jobs: dict[Any, Job] = field(default_factory=dict)
 
     @property
     def job(self) -> Job:
         """The job as the operator reads it."""
         meta = self.raw["metadata"]
+        labels = tuple(meta.get("labels", {}).items())
         key = (meta["generation"], meta.get("deletionTimestamp"), tuple(meta.get("finalizers", ())), meta["uid"])
+        key += labels
         if key not in self._jobs:
             self._jobs[key] = job_of(self.raw, self.site)
         return self._jobs[key]
 
     def look(self) -> Plan:
         """A plan that is not carried out."""
-        seen = replace(self.seen, pods=tuple(self.pods.values()))
+        seen = replace(self.seen, pods=tuple(self.pods.values()), reservations=tuple(self.reservations.values()))
         return plan(self.job, self.status, seen, self.now, self.site)
 
     def step(self, seconds: float = 0.0) -> Plan:
@@ -110,9 +117,9 @@ class Bench:
             case CreatePod(body):
                 raw = deepcopy(dict(body))
                 raw["metadata"]["uid"] = f"uid-{raw['metadata']['name']}"
-                made = pod_of(raw, self.raw["metadata"]["uid"])
-                assert made is not None
-                self.pods.setdefault(made.name, made)
+                pod = pod_of(raw, self.raw["metadata"]["uid"])
+                assert pod is not None
+                self.pods.setdefault(pod.name, pod)
             case ApplySupport(body):
                 key = (body["kind"], body["metadata"]["name"])
                 support = {**self.seen.support, key: body["metadata"]["annotations"][DIGEST]}
@@ -120,6 +127,12 @@ class Bench:
             case DeleteSupport(kind, name):
                 support = {key: digest for key, digest in self.seen.support.items() if key != (kind, name)}
                 self.seen = replace(self.seen, support=support)
+            case Reserve(scheduler, body):
+                made = SCHEDULERS[scheduler].observe(body)
+                assert made is not None
+                self.reservations.setdefault(made.name, made)
+            case Release(_, name, _):
+                self.reservations.pop(name, None)
             case DeletePod(name, uid, grace):
                 self._delete(name, uid, grace)
             case DeleteJob():
@@ -157,6 +170,11 @@ class Bench:
     def run_all(self) -> "Bench":
         """All pods run and are ready."""
         return self.change_all(phase="Running", scheduled=True, started=True, ready=True)
+
+    def admit(self, name: str, **fields: Any) -> "Bench":
+        """A gang scheduler has given an attempt its room; or whatever else it does about it."""
+        self.reservations[name] = replace(self.reservations[name], **({"admitted": True} | fields))
+        return self
 
     def training(self) -> "Bench":
         """From nothing to an attempt whose pods are all ready."""

@@ -47,7 +47,7 @@ def unschedulable() -> Bench:
 
 def _queued() -> Bench:
     bench = Bench(raw_job(runPolicy={"gang": {"scheduler": "kueue", "queue": "team"}})).settle()
-    return bench.change_all(gated=True).settle(60)
+    return bench.settle(60)
 
 
 def _image() -> Bench:

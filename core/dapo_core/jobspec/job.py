@@ -32,7 +32,8 @@ class DAPOJobSpec(SpecModel):
         default=None,
         min_length=1,
         max_length=253,
-        description="Another controller (such as Kueue) that decides when the job may start; immutable. If not set, "
+        description="The controller that works on this object; immutable. Of a job that another one manages, such as "
+        "`kueue.x-k8s.io/multikueue`, the operator touches neither pods nor status. If not set, or `dapo.io/operator`, "
         "the operator does.",
     )
     run_id: str | None = Field(

@@ -66,16 +66,18 @@ class FailureRule(SpecModel):
 class Gang(SpecModel):
     """Gang scheduling: all pods of a job start together, or none does."""
 
-    scheduler: Literal["none", "volcano", "coscheduling", "kueue"] = Field(
+    scheduler: Literal["none", "volcano", "coscheduling", "kueue", "kai", "kubernetes"] = Field(
         default="none",
-        description="Scheduler that holds the pods back until all of them fit. `none` relies on startTimeoutSeconds, "
-        "after which the pods of an incomplete gang are deleted.",
+        description="Scheduler that holds the pods back until all of them fit (docs/queues.md); `kubernetes` is "
+        "kube-scheduler's own PodGroup. `none` relies on startTimeoutSeconds, after which the pods of an incomplete "
+        "gang are deleted.",
     )
     queue: str | None = Field(
         default=None,
         min_length=1,
         max_length=253,
-        description="Volcano queue, or Kueue LocalQueue. Required for Kueue.",
+        description="Queue of Volcano or KAI, or LocalQueue of Kueue. Required for Kueue, unless the job has the label "
+        "`kueue.x-k8s.io/queue-name`.",
     )
 
 

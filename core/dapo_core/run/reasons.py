@@ -48,6 +48,8 @@ class Reason(StrEnum):
     SUSPENDED_BY_SAMPLING = "SuspendedBySampling"
     WAITING_FOR_QUOTA = "WaitingForQuota"
     QUOTA_RESERVED = "QuotaReserved"
+    QUOTA_RELEASED = "QuotaReleased"
+    DEACTIVATED = "DeactivatedInQueue"
     STARTING = "Starting"
     RESUMED = "Resumed"
     PODS_READY = "PodsReady"

@@ -35,7 +35,7 @@ class TryPod:
 
 @dataclass(frozen=True)
 class ApplySupport:
-    """Create or update a Service, ConfigMap, NetworkPolicy, PodDisruptionBudget or PodGroup."""
+    """Create or update a Service, ConfigMap, NetworkPolicy or PodDisruptionBudget."""
 
     body: Body
 
@@ -46,6 +46,23 @@ class DeleteSupport:
 
     kind: str
     name: str
+
+
+@dataclass(frozen=True)
+class Reserve:
+    """Ask a gang scheduler for an attempt's room; an existing reservation is never changed."""
+
+    scheduler: str
+    body: Body
+
+
+@dataclass(frozen=True)
+class Release:
+    """Delete a reservation that no attempt needs any more. `uid` None: whatever has this name."""
+
+    scheduler: str
+    name: str
+    uid: str | None
 
 
 @dataclass(frozen=True)
@@ -76,6 +93,8 @@ Action = (
     | TryPod
     | ApplySupport
     | DeleteSupport
+    | Reserve
+    | Release
     | CreateToken
     | DeletePod
     | DeleteJob

@@ -15,11 +15,14 @@ from dapo_core.run.status import DAPOJobStatus
 from dapo_operator.jobs.builders.common import DIGEST, Site, digest_of
 from dapo_operator.jobs.builders.pods import claims, template_problems
 from dapo_operator.jobs.builders.support import support_objects
+from dapo_operator.jobs.gangs.kueue import QUEUE_LABEL
 from dapo_operator.jobs.revision import OPERATOR_GROUPS, revision_of, with_limits_of, without_limits
 from dapo_operator.kube.objects import Object, ObjectReference, Resource, unix_seconds
 
 JOBS: Final = Resource(API_VERSION, PLURAL)
 FINALIZER: Final = "dapo.io/pods"
+# The value of `spec.managedBy` that means the same as none.
+MANAGER: Final = "dapo.io/operator"
 # Fields that an error message names.
 _DETAILS: Final = 3
 # Begins with the version of what it is computed from.
@@ -31,7 +34,7 @@ class Job:
     """What is fixed for a plan. `parsed` is None when the spec is invalid, and `problems` are why. `shape` and
     `driver_spec` are digests of what the user says about the pods, and of what the driver reads, and `said` of all of
     the spec but limits; another version of the platform gives the same. `held`: it has the operator's finalizer.
-    `named_run` is `spec.runId`.
+    `named_run` is `spec.runId`. `queue_label` is the LocalQueue that the job's label names.
     `ttl_seconds` is how long it is kept after its end. `kept_revision` is the revision whose job file `parsed` is,
     where this version of the platform would fill in other defaults. Times are Unix seconds."""
 
@@ -50,10 +53,11 @@ class Job:
     suspended: bool = False
     managed_by: str | None = None
     named_run: str | None = None
+    queue_label: str | None = None
     ttl_seconds: int | None = None
     known_run_id: str = ""
     kept_revision: str | None = None
-    _digests: dict[tuple[int, str | None], dict[tuple[str, str], str]] = field(
+    _digests: dict[str | None, dict[tuple[str, str], str]] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )
 
@@ -85,20 +89,26 @@ class Job:
 
     def keeping(self, revision: str, file: DAPOJob) -> "Job":
         """This job, valid, with the job file that its run reads. Limits and guards are those of the spec."""
-        return replace(self, parsed=with_limits_of(file, self.spec), kept_revision=revision)
+        parsed = queued(with_limits_of(file, self.spec), self.queue_label)
+        return replace(self, parsed=parsed, kept_revision=revision)
 
-    def support_digests(self, attempt: int, revision: str | None) -> dict[tuple[str, str], str]:
-        """Digests of the support objects of an attempt of a valid job, by kind and name. Computed once: they are
-        compared far more often than they change."""
-        key = (attempt, revision)
-        if key not in self._digests:
+    @property
+    def is_anothers(self) -> bool:
+        """Whether `spec.managedBy` names another controller, as MultiKueue's: nothing is done about the job, except
+        that one with the operator's finalizer can be deleted."""
+        return self.managed_by not in (None, MANAGER) and not (self.held and self.deleting_since is not None)
+
+    def support_digests(self, revision: str | None) -> dict[tuple[str, str], str]:
+        """Digests of the support objects of a valid job, by kind and name. Computed once: they are compared far more
+        often than they change."""
+        if revision not in self._digests:
             assert self.parsed is not None
             self._digests.clear()
-            self._digests[key] = {
+            self._digests[revision] = {
                 (body["kind"], body["metadata"]["name"]): body["metadata"]["annotations"][DIGEST]
-                for body in support_objects(self.parsed, self.uid, attempt, revision)
+                for body in support_objects(self.parsed, self.uid, revision)
             }
-        return self._digests[key]
+        return self._digests[revision]
 
 
 def job_of(raw: Mapping[str, Any], site: Site) -> Job:
@@ -106,10 +116,12 @@ def job_of(raw: Mapping[str, Any], site: Site) -> Job:
     meta = raw["metadata"]
     spec = raw.get("spec") or {}
     parsed, problems = _parsed(raw)
+    queue = queue_label(meta)
     shape = driver_spec = ""
     if parsed is not None:
-        problems = template_problems(parsed, site)
-        shape, driver_spec = _shape(spec, parsed), digest_of(without_limits(spec, OPERATOR_GROUPS))
+        problems = [*template_problems(parsed, site), *_queue_problems(parsed, queue)]
+        parsed = queued(parsed, queue)
+        shape, driver_spec = _shape(spec, parsed, queue), digest_of(without_limits(spec, OPERATOR_GROUPS))
         parsed = None if problems else parsed
     return Job(
         name=meta["name"],
@@ -127,6 +139,7 @@ def job_of(raw: Mapping[str, Any], site: Site) -> Job:
         suspended=spec.get("suspend") is True,
         managed_by=spec.get("managedBy"),
         named_run=spec.get("runId") if parsed is not None else None,
+        queue_label=queue,
         ttl_seconds=_ttl(spec),
         known_run_id=(raw.get("status") or {}).get("runId") or "",
     )
@@ -145,7 +158,32 @@ def is_edited(recorded: str | None, shape: str) -> bool:
     return recorded is not None and recorded.startswith(_SHAPE) and recorded != shape
 
 
-def _shape(spec: Mapping[str, Any], parsed: DAPOJob) -> str:
+def queue_label(meta: Mapping[str, Any]) -> str | None:
+    """The LocalQueue that Kueue's label names. It can be changed without another generation."""
+    return (meta.get("labels") or {}).get(QUEUE_LABEL) or None
+
+
+def queued(job: DAPOJob, label: str | None) -> DAPOJob:
+    """The job in the LocalQueue that Kueue's label names, as for every other kind of job; None: as its spec says."""
+    if label is None:
+        return job
+    gang = job.spec.run_policy.gang.model_copy(update={"scheduler": "kueue", "queue": label})
+    policy = job.spec.run_policy.model_copy(update={"gang": gang})
+    return job.model_copy(update={"spec": job.spec.model_copy(update={"run_policy": policy})})
+
+
+def _queue_problems(job: DAPOJob, label: str | None) -> list[Problem]:
+    scheduler, field_name = job.spec.run_policy.gang.scheduler, f"metadata.labels[{QUEUE_LABEL}]"
+    if label is None or scheduler in ("none", "kueue"):
+        return []
+    message = (
+        f"{field_name} is {label}, but spec.runPolicy.gang.scheduler is {scheduler}: remove the label, or the "
+        "scheduler to leave the job to Kueue."
+    )
+    return [Problem(field_name, message)]
+
+
+def _shape(spec: Mapping[str, Any], parsed: DAPOJob, queue: str | None) -> str:
     """The digest of what the user says about the pods. What the platform adds is left out: an upgrade must not end
     attempts that are starting or waiting in a queue."""
     layout, policy = parsed.spec.topology.layout, spec.get("runPolicy") or {}
@@ -157,7 +195,7 @@ def _shape(spec: Mapping[str, Any], parsed: DAPOJob) -> str:
         "stores": spec.get("stores"),
         "policy": {key: policy[key] for key in sorted(policy.keys() & {"gang", "gracePeriodSeconds"})},
     }
-    return _SHAPE + digest_of(said)
+    return _SHAPE + digest_of(said | ({"queue": queue} if queue else {}))
 
 
 class UnreadableStatusError(Exception):

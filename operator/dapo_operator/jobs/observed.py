@@ -12,6 +12,8 @@ from dapo_core.run.last_words import LastWords
 from dapo_core.run.reasons import Reason
 from dapo_core.run.redaction import text_without_secrets
 from dapo_core.run.status import CheckpointRef, Progress
+from dapo_operator.jobs.gangs.contract import Reservation
+from dapo_operator.jobs.gangs.kueue import GROUP_LABEL, WORKLOAD_ANNOTATION
 from dapo_operator.jobs.images import image_by_digest
 from dapo_operator.jobs.node_state import Node
 from dapo_operator.kube.objects import controller_uid, unix_seconds
@@ -60,7 +62,8 @@ class Pod:
     policy's reason when the cluster took the pod. `trouble` is a sentence about what keeps it from running. `detail` is
     what the cluster says about a failed pod, or which of its init containers failed. `finalizers` keep it after its
     deletion. `delete_by` (Unix seconds) is when a deletion should be over. `image` is that of the
-    container `dapo` as it was named, `image_by_digest` as the node has run it.
+    container `dapo` as it was named, `image_by_digest` as the node has run it. `workload` is that of Kueue in which it
+    is counted; `grouped` is a pod of one of Kueue's pod groups, as earlier versions of the operator made them.
     """
 
     name: str
@@ -88,6 +91,8 @@ class Pod:
     trouble_reason: str | None = None
     image: str = ""
     image_by_digest: str | None = None
+    workload: str | None = None
+    grouped: bool = False
 
     @property
     def finished(self) -> bool:
@@ -124,7 +129,8 @@ class Observed:
     writable again, `store_failed_at` when it was last seen to work before it failed. `recorded_attempt` is the newest
     attempt that the store knows, and `reached` the last step of it. `alerts` are None until the guards were judged.
     `run_known`: the store was asked for the run; `run_namespace` is None for one that it does not know. `run_pods` are
-    pods of this run that another DAPOJob owns.
+    pods of this run that another DAPOJob owns. `reservations` are the job's own with gang schedulers. `flavors` are the
+    specs of Kueue's ResourceFlavors by name, of those that could be read.
     """
 
     pods: tuple[Pod, ...] = ()
@@ -146,6 +152,8 @@ class Observed:
     run_known: bool = True
     run_namespace: str | None = None
     run_pods: tuple[str, ...] = ()
+    reservations: tuple[Reservation, ...] = ()
+    flavors: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 def pod_of(raw: Mapping[str, Any], owner_uid: str | None = None) -> Pod | None:
@@ -168,6 +176,8 @@ def pod_of(raw: Mapping[str, Any], owner_uid: str | None = None) -> Pod | None:
         deleting="deletionTimestamp" in meta,
         delete_by=unix_seconds(meta.get("deletionTimestamp")),
         finalizers=tuple(meta.get("finalizers", ())),
+        workload=(meta.get("annotations") or {}).get(WORKLOAD_ANNOTATION),
+        grouped=GROUP_LABEL in labels,
     )
     try:
         return _with_status(pod, spec, status)

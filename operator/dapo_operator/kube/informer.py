@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from dapo_core.backoff import Backoff
-from dapo_operator.kube.api_errors import ApiError, GoneError, RefusedError, StreamCutError
+from dapo_operator.kube.api_errors import ApiError, GoneError, NotFoundError, RefusedError, StreamCutError
 from dapo_operator.kube.client import KubeClient
 from dapo_operator.kube.objects import Object, Resource
 
@@ -23,6 +23,8 @@ LIST_AFTER: Final = 3
 SHORTEST_SECONDS: Final = 1.0
 # Permissions that are optional are asked for again, since an administrator may add them.
 REFUSED_SECONDS: Final = 600.0
+# A kind that is not installed may be installed at any time.
+ABSENT_SECONDS: Final = 60.0
 Key = tuple[str, str]
 
 
@@ -55,7 +57,8 @@ class Informer:
         metadata_only: bool = False,
         unless_refused: str = "",
     ) -> None:
-        """`unless_refused`: what is missing without the permission to watch; asked for again every REFUSED_SECONDS."""
+        """`unless_refused`: what is missing without the permission to watch, or without the kind; asked for again every
+        REFUSED_SECONDS or ABSENT_SECONDS."""
         self._unless_refused, self._refused = unless_refused, False
         self._kube, self._resource, self._namespace = kube, resource, namespace
         self._labels, self._sink, self._metadata_only = labels, sink, metadata_only
@@ -80,7 +83,7 @@ class Informer:
                     await asyncio.sleep(BACKOFF.delay(self._failures - 1, random.random()))
                 else:
                     self._failures = 0
-            except RefusedError as error:
+            except (RefusedError, NotFoundError) as error:
                 await asyncio.sleep(self._after_refusal(error))
             except ApiError as error:
                 # A stream that was cut had worked until then, and says nothing against the version.
@@ -95,13 +98,16 @@ class Informer:
             self._version = ""
         return pause
 
-    def _after_refusal(self, error: RefusedError) -> float:
+    def _after_refusal(self, error: RefusedError | NotFoundError) -> float:
         if not self._unless_refused:
             return self._after_failure(error, self._failures + 1)
         if not self._refused:
-            logger.warning("May not watch %s: %s %s", self._resource.plural, error.message, self._unless_refused)
-        self._refused = True
-        return REFUSED_SECONDS
+            level = logging.INFO if isinstance(error, NotFoundError) else logging.WARNING
+            logger.log(level, "May not watch %s: %s %s", self._resource.plural, error.message, self._unless_refused)
+        self._refused, self._version = True, ""
+        # There is nothing to wait for.
+        self.synced.set()
+        return REFUSED_SECONDS if isinstance(error, RefusedError) else ABSENT_SECONDS
 
     async def _list(self) -> None:
         uids, newest = set[str](), ""

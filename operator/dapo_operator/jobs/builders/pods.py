@@ -7,7 +7,6 @@ from dapo_core.errors import Problem
 from dapo_core.jobspec import DAPOJob, DAPOJobSpec, Resources, RunPolicy, Scratch
 from dapo_core.naming import Role, child_labels, child_name
 from dapo_core.run.status import Pinned
-from dapo_operator.jobs.builders import quantities
 from dapo_operator.jobs.builders.common import (
     HEAD_PORT,
     JOB_FOLDER,
@@ -15,6 +14,7 @@ from dapo_operator.jobs.builders.common import (
     Object,
     Site,
     config_name,
+    group_name,
     owner,
     service_name,
     token_name,
@@ -29,7 +29,8 @@ from dapo_operator.jobs.builders.disks import (
     work_volume,
 )
 from dapo_operator.jobs.builders.pod_template import merged, refused
-from dapo_operator.jobs.builders.scheduling import ANYWHERE, Avoid, avoiding, gang_fields, placement
+from dapo_operator.jobs.builders.scheduling import ANYWHERE, Avoid, avoiding, placement
+from dapo_operator.jobs.gangs.schedulers import SCHEDULERS
 from dapo_operator.jobs.observed import CONTAINER
 
 # What a pod gets beyond the grace period for the checkpoint: time to deliver the last metrics and to stop Ray.
@@ -70,9 +71,10 @@ def pod(
     spec, name = job.spec, job.metadata.name
     revision = pinned.revision if pinned is not None else None
     labels = child_labels(name, run_id, role, attempt, index)
-    gang_labels, annotations, gang_spec = gang_fields(spec, name, attempt, site)
+    policy = spec.run_policy
+    gang = SCHEDULERS[policy.gang.scheduler].pod_fields(group_name(name, attempt), policy.gang.queue, site)
     base = {
-        "metadata": {"labels": labels | gang_labels, "annotations": annotations},
+        "metadata": {"labels": {**labels, **gang.labels}, "annotations": dict(gang.annotations)},
         "spec": {
             "restartPolicy": "Never",
             "hostname": child_name(name, role, attempt, index),
@@ -86,7 +88,8 @@ def pod(
                 "fsGroupChangePolicy": "OnRootMismatch",
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
-            **gang_spec,
+            **({"priorityClassName": policy.priority_class_name} if policy.priority_class_name else {}),
+            **gang.spec,
             **placement(spec, name, role, attempt, site),
             "containers": [_container(job, role, site, _environment(job, uid, role, attempt, index, run_id, revision))],
             "volumes": _volumes(job, role, revision),
@@ -109,18 +112,6 @@ def _pin_image(built: Object, images: Mapping[str, str]) -> None:
     for container in built["spec"]["containers"]:
         if container["name"] == CONTAINER:
             container["image"] = images.get(container["image"], container["image"])
-
-
-def gang_resources(job: DAPOJob) -> dict[str, str]:
-    """The sum of the requests of all pods of an attempt; empty when a template has an invalid quantity, which the API
-    server then reports for its pod."""
-    layout = job.spec.topology.layout
-    one = {role: pod(job, "", "", role, 0, 0, Site()) for role, count in layout.pods.items() if count}
-    try:
-        total = quantities.total(quantities.requests(one[role]["spec"]) for role, _ in layout.members())
-    except ValueError:
-        return {}
-    return {name: quantities.text(number) for name, number in sorted(total.items())}
 
 
 def grace_seconds(policy: RunPolicy) -> int:

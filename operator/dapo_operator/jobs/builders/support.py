@@ -1,4 +1,4 @@
-"""The support objects of a job's pods: Service, ConfigMap, Secret, NetworkPolicy, PodDisruptionBudget, PodGroup."""
+"""The support objects of a job's pods: Service, ConfigMap, Secret, NetworkPolicy, PodDisruptionBudget."""
 
 import json
 from typing import Final
@@ -15,25 +15,20 @@ from dapo_operator.jobs.builders.common import (
     support,
     token_name,
 )
-from dapo_operator.jobs.builders.pods import gang_resources
-from dapo_operator.jobs.builders.scheduling import POD_GROUPS, pod_group
 
 JOB_FILE: Final = "job.json"
 # Kinds of support objects whose content is the same for any spec.
 SPEC_FREE: Final = ("Service", "NetworkPolicy")
 
 
-def support_objects(job: DAPOJob, uid: str, attempt: int, revision: str | None) -> list[Object]:
+def support_objects(job: DAPOJob, uid: str, revision: str | None) -> list[Object]:
     """All support objects but the token, each with the digest of its content; that of the job file is its revision."""
     name, namespace = job.metadata.name, job.metadata.namespace
-    resources = gang_resources(job) if job.spec.run_policy.gang.scheduler in POD_GROUPS else {}
-    group = pod_group(job.spec, name, namespace, uid, attempt, resources)
     objects = [
         service(name, namespace, uid),
         config_map(job, uid, revision),
         network_policy(name, namespace, uid),
         *([disruption_budget(job, uid)] if job.spec.run_policy.disruption == "Deny" else []),
-        *([group] if group else []),
     ]
     for body in objects:
         body["metadata"]["annotations"] = {DIGEST: revision or "" if body["kind"] == "ConfigMap" else digest_of(body)}

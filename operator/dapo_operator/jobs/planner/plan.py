@@ -1,7 +1,7 @@
 """The planner's one entry: the order in which its rules are applied."""
 
 from dapo_core.run.status import DAPOJobStatus
-from dapo_operator.jobs.actions import AddFinalizer, CreatePod, CreateToken, DeletePod, Plan
+from dapo_operator.jobs.actions import AddFinalizer, CreatePod, CreateToken, DeletePod, Plan, Reserve
 from dapo_operator.jobs.builders.common import Site
 from dapo_operator.jobs.dapojob import Job
 from dapo_operator.jobs.observed import Observed
@@ -10,6 +10,7 @@ from dapo_operator.jobs.planner.disruption import drop_budget
 from dapo_operator.jobs.planner.draft import Draft
 from dapo_operator.jobs.planner.guard_alerts import note_guards
 from dapo_operator.jobs.planner.refusals import note_remaining
+from dapo_operator.jobs.planner.reservations import release
 from dapo_operator.jobs.planner.running import run
 from dapo_operator.jobs.planner.start import RECOVERABLE, start
 from dapo_operator.jobs.planner.status_summary import note_progress, summarize, take_progress
@@ -22,6 +23,7 @@ def plan(job: Job, status: DAPOJobStatus, seen: Observed, now: float, site: Site
     draft = Draft(job, status, seen, now, site)
     if job.deleting_since is not None:
         delete_job(draft)
+        release(draft)
         note_remaining(draft)
         summarize(draft)
         return draft.plan()
@@ -34,9 +36,10 @@ def plan(job: Job, status: DAPOJobStatus, seen: Observed, now: float, site: Site
     _attempts(draft)
     _delete_strays(draft)
     drop_budget(draft)
+    release(draft)
     note_remaining(draft)
     summarize(draft)
-    if not job.held and any(isinstance(action, CreatePod | CreateToken) for action in draft.actions):
+    if not job.held and any(isinstance(action, CreatePod | CreateToken | Reserve) for action in draft.actions):
         draft.actions.insert(0, AddFinalizer())
     return draft.plan()
 

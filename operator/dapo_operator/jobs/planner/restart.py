@@ -48,6 +48,9 @@ def conclude(draft: Draft, attempt: Attempt) -> None:
     decision = decision_on(draft, attempt)
     draft.change(active_seconds=int(active_seconds(draft)))
     draft.change_attempt(ended_at=timestamp(draft.now), to_step=_reached(draft, attempt), counted=decision.counted)
+    if attempt.reason == Reason.DEACTIVATED:
+        message = f"{attempt.message} Change the spec to queue the job again."
+        return hold(draft, Reason.DEACTIVATED, message)
     match decision.action:
         case "complete" if _wants_more(draft, attempt):
             _continue(draft, attempt)

@@ -4,16 +4,18 @@ from dapo_core.run.reasons import Reason
 from dapo_core.run.status import Attempt
 from dapo_operator.jobs.builders.support import SPEC_FREE
 from dapo_operator.jobs.dapojob import is_edited
+from dapo_operator.jobs.gangs.schedulers import QUEUEING
 from dapo_operator.jobs.observed import Pod
-from dapo_operator.jobs.planner.admission import note_kueue, revoked
+from dapo_operator.jobs.planner.admission import revoked
 from dapo_operator.jobs.planner.disruption import drained, lost_node
 from dapo_operator.jobs.planner.draft import Draft
 from dapo_operator.jobs.planner.guard_alerts import stopped_by_guard
 from dapo_operator.jobs.planner.pod_failures import Ending, head_end, head_of, head_taken, trouble_of, worker_end
 from dapo_operator.jobs.planner.refusals import reason_of, refusal_of, refused_for_good, retry_is_due
+from dapo_operator.jobs.planner.reservations import missing_reservation, note_reservation, note_waiting, scheduler_of
 from dapo_operator.jobs.planner.start import create_missing, missing_support
 from dapo_operator.jobs.planner.termination import begin
-from dapo_operator.jobs.planner.timeouts import QUEUEING, timed_out
+from dapo_operator.jobs.planner.timeouts import timed_out
 from dapo_operator.kube.objects import age, timestamp
 
 
@@ -25,7 +27,7 @@ def run(draft: Draft, attempt: Attempt) -> None:
     attempt = _adopt(draft, attempt)
     _note_spec(draft, attempt)
     _note_nodes(draft, attempt)
-    note_kueue(draft)
+    note_reservation(draft)
     if attempt.ready_at is None:
         return _start_pods(draft, attempt)
     return _watch_pods(draft, attempt)
@@ -133,9 +135,7 @@ def _start_pods(draft: Draft, attempt: Attempt) -> None:
     elif trouble is not None:
         unscheduled = _unscheduled(pods, wanted) if trouble[0] == Reason.UNSCHEDULABLE else ""
         _not_ready(draft, trouble[0], f"{unscheduled}{trouble[1]}")
-    elif any(pod.gated for pod in pods):
-        draft.set_condition("PodsReady", False, Reason.WAITING_FOR_QUOTA, "The pods are waiting to be admitted.")
-    else:
+    elif not note_waiting(draft):
         draft.set_condition("PodsReady", False, Reason.STARTING, f"Attempt {attempt.number} is starting.")
 
 
@@ -176,11 +176,13 @@ def _watch_pods(draft: Draft, attempt: Attempt) -> None:
     job, refused = draft.job.parsed, ""
     if job is not None:
         edited = is_edited(attempt.shape, draft.job.shape)
-        lacking = list(missing_support(draft, job, attempt.number, changed=False))
+        lacking = list(missing_support(draft, job, changed=False))
         # Of an edited spec only what does not depend on it, such as the NetworkPolicy in front of Ray.
         lacking = [action for action in lacking if not edited or action.body["kind"] in SPEC_FREE]
-        if lacking and retry_is_due(draft):
-            draft.act(*lacking)
+        # One of which only the scheduler knows that it is missing; whoever deletes a Workload wants its quota back.
+        room = [] if edited or scheduler_of(draft).waits else list(missing_reservation(draft, job, attempt.number))
+        if (lacking or room) and retry_is_due(draft):
+            draft.act(*lacking, *room)
         if lacking and (refusal := refusal_of(draft)) is not None:
             refused = f" But the API server refused {refusal.what} (retrying): {refusal.message}"
     unready = sorted(pod.name for pod in draft.pods if not pod.ready)

@@ -14,11 +14,12 @@ from dapo_operator.jobs.builders.pods import pod
 from dapo_operator.jobs.builders.scheduling import Avoid
 from dapo_operator.jobs.builders.support import support_objects, token_secret
 from dapo_operator.jobs.dapojob import Job
-from dapo_operator.jobs.planner.admission import held_by, hold, waits_for_quota
+from dapo_operator.jobs.planner.admission import held_by, hold
 from dapo_operator.jobs.planner.draft import Draft
 from dapo_operator.jobs.planner.named_run import may_use_run
 from dapo_operator.jobs.planner.node_faults import avoided_nodes, tell_avoided
 from dapo_operator.jobs.planner.refusals import retry_is_due
+from dapo_operator.jobs.planner.reservations import has_room, missing_reservation, placed_pod
 from dapo_operator.kube.objects import timestamp, unix_seconds
 
 # Failures that a changed spec repairs: nothing was trained with what was refused, and limits can be raised.
@@ -29,7 +30,7 @@ TRY_AGAIN_SECONDS: Final = 60.0
 
 def start(draft: Draft) -> None:
     """No attempt is live. The first rule that applies wins: refuse the spec, stay failed, stay suspended, wait for
-    quota, for old pods and for the backoff; otherwise start an attempt."""
+    old pods and for the backoff; otherwise start an attempt."""
     if draft.job.parsed is None:
         return _refuse(draft) if not _at_limit(draft) else None
     if draft.holds("Failed") and not _recovered(draft):
@@ -37,8 +38,6 @@ def start(draft: Draft) -> None:
     if (held := held_by(draft)) is not None:
         return hold(draft, *held)
     draft.clear_condition("Suspended", Reason.RESUMED, "The job was resumed.")
-    if waits_for_quota(draft):
-        return None
     if _leftovers(draft) or not may_use_run(draft) or _backing_off(draft):
         return None
     return _start(draft, draft.job.parsed)
@@ -170,7 +169,9 @@ def create_missing(draft: Draft, job: DAPOJob) -> None:
     attempt = draft.attempt
     if attempt is None or not retry_is_due(draft):
         return
-    draft.act(*missing_support(draft, job, attempt.number))
+    draft.act(*missing_support(draft, job), *missing_reservation(draft, job, attempt.number))
+    if not has_room(draft):
+        return
     names = {existing.name for existing in draft.seen.pods}
     if not _has_token(draft, attempt):
         draft.act(CreateToken(_token(draft)))
@@ -198,19 +199,19 @@ def _token(draft: Draft) -> Object:
     return token_secret(job.name, job.namespace, job.uid, _revision(draft))
 
 
-def missing_support(draft: Draft, job: DAPOJob, number: int, changed: bool = True) -> Iterator[ApplySupport]:
+def missing_support(draft: Draft, job: DAPOJob, changed: bool = True) -> Iterator[ApplySupport]:
     """Support objects that do not exist, or (with `changed`) differ from what the spec asks for."""
     existing, revision = draft.seen.support, _revision(draft)
     # The job file never changes, and cannot be made again once spec or platform have changed.
     frozen = [] if _has_job_file(draft.job, revision) else ["ConfigMap"]
     lacking = {
         key
-        for key, digest in draft.job.support_digests(number, revision).items()
+        for key, digest in draft.job.support_digests(revision).items()
         if (key not in existing and key[0] not in frozen)
         or (changed and key[0] != "ConfigMap" and existing.get(key) != digest)
     }
     if lacking:
-        for body in support_objects(job, draft.job.uid, number, revision):
+        for body in support_objects(job, draft.job.uid, revision):
             if (body["kind"], body["metadata"]["name"]) in lacking:
                 yield ApplySupport(body)
 
@@ -232,4 +233,4 @@ def _pods(draft: Draft, job: DAPOJob, number: int, wanted: Iterable[tuple[Role, 
     # Where there may be no other node, a pod on a bad one is better than none.
     avoid = Avoid(tuple(avoided), required=nodes is not None and nodes > len(avoided))
     run = draft.job.uid, draft.job.run_id
-    return [pod(job, *run, role, number, index, site, pinned, avoid) for role, index in wanted]
+    return [placed_pod(draft, role, pod(job, *run, role, number, index, site, pinned, avoid)) for role, index in wanted]

@@ -83,10 +83,8 @@ def summarize(draft: Draft) -> None:
 
 def _observed(draft: Draft, condition: Condition) -> Condition:
     """The condition with the generation of the spec that it was decided on, changed or not: `kubectl wait` ignores a
-    condition with an older one. QuotaReserved may be another controller's."""
-    if condition.observed_generation == draft.job.generation or (
-        condition.type == "QuotaReserved" and draft.job.managed_by is not None
-    ):
+    condition with an older one."""
+    if condition.observed_generation == draft.job.generation:
         return condition
     return condition.model_copy(update={"observed_generation": draft.job.generation})
 

@@ -1,18 +1,13 @@
 """The time limits of a running attempt: activeDeadlineSeconds, startTimeoutSeconds and stallTimeoutSeconds."""
 
-from typing import Final
-
 from dapo_core.run.deadlines import Deadline, active_deadline, stall_deadline, start_deadline
 from dapo_core.run.reasons import ExitCode
 from dapo_core.run.status import Attempt
+from dapo_operator.jobs.gangs.schedulers import QUEUEING
 from dapo_operator.jobs.planner.draft import Draft
 from dapo_operator.jobs.planner.pod_failures import Ending, trouble_of
 from dapo_operator.jobs.planner.refusals import refusal_of
 from dapo_operator.kube.objects import unix_seconds
-
-# Schedulers that hold a gang back as a whole. Waiting in their queues costs nothing, so the start timeout of their
-# gangs counts from the first pod that has a node.
-QUEUEING: Final = ("volcano", "coscheduling", "kueue")
 
 
 def timed_out(draft: Draft, attempt: Attempt) -> Ending | None:

@@ -1,0 +1,201 @@
+"""An attempt's room with its gang scheduler, whoever ends the attempt."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from planner_bench import Bench, raw_job
+
+from dapo_operator.jobs.actions import Release
+from dapo_operator.jobs.gangs.contract import Placement
+from dapo_operator.jobs.gangs.kueue import POD_FINALIZER
+from dapo_operator.jobs.gangs.schedulers import QUEUEING
+
+HEAD, TRAINER = "first-head-1-0", "first-trainer-1-0"
+
+
+def queued(scheduler: str = "kueue", **groups: Any) -> Bench:
+    """A job that has asked for its room."""
+    return Bench(raw_job(runPolicy={"gang": {"scheduler": scheduler, "queue": "team"}}, **groups)).settle()
+
+
+def trains(scheduler: str = "kueue") -> Bench:
+    return queued(scheduler).admit("first-1").training()
+
+
+ENDS: dict[str, Callable[[Bench], Bench]] = {
+    "success": lambda bench: bench.finish(HEAD, 0).finish(TRAINER, 0),
+    "failure": lambda bench: bench.finish(HEAD, 10, "InvalidSpec", "no"),
+    "suspended": lambda bench: bench.edit(suspend=True),
+    "evicted": lambda bench: bench.change(TRAINER, deleting=True, disruption="Evicted"),
+}
+
+
+@pytest.mark.parametrize("scheduler", QUEUEING)
+@pytest.mark.parametrize("end", ENDS)
+def test_b2_what_an_attempt_reserved_is_released_when_it_ends(scheduler: str, end: str) -> None:
+    bench = trains(scheduler)
+    assert list(bench.reservations) == ["first-1"]
+    ENDS[end](bench).settle()
+    bench.pods = {name: pod for name, pod in bench.pods.items() if not pod.deleting}
+    bench.settle()
+    assert list(bench.reservations) == (["first-2"] if end == "evicted" else [])
+
+
+@pytest.mark.parametrize("scheduler", QUEUEING)
+def test_b2_a_crash_releases_before_the_next_attempt_asks(scheduler: str) -> None:
+    bench = trains(scheduler)
+    bench.finish(HEAD, 1).settle().settle(3600)
+    assert (bench.attempts[-1], list(bench.reservations)) == ((2, None), ["first-2"])
+
+
+@pytest.mark.parametrize("scheduler", QUEUEING)
+def test_reservations_of_attempts_that_ended_while_the_operator_was_away_are_released(scheduler: str) -> None:
+    bench = trains(scheduler)
+    bench.reservations["first-0"] = replace(bench.reservations["first-1"], name="first-0", attempt=0, uid="old")
+    assert [action for action in bench.look().actions if isinstance(action, Release)] == [
+        Release(scheduler, "first-0", "old")
+    ]
+
+
+def test_a_reservation_of_another_scheduler_is_released_with_its_attempt() -> None:
+    bench = trains("volcano").edit(runPolicy={"gang": {"scheduler": "kueue"}}).settle()
+    assert bench.reservations["first-1"].scheduler == "volcano", "the running attempt keeps it"
+    bench.finish(HEAD, 1).settle().settle(3600)
+    assert [(each.scheduler, each.attempt) for each in bench.reservations.values()] == [("kueue", 2)]
+
+
+@pytest.mark.parametrize("scheduler", [name for name in QUEUEING if name != "kueue"])
+def test_a_deleted_pod_group_is_asked_for_again(scheduler: str) -> None:
+    bench = trains(scheduler)
+    bench.reservations.clear()
+    assert list(bench.settle().reservations) == ["first-1"]
+
+
+def test_suspended_while_queued() -> None:
+    bench = queued().edit(suspend=True).settle()
+    assert (bench.reservations, bench.status.phase) == ({}, "Suspended")
+    bench.edit(suspend=False).settle()
+    assert (list(bench.reservations), bench.status.phase) == (["first-2"], "Pending")
+    assert bench.names == []
+
+
+def test_deleted_while_queued() -> None:
+    bench = queued().delete_job()
+    assert bench.step().gone, "nothing is waited for; the Workload goes with its owner"
+
+
+def test_a_deleted_workload_is_quota_that_is_wanted_back() -> None:
+    bench = trains()
+    bench.slow_deletion = True
+    bench.reservations.clear()
+    bench.settle()
+    assert bench.deleted == [HEAD], "the driver saves a checkpoint while its workers are there"
+    assert bench.attempts == [(1, "Preempted")]
+    assert bench.status.attempts[-1].message == "Workload first-1 was deleted."
+    bench.vanish(HEAD).settle()
+    bench.vanish(TRAINER).settle()
+    assert list(bench.reservations) == ["first-2"]
+
+
+def test_a_workload_that_is_deleted_while_queued_is_asked_for_again() -> None:
+    bench = queued()
+    bench.reservations.clear()
+    bench.settle()
+    assert (bench.attempts, list(bench.reservations)) == ([(1, None)], ["first-1"])
+
+
+def test_quota_that_is_withdrawn_from_pods() -> None:
+    bench = trains().admit("first-1", admitted=False).settle()
+    assert bench.attempts == [(1, "Preempted"), (2, None)]
+
+
+@pytest.mark.parametrize("start", [queued, trains], ids=["queued", "training"])
+def test_a_deactivated_workload_suspends_the_job(start: Callable[[], Bench]) -> None:
+    bench = start().admit("first-1", deactivated=True).settle()
+    assert (bench.status.phase, bench.says("Suspended")) == ("Suspended", ("True", "DeactivatedInQueue"))
+    assert (bench.names, bench.reservations) == ([], {})
+    assert bench.says("QuotaReserved")[0] == "False"
+    assert bench.settle(100_000).status.phase == "Suspended"
+    assert list(bench.edit(runPolicy={"maxRestarts": 9}).settle().reservations) == ["first-2"]
+
+
+def test_pods_wait_until_their_flavors_are_known() -> None:
+    bench = queued().admit("first-1", placements={"trainer": Placement(("h100",))}).settle()
+    assert bench.names == []
+    assert "ResourceFlavor h100 could not be read" in bench.condition("PodsReady").message
+    bench.seeing(flavors={"h100": {"nodeLabels": {"gpu": "h100"}}}).settle()
+    assert bench.names == [HEAD, TRAINER]
+
+
+def test_b15_admitted_is_said_when_kueue_says_so() -> None:
+    bench = queued()
+    assert bench.says("QuotaReserved") == ("False", "WaitingForQuota")
+    assert (bench.status.phase, bench.status.pods) == ("Pending", "0/2")
+    bench.admit("first-1").settle()
+    assert bench.condition("QuotaReserved").message == "Kueue admitted Workload first-1."
+
+
+def with_label(queue: str, **groups: Any) -> Bench:
+    raw = raw_job(**groups)
+    raw["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": queue}
+    return Bench(raw)
+
+
+@pytest.mark.parametrize("gang", [{}, {"scheduler": "kueue", "queue": "other"}], ids=["alone", "over the spec's"])
+def test_the_label_of_every_kueue_user_names_the_queue(gang: dict[str, str]) -> None:
+    bench = with_label("research", runPolicy={"gang": gang}).settle()
+    assert list(bench.reservations) == ["first-1"]
+    assert bench.job.spec.run_policy.gang.queue == "research"
+    assert "waits in LocalQueue research" in bench.condition("QuotaReserved").message
+
+
+def test_a_label_that_contradicts_the_scheduler_is_rejected() -> None:
+    bench = with_label("research", runPolicy={"gang": {"scheduler": "volcano"}}).settle()
+    assert bench.says("Failed") == ("True", "InvalidSpec")
+    assert "metadata.labels[kueue.x-k8s.io/queue-name] is research" in bench.condition("Failed").message
+
+
+class TestUpgrade:
+    """Attempts that an earlier version began, as one of Kueue's plain pod groups."""
+
+    def began(self, **fields: Any) -> Bench:
+        bench = trains()
+        bench.reservations.clear()
+        changes = {"workload": None, "grouped": True, "finalizers": (POD_FINALIZER,)} | fields
+        return bench.change_all(**changes)
+
+    def test_a_running_attempt_goes_on(self) -> None:
+        bench = self.began().settle()
+        assert (bench.attempts, bench.status.phase, bench.reservations) == ([(1, None)], "Training", {})
+
+    def test_b1_its_end_deletes_the_workload_whose_finalizers_keep_the_pods(self) -> None:
+        bench = self.began().finish(HEAD, 1)
+        for _ in range(3):
+            bench.step()
+        assert Release("kueue", "first-1", None) in bench.look().actions
+        assert bench.attempts == [(1, "Crashed")]
+        bench.pods.clear()
+        bench.settle().settle(3600)
+        assert list(bench.reservations) == ["first-2"]
+
+    def test_one_that_still_waits_keeps_its_place(self) -> None:
+        bench = self.began(gated=True, ready=False, phase="Pending", scheduled=False, started=False)
+        bench.status = bench.status.model_copy(
+            update={"attempts": [bench.status.attempts[0].model_copy(update={"ready_at": None})]}
+        )
+        bench.settle()
+        assert (bench.attempts, bench.reservations) == ([(1, None)], {})
+        assert bench.says("QuotaReserved") == ("False", "WaitingForQuota")
+
+    def test_one_that_lacks_pods_is_begun_again(self) -> None:
+        bench = self.began(ready=False)
+        bench.status = bench.status.model_copy(
+            update={"attempts": [bench.status.attempts[0].model_copy(update={"ready_at": None})]}
+        )
+        bench.vanish(TRAINER)
+        for _ in range(3):
+            bench.step()
+        assert bench.attempts == [(1, "PodDeleted")]
+        assert Release("kueue", "first-1", None) in bench.look().actions
