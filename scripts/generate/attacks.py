@@ -49,11 +49,11 @@ CLOSED: Final[dict[str, tuple[str, str]]] = {
     "A15": ("A listing reaches namespaces of a longer name", "the policy's prefixes end with a slash"),
     "A16": (
         "One login stops the shared database",
-        "a limit of connections, row locks instead of advisory ones, no other databases, no large objects",
+        "a limit of connections, row locks, no advisory locks, no other databases, no large objects",
     ),
     "A17": (
         "Large DAPOJobs exceed the operator's memory",
-        "a spec over 256 KiB is refused before it is parsed",
+        "a spec over 256 KiB is refused before it is parsed; a ResourceQuota of 200 jobs in each namespace",
     ),
     "A18": (
         "The operator's rights are more than it needs",
@@ -62,8 +62,9 @@ CLOSED: Final[dict[str, tuple[str, str]]] = {
     "A19": ("Last words block a job's status", "reasons and messages are cleaned; made-up reasons are one label"),
     "A20": ("Markup and escapes in the terminal", "everything from the store is printed as text"),
     "A21": (
-        "Secrets on pages, foreign frames, other names, colliding names",
-        "redaction, response headers, allowed host names, checks of the chart",
+        "Secrets on pages, foreign frames, other names, colliding names; a node's credentials; threads of the operator",
+        "redaction, response headers, allowed host names, checks of the chart; an egress policy for jobs' pods; a "
+        "bound of the telemetry port's connections",
     ),
     "B1": (
         "A pod takes a job's weights, or sends it others, where nothing enforces NetworkPolicies",
@@ -78,18 +79,15 @@ OPEN: Final[dict[str, tuple[str, str]]] = {
         "A login can still fill the database's disk or use its processors, and a team the bucket",
         "servers of their own for teams that must not be able to stop each other",
     ),
-    "A17": (
-        "Hundreds of DAPOJobs of the largest size exceed the operator's memory",
-        "a ResourceQuota `count/dapojobs.dapo.io` in each job namespace",
-    ),
     "A21": (
         "Whoever may create DAPOJobs may create any pod that the namespace admits, with any of its service accounts "
         "and Secrets",
         "the pod security standard `restricted` on job namespaces, and no other Secrets there",
     ),
-    "A21, pods' egress": (
-        "Job pods reach the API server and the node's metadata service",
-        "a NetworkPolicy for egress in the job namespaces, with what the jobs download",
+    "A21, egress": (
+        "Job pods reach the API server, where they have no token, and the internet; other pods of a job namespace "
+        "reach the node's metadata service",
+        "`networkPolicies.jobEgress.to` with what jobs download; a policy of the site for all pods of the namespace",
     ),
     "Network plug-in": (
         "Without NetworkPolicies a pod reaches other jobs' vLLM servers, verl's data queue (pickled messages) "

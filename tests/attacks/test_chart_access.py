@@ -1,10 +1,21 @@
 """Who reaches the dashboard, and what a values file must not give away, in the chart as Helm renders it."""
 
 import asyncio
+from ipaddress import ip_address, ip_network
 from typing import Any
 
 import pytest
-from chart_rendering import NAMESPACE, TEAMS, environment, named, pod_templates, refusal, rendered, with_values
+from chart_rendering import (
+    NAMESPACE,
+    TEAMS,
+    Object,
+    environment,
+    named,
+    pod_templates,
+    refusal,
+    rendered,
+    with_values,
+)
 
 from dapo_dashboard.frame_headers import FrameHeaders
 
@@ -81,3 +92,55 @@ def test_a18_the_operator_reads_no_secret_and_is_no_owner_of_the_database() -> N
     [container] = pod_templates(objects)["Deployment/dapo-operator"]["spec"]["containers"]
     url = next(each for each in container["env"] if each["name"] == "DAPO_METADATA_URL")
     assert url["valueFrom"]["secretKeyRef"]["key"] == "operator-url"
+
+
+def allowed(policy: Object, address: str) -> bool:
+    """Whether an egress policy lets a pod connect to this address, which is no pod's, on port 80."""
+    peers = [peer for rule in policy["spec"]["egress"] if "ports" not in rule for peer in rule["to"]]
+    blocks = [peer["ipBlock"] for peer in peers if "ipBlock" in peer]
+    there = ip_address(address)
+    return any(
+        there in ip_network(block["cidr"]) and not any(there in ip_network(but) for but in block.get("except", []))
+        for block in blocks
+    )
+
+
+METADATA = ["169.254.169.254", "169.254.170.2", "fd00:ec2::254", "168.63.129.16", "100.100.100.200", "fe80::a9fe:a9fe"]
+
+
+@pytest.mark.parametrize("address", METADATA)
+def test_a21_no_pod_of_a_job_reaches_a_metadata_service(address: str) -> None:
+    for team in TEAMS:
+        policy = named(rendered("teams"), "NetworkPolicy", "dapo-job-egress", team["name"])
+        assert policy["spec"]["podSelector"] == {"matchExpressions": [{"key": "dapo.io/job", "operator": "Exists"}]}
+        assert not allowed(policy, address)
+
+
+@pytest.mark.parametrize("address", ["1.1.1.1", "10.0.0.1", "2606:4700::1"])
+def test_a21_jobs_reach_what_they_download(address: str) -> None:
+    policy = named(rendered("teams"), "NetworkPolicy", "dapo-job-egress", TEAMS[0]["name"])
+    assert allowed(policy, address)
+    assert {"ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]} in policy["spec"]["egress"]
+
+
+def test_a21_a_site_names_what_jobs_may_reach() -> None:
+    to = [{"ipBlock": {"cidr": "203.0.113.0/24"}}]
+    objects = with_values({"jobNamespaces": TEAMS, "networkPolicies": {"jobEgress": {"to": to}}})
+    policy = named(objects, "NetworkPolicy", "dapo-job-egress", TEAMS[0]["name"])
+    assert allowed(policy, "203.0.113.9") and not allowed(policy, "1.1.1.1")
+    none = with_values({"jobNamespaces": TEAMS, "networkPolicies": {"jobEgress": {"enabled": False}}})
+    assert not any(each["metadata"]["name"].endswith("job-egress") for each in none)
+
+
+def test_a21_no_pod_of_a_job_namespace_reaches_the_operators_port() -> None:
+    [rule] = named(rendered("teams"), "NetworkPolicy", "dapo-operator")["spec"]["ingress"]
+    [expression] = rule["from"][0]["namespaceSelector"]["matchExpressions"]
+    assert expression["operator"] == "NotIn" and expression["values"] == [team["name"] for team in TEAMS]
+
+
+def test_a17_a_namespace_holds_a_limited_number_of_jobs() -> None:
+    for team in TEAMS:
+        quota = named(rendered("teams"), "ResourceQuota", "dapo", team["name"])
+        assert quota["spec"]["hard"] == {"count/dapojobs.dapo.io": "200"}
+    none = with_values({"jobNamespaces": TEAMS, "jobs": {"maxPerNamespace": None}})
+    assert not any(each["kind"] == "ResourceQuota" for each in none)

@@ -15,9 +15,17 @@ from patience import patient
 from servers import postgres
 from servers.ports import free_port
 
+_LOCKS = [
+    f"pg_{verb}advisory_{transaction}lock{shared}({key})"
+    for verb in ("", "try_")
+    for transaction in ("", "xact_")
+    for shared in ("", "_shared")
+    for key in ("i::bigint", "i, i")
+]
+
 
 @pytest.mark.server
-def test_b19_passwords_follow_the_secret_after_a_crash() -> None:
+def test_a16_b19_passwords_follow_the_secret_after_a_crash() -> None:
     # Postgres does not run as root, and pytest's own folders are its user's alone.
     folder, port, user = Path(tempfile.mkdtemp(prefix="dapo-postgres-")), free_port(), postgres._user()
     configuration = folder / "postgresql.conf"
@@ -49,7 +57,7 @@ def test_b19_passwords_follow_the_secret_after_a_crash() -> None:
 
 
 def _forbids_what_no_policy_covers(port: int, password: str) -> None:
-    """A16: other databases and large objects, by which any login could fill the disk."""
+    """A16: other databases and large objects, by which any login could fill the disk, and advisory locks."""
     owner = {"host": "127.0.0.1", "port": port, "user": "dapo_owner", "password": password}
     for database in ("postgres", "template1"):
         with pytest.raises(psycopg.OperationalError, match="permission denied for database"):
@@ -59,6 +67,14 @@ def _forbids_what_no_policy_covers(port: int, password: str) -> None:
         pytest.raises(psycopg.errors.InsufficientPrivilege),
     ):
         connection.execute("SELECT lo_create(0)")
+    with psycopg.connect(dbname="dapo", **owner, autocommit=True) as connection:  # type: ignore[arg-type]
+        connection.execute("SELECT pg_advisory_xact_lock(1)")  # the first migration takes one
+        connection.execute("DROP ROLE IF EXISTS team")
+        connection.execute("CREATE ROLE team LOGIN PASSWORD 'team'")
+    with psycopg.connect(**owner | {"user": "team", "password": "team"}, dbname="dapo", autocommit=True) as connection:  # type: ignore[arg-type]
+        for function in _LOCKS:
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(f"SELECT count({function}) FROM generate_series(1, 1000000) i".encode())
 
 
 def _connect(port: int, user: str, password: str, database: str) -> None:

@@ -74,6 +74,10 @@ CASES: dict[str, tuple[Object, list[str]]] = {
         ),
         ["ip daddr { 10.0.0.1 } ip saddr 10.0.0.0/8 ip saddr != { 10.1.0.0/16 } return", CLOSED],
     ),
+    "IPv6, which no pod here has": (
+        policy(podSelector=STORE, ingress=[{"from": [{"ipBlock": {"cidr": "::/0", "except": ["fe80::/10"]}}]}]),
+        [CLOSED],
+    ),
     "ports": (
         policy(
             podSelector=STORE,

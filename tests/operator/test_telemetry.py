@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import logging
+import socket
 import threading
 import urllib.error
 import urllib.request
@@ -14,7 +15,7 @@ import pytest
 from aiohttp import web
 from patience import patient
 
-from dapo_operator.telemetry.health import Health, TelemetryServer
+from dapo_operator.telemetry.health import MOST_CONNECTIONS, Health, TelemetryServer
 from dapo_operator.telemetry.instrumentation import Telemetry, resource_in
 from dapo_operator.telemetry.logs import bound, set_up
 
@@ -205,6 +206,20 @@ def test_probes_are_answered_and_numbers_shown(served: tuple[str, list[str], lis
     assert "dapo_operator_queue_depth 0.0" in text
     assert "process_resident_memory_bytes" in text
     assert _get(f"{url}/else")[0] == 404
+
+
+def test_a21_connections_that_say_nothing_do_not_keep_a_probe_out(served: tuple[str, list[str], list[str]]) -> None:
+    url, _, _ = served
+    port = int(url.rpartition(":")[2])
+    silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(3 * MOST_CONNECTIONS)]
+    try:
+        assert _get(f"{url}/healthz") == (200, "ok\n")
+        first = silent[0]
+        first.settimeout(patient(10))
+        assert first.recv(1) == b"", "the oldest is ended"
+    finally:
+        for each in silent:
+            each.close()
 
 
 def test_a_stalled_loop_is_seen_from_outside() -> None:

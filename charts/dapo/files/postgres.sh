@@ -17,9 +17,12 @@ ALTER ROLE postgres PASSWORD '$POSTGRES_PASSWORD'
 ALTER ROLE dapo_owner PASSWORD '$OWNER_PASSWORD'
 SQL
 fi
-# What the server gives every login: other databases to fill, and large objects, which no policy covers.
-postgres --single -D "$PGDATA" dapo >/dev/null <<SQL
+# What the server gives every login: other databases to fill; large objects, which no policy covers; and advisory locks,
+# with which one session fills the table of locks that all share.
+postgres --single -D "$PGDATA" dapo >/dev/null <<'SQL'
 REVOKE CONNECT, TEMPORARY ON DATABASE postgres, template1 FROM PUBLIC
 REVOKE EXECUTE ON FUNCTION lo_creat(integer), lo_create(oid), lo_from_bytea(oid, bytea) FROM PUBLIC
+DO $$ DECLARE f regprocedure; BEGIN FOR f IN SELECT oid FROM pg_proc WHERE proname ~ '^pg_(try_)?advisory_.*lock' LOOP EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', f); END LOOP; END $$
+GRANT EXECUTE ON FUNCTION pg_advisory_xact_lock(bigint) TO dapo_owner
 SQL
 exec postgres -D "$PGDATA" -c config_file=/etc/dapo/postgresql.conf

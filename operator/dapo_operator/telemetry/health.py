@@ -2,17 +2,21 @@
 has its own threads, since a hung event loop could not serve them."""
 
 import asyncio
+import contextlib
+import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Final
+from typing import Any, Final
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 Key = tuple[str, str]
 
 BEAT_SECONDS: Final = 1.0
+# Any pod that reaches the port can open connections and say nothing on them.
+MOST_CONNECTIONS: Final = 64
 _TEXT: Final = "text/plain; charset=utf-8"
 Problems = Callable[[], Sequence[str]]
 
@@ -74,6 +78,36 @@ class Health:
         return problems
 
 
+class _BoundedServer(ThreadingHTTPServer):
+    """Each connection has a thread, so there are at most MOST_CONNECTIONS: a further one ends the oldest, which is
+    no probe's."""
+
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(address, handler)
+        self._lock = threading.Lock()
+        self._open: dict[socket.socket, None] = {}
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            self._open[request] = None
+            oldest = next(iter(self._open)) if len(self._open) > MOST_CONNECTIONS else None
+            if oldest is not None:
+                del self._open[oldest]
+                with contextlib.suppress(OSError):  # it disconnected first
+                    oldest.shutdown(socket.SHUT_RDWR)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is no error of the operator's."""
+
+
 class TelemetryServer:
     """Listens from `start` to `stop`. `problems` and `unready` return what is wrong; they run in its threads."""
 
@@ -81,8 +115,7 @@ class TelemetryServer:
         self, address: str, port: int, registry: CollectorRegistry, problems: Problems, unready: Problems = tuple
     ) -> None:
         handler = type("Handler", (_Handler,), {"registry": registry, "problems": problems, "unready": unready})
-        self._server = ThreadingHTTPServer((address, port), handler)
-        self._server.daemon_threads = True
+        self._server = _BoundedServer((address, port), handler)
         self._thread = threading.Thread(target=self._server.serve_forever, name="telemetry", daemon=True)
 
     @property

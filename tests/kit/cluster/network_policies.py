@@ -94,6 +94,8 @@ class Node:
             yield ""
         for peer in peers or []:
             if block := peer.get("ipBlock"):
+                if ":" in block["cidr"]:  # no pod here has an IPv6 address
+                    continue
                 but = f" ip {other} != {_set(block['except'])}" if block.get("except") else ""
                 yield f"ip {other} {block['cidr']}{but}"
             elif addresses := self.addresses(peer, home):
