@@ -198,7 +198,7 @@ def beside(bench: Bench, steps: int, seconds: float) -> dict[str, float]:
         had = time.process_time() - ours, processor_seconds(bench.server.process.pid) - servers
         # A step at whose end the upload is done had it beside only in part.
         if step > 2 and busy == bool(uploader.busy):
-            taken.append((busy, took, *(part / took / cores for part in had)))
+            taken.append((busy, took, had[0] / took / cores, had[1] / took / cores))
         if step % 6 == 5:
             uploader.wait(120)
             folder = bench.folder / f"global_step_{step}"

@@ -80,8 +80,8 @@ def measure(folder: Path, prompts: int, copies: int) -> dict[str, Any]:
 
 
 def prepare(folder: Path, out: Path) -> Run:
-    command = [Path(sys.executable).with_name("dapo"), "data", "prepare", "dapo-math-17k"]
-    options = ["--source", folder / "published.parquet", "--model", folder / "model", "--out", out]
+    command: list[str | Path] = [Path(sys.executable).with_name("dapo"), "data", "prepare", "dapo-math-17k"]
+    options: list[str | Path] = ["--source", folder / "published.parquet", "--model", folder / "model", "--out", out]
     began = time.perf_counter()
     process = subprocess.Popen([*command, *options], stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)

@@ -68,7 +68,7 @@ class Queue:
             for name in select_fields
             if name in self.fields
         }
-        others = {"uid": [key.split("_")[0] for key in keys], "num_turns": [2] * len(keys)}
+        others: dict[str, list[Any]] = {"uid": [key.split("_")[0] for key in keys], "num_turns": [2] * len(keys)}
         found |= {name: NonTensorStack(*values) for name, values in others.items() if name in select_fields}
         return TensorDict(found, batch_size=len(rows))
 

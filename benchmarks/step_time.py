@@ -18,6 +18,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -39,9 +40,13 @@ def machine() -> dict[str, str]:
     }
 
 
+def _phase(name: str, result: Result) -> float | None:
+    return result.phases.get(name)
+
+
 def table(results: dict[str, Result]) -> list[str]:
     rows: dict[str, Callable[[Result], float | None]] = {
-        f"{'  ' if name != 'step' else ''}{name}": lambda r, name=name: r.phases.get(name) for name in PHASES
+        f"{'  ' if name != 'step' else ''}{name}": partial(_phase, name) for name in PHASES
     }
     rows |= {
         "to the first step": lambda r: r.to_first_step,

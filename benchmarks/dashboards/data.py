@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import builders
@@ -13,10 +14,14 @@ from dapo_core.db import AttemptRow, Batch, Point, RunRow, open_reader, open_wri
 
 LONG: Final = "long"
 GROWING: Final = "growing"
+
+
+def _wavy(shape: Callable[[int], float], step: int) -> float:
+    return shape(step % 400) + 0.05 * math.sin(step * 0.37)
+
+
 # What a run's page draws: its curves, in the shapes of the tests' runs.
-CURVES: Final[dict[str, Callable[[int], float]]] = {
-    name: (lambda step, shape=shape: shape(step % 400) + 0.05 * math.sin(step * 0.37)) for name, shape in SHAPES.items()
-}
+CURVES: Final[dict[str, Callable[[int], float]]] = {name: partial(_wavy, shape) for name, shape in SHAPES.items()}
 _COPY_POINTS: Final = """
 INSERT INTO points (run_id, metric_id, step, attempt, ts, value)
 SELECT %(run)s, metric_id, step, 1, %(start)s + step, sin(step * 0.001 + metric_id) + 0.1 * sin(step * 0.37)

@@ -74,7 +74,7 @@ def _still(page: Page, began: float, begun: Callable[[], bool]) -> float:
     """When the page changed for the last time, in seconds since `began`: half a second without a change is settled."""
     while time.perf_counter() - began < PATIENCE_SECONDS:
         page.wait_for_timeout(50)
-        quiet = page.evaluate("() => performance.now() - window.lastChange")
+        quiet: float = page.evaluate("() => performance.now() - window.lastChange")
         if quiet > 1000 * STILL_SECONDS and begun() and page.locator("canvas, svg, table").count() > 3:
             return time.perf_counter() - began - quiet / 1000
     raise RuntimeError(f"{page.url} does not come to rest")

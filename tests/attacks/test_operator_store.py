@@ -115,7 +115,7 @@ DEEP = "[" * 1500 + "]" * 1500
 def test_a03_numbers_in_a_tenants_rows(
     shop: Shop, attacker: psycopg.Connection[tuple[object, ...]], change: str
 ) -> None:
-    attacker.execute(change)  # type: ignore[arg-type]
+    attacker.execute(change)
     attacker.commit()
     store = MetadataStore(shop.owner, time.time)
     store.watch("b2", JOB.spec, lambda: None)
@@ -181,7 +181,7 @@ def test_a04_a_table_lock_pauses_judgement(shop: Shop) -> None:
     assert asyncio.run(probed(store)) == "ok"
     with psycopg.connect(plain(shop.owner)) as maintenance:
         for table in ("points", "latest", "attempts"):
-            maintenance.execute(f"LOCK TABLE {table} IN SHARE MODE")  # type: ignore[arg-type]
+            maintenance.execute(f"LOCK TABLE {table} IN SHARE MODE")
             assert asyncio.run(probed(store)) == "readonly", table
             maintenance.rollback()
             assert asyncio.run(probed(store)) == "ok"
@@ -191,7 +191,7 @@ def test_a04_a_table_lock_pauses_judgement(shop: Shop) -> None:
 def test_a04_a_read_only_database_pauses_judgement(shop: Shop) -> None:
     name = shop.owner.rpartition("/")[2]
     with psycopg.connect(plain(shop.owner), autocommit=True) as owner:
-        owner.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')  # type: ignore[arg-type]
+        owner.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
     assert asyncio.run(probed(MetadataStore(shop.owner, time.time))) == "readonly"
 
 

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -283,7 +284,7 @@ def test_no_pod_names_a_user_where_the_cluster_assigns_them(user: str, options: 
 def test_what_the_pods_of_all_jobs_get_is_checked_and_merged_by_the_operator() -> None:
     """The chart's values reach the pods."""
     proxy = [{"name": "dapo", "env": [{"name": "HTTPS_PROXY", "value": 'http://"proxy":3128'}]}]
-    jobs = {
+    jobs: dict[str, Any] = {
         "podTemplate": {"spec": {"containers": proxy, "tolerations": [{"key": "gpu", "operator": "Exists"}]}},
         "rollout": {"podTemplate": {"spec": {"nodeSelector": {"gpu": "l40s"}}}},
     }

@@ -7,6 +7,7 @@ every rule has to be in that record, so a right that is added without need fails
 import json
 from collections.abc import Iterator
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,7 @@ def live(cluster: Cluster) -> None:
     for suspend, count in ((True, 0), (False, 4), (True, 0)):
         cluster.api.patch(f"{JOBS}/life", {"spec": {"suspend": suspend}})
         pods(cluster, "life", count)
-        cluster.wait_until(lambda wanted=suspend: is_suspended(cluster) == wanted, f"suspended: {suspend}")
+        cluster.wait_until(partial(is_suspended, cluster, suspend), f"suspended: {suspend}")
     tamper(cluster)
     cluster.api.patch(f"{JOBS}/life", {"spec": {"suspend": False}})
     for pod in sorted(pods(cluster, "life", 4), key=lambda pod: "head" not in pod["metadata"]["name"]):
@@ -120,12 +121,12 @@ def meet_others(cluster: Cluster) -> None:
     cluster.api.create(f"/api/v1/namespaces/{TEAM}/pods", {"metadata": {"name": name}, "spec": pod})
     for name in ("taken", "taken-pod"):
         cluster.api.create(JOBS, job(name))
-        cluster.wait_until(lambda name=name: told(cluster, name), f"{name} says whose name it wants")
+        cluster.wait_until(partial(told, cluster, name), f"{name} says whose name it wants")
         cluster.api.delete(f"{JOBS}/{name}")
 
 
-def is_suspended(cluster: Cluster) -> bool:
-    return bool(cluster.api.get(f"{JOBS}/life")["status"]["phase"] == "Suspended")
+def is_suspended(cluster: Cluster, suspended: bool) -> bool:
+    return bool(cluster.api.get(f"{JOBS}/life")["status"]["phase"] == "Suspended") == suspended
 
 
 def told(cluster: Cluster, name: str) -> bool:

@@ -60,13 +60,13 @@ def test_progress_of_many_runs_at_once(writer: MetadataWriter, reader: MetadataR
         writer.write("r", Batch(checkpoints=[row]))
     found = reader.progress(["r", "new"], ["m", "unknown"], ["n"], first_steps=3, last_steps=5)
     assert found["new"] == RunProgress("new", 0, None, None, {}, None, {})
-    row = found["r"]
-    assert (row.attempt, row.step, row.step_at, row.checkpoint) == (2, 80, 180.0, committed)
-    assert {name: point.value for name, point in row.values.items()} == {"m": -80.0}
-    assert {name: [step for step, _, _ in curve] for name, curve in row.history.items()} == {
+    progress = found["r"]
+    assert (progress.attempt, progress.step, progress.step_at, progress.checkpoint) == (2, 80, 180.0, committed)
+    assert {name: point.value for name, point in progress.values.items()} == {"m": -80.0}
+    assert {name: [step for step, _, _ in curve] for name, curve in progress.history.items()} == {
         "n": [1, 2, 3, 76, 77, 78, 79, 80]
     }
-    assert row.history["n"][-1] == (80, -80.0, None)
+    assert progress.history["n"][-1] == (80, -80.0, None)
 
 
 @pytest.mark.parametrize("count", [0, 1], ids=["none", "unknown"])

@@ -4,6 +4,7 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from typing import Any
 
 import pytest
 from metadata_store import reader, writer
@@ -67,6 +68,10 @@ def expected(points: Mapping[int, Point], width: int) -> list[Bucket]:
     return [_bucket(slot) for slot in slots.values()]
 
 
+def _about(value: float) -> Any:
+    return pytest.approx(value)
+
+
 def _bucket(slot: Sequence[Point]) -> Bucket:
     finite = [point.value for point in slot if point.value is not None]
     return Bucket(
@@ -74,7 +79,7 @@ def _bucket(slot: Sequence[Point]) -> Bucket:
         slot[-1].step,
         min(finite, default=None),
         max(finite, default=None),
-        pytest.approx(sum(finite) / len(finite)) if finite else None,
+        _about(sum(finite) / len(finite)) if finite else None,
         slot[-1].value,
         len(slot),
         max((point.flag for point in slot if point.flag), default=None),

@@ -63,15 +63,13 @@ def logins(postgres: PostgresServer) -> Logins:
     owner = postgres.new_database(upgraded=True)
     upgrade(owner, with_roles=True)
     name = owner.rpartition("/")[2]
-    found = {
-        kind: roles.grant(owner, f"{name}_{kind}", group, namespace)
-        for kind, group, namespace in (
-            ("writer", "writer", "team-a"),
-            ("reader", "reader", "team-a"),
-            ("acknowledger", "acknowledger", "team-a"),
-            ("overseer", "reader", None),
-        )
-    }
+    granted: tuple[tuple[str, roles.Group, str | None], ...] = (
+        ("writer", "writer", "team-a"),
+        ("reader", "reader", "team-a"),
+        ("acknowledger", "acknowledger", "team-a"),
+        ("overseer", "reader", None),
+    )
+    found = {kind: roles.grant(owner, f"{name}_{kind}", group, namespace) for kind, group, namespace in granted}
     writer = open_writer(owner)
     fill(writer, "a", "team-a")
     fill(writer, "b", "team-b")

@@ -5,7 +5,9 @@ import pytest
 from dapo_core.jobspec import RunPolicy
 from dapo_core.run.deadlines import LEAST_SECONDS, START_LIMITS, Milestones, PhaseAges, overdue
 
-POLICY = RunPolicy(startTimeoutSeconds=100, stallTimeoutSeconds=50, activeDeadlineSeconds=1000)
+POLICY = RunPolicy.model_validate(
+    {"startTimeoutSeconds": 100, "stallTimeoutSeconds": 50, "activeDeadlineSeconds": 1000}
+)
 
 
 @pytest.mark.parametrize(

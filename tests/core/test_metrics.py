@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from dapo_core.db import Bucket
 from dapo_core.run import metrics
 from dapo_core.run.metrics import FAMILIES, METRICS, PHASES, Headline, Panel, Validation
 from dapo_dashboard import demo_runs
@@ -54,7 +55,11 @@ def test_each_of_several_rewards_has_a_curve_in_the_panel_of_rewards() -> None:
     name = metrics.reward_named("format/strict")
     assert metrics.is_documented(name) and metrics.title_of(name) == "Reward: format/strict"
     [plot] = [plot for plot in panels.ALL if plot.wants(name)]
-    chart = plot.build({metrics.REWARD_GENERATED: [(1, 0.5, None)], name: [(1, 0.1, None)]})
+    buckets = {
+        curve: [Bucket(1, 1, value, value, value, value, 1, None)]
+        for curve, value in ((metrics.REWARD_GENERATED, 0.5), (name, 0.1))
+    }
+    chart = plot.build(buckets)
     assert chart.title == Panel.REWARD and [line.name for line in chart.lines if line.curve] == [
         "before filtering",
         "format/strict",

@@ -58,7 +58,7 @@ def differences(url: str) -> list[object]:
     with engine.connect() as connection, warnings.catch_warnings():
         # SQLAlchemy's own reflection of a constraint that is NOT VALID, as PostgreSQL has them here.
         warnings.filterwarnings("ignore", "Can't validate argument 'dialect_options'")
-        found = compare_metadata(MigrationContext.configure(connection), schema.metadata)
+        found: list[object] = compare_metadata(MigrationContext.configure(connection), schema.metadata)
     engine.dispose()
     return found
 
@@ -156,7 +156,7 @@ def test_concurrent_writes_wait_for_the_upgrade(postgres: PostgresServer) -> Non
 
 @pytest.mark.parametrize("table", schema.metadata.sorted_tables, ids=lambda table: table.name)
 def test_tables_and_upserts_compile_for_postgres(table: Table) -> None:
-    dialect = postgresql.dialect()
+    dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
     assert f"CREATE TABLE {table.name}" in str(CreateTable(table).compile(dialect=dialect))
     statement = dialects.dialect_insert("postgresql", table)
     upsert = statement.on_conflict_do_nothing(index_elements=dialects.key_of(table))

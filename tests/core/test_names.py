@@ -57,7 +57,7 @@ def test_errors_end_processes_with_the_designs_codes() -> None:
     mistakes = (errors.SpecError, errors.DataError, errors.ModelError)
     codes = [OF_ERROR[error].code for error in mistakes]
     assert codes == [ExitCode.SPEC, ExitCode.DATA, ExitCode.MODEL] == [10, 11, 12]
-    assert OF_ERROR[errors.CheckpointError].code == ExitCode.STORES == 31
+    assert OF_ERROR[errors.CheckpointError].code == ExitCode.STORES and int(ExitCode.STORES) == 31
     assert all(error.user_mistake for error in mistakes) and not errors.StoreError.user_mistake
 
 

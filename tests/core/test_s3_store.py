@@ -6,7 +6,7 @@ import os
 import random
 import threading
 import tracemalloc
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -201,7 +201,7 @@ def test_errors_name_cause_and_remedy(fault: Fault, sentence: str, store: S3Stor
 @pytest.mark.parametrize("operation", ["list", "exists", "get", "put", "delete"])
 def test_a_missing_bucket_is_not_a_missing_object(operation: str, minio: MinioServer) -> None:
     store = open_s3(minio.url("no-such-bucket"), minio.environment, QUICK)
-    calls = {
+    calls: dict[str, Callable[[], object]] = {
         "list": lambda: list(store.list("")),
         "exists": lambda: store.exists("key"),
         "get": lambda: store.get_bytes("key"),

@@ -231,7 +231,7 @@ def test_digest_covers_what_was_learned(groups: dict[str, Any], same: bool) -> N
 
 def test_jobs_are_immutable() -> None:
     with pytest.raises(ValueError, match="frozen"):
-        job().spec.batch.prompts = 3  # type: ignore[misc]
+        job().spec.batch.prompts = 3
 
 
 def test_a_job_as_the_api_server_gives_it() -> None:

@@ -176,8 +176,8 @@ def test_marks_of_what_happened() -> None:
         AttemptRow("r", 2, 1.0, step_from=5, step_to=12, reason="SuspendedByUser"),
     ]
     assert marks.of_attempts(attempts) == [Mark("restart", 5, "attempt 2"), Mark("suspend", 12, "stopped")]
-    rows = [CheckpointRow("r", step, 1, state, "", 0.0) for step, state in ((5, "committed"), (9, "deleted"))]
-    assert marks.of_checkpoints(rows) == [Mark("checkpoint", 5, "")]  # type: ignore[arg-type]
+    rows = [CheckpointRow("r", 5, 1, "committed", "", 0.0), CheckpointRow("r", 9, 1, "deleted", "", 0.0)]
+    assert marks.of_checkpoints(rows) == [Mark("checkpoint", 5, "")]
 
 
 def test_a_timeline_names_how_each_attempt_ended() -> None:

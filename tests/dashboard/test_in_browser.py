@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import dashboard_data
 import pytest
@@ -33,7 +34,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace
     """A thousand runs, and one of each kind that matters, behind one server."""
     store = Store(tmp_path_factory.mktemp("store"))
     dashboard_data.many(store, 1000)
-    at = {"created_at": dashboard_data.START + 5000}
+    at: dict[str, Any] = {"created_at": dashboard_data.START + 5000}
     store.run("healthy", steps=40, **at)
     dashboard_data.restarted(store)
     dashboard_data.failing(store)

@@ -220,5 +220,5 @@ def test_help_speaks_of_every_panel_and_every_rule() -> None:
     ],
 )
 def test_a_selection_stays_with_its_rows(after: str, rows: list[int], cells: list[tuple[int, str]]) -> None:
-    selection = {"rows": [0, 2], "columns": [], "cells": [(1, "Run")]}
+    selection: dict[str, list[Any]] = {"rows": [0, 2], "columns": [], "cells": [(1, "Run")]}
     assert widgets.moved(selection, "abc", after) == {"rows": rows, "columns": [], "cells": cells}

@@ -16,7 +16,8 @@ from dapo_dashboard import context
 __all__ = ["store"]
 
 (COLLAPSED,) = evaluate(
-    [Guard(rule="EntropyCollapse", action="Warn", threshold=0.05, forSteps=1)], {ENTROPY: [(1, 0.001, None)]}
+    [Guard.model_validate({"rule": "EntropyCollapse", "action": "Warn", "threshold": 0.05, "forSteps": 1})],
+    {ENTROPY: [(1, 0.001, None)]},
 )
 
 

@@ -54,7 +54,7 @@ def test_packed_rows(adapter: ModuleType, lengths: list[int], heads: int, kv_hea
         module(), query, key, value, None, position_ids=positions(lengths), sliding_window=window
     )
     parts = zip(*(part[0].split(lengths, dim=1) for part in (query, key, value)), strict=True)
-    expected = torch.cat([plain(*part, window) for part in parts], dim=1).transpose(0, 1)[None]
+    expected = torch.cat([plain(q, k, v, window) for q, k, v in parts], dim=1).transpose(0, 1)[None]
     torch.testing.assert_close(out.double(), expected, atol=1e-5, rtol=1e-5)
     weight = torch.randn_like(out)
     ours = torch.autograd.grad((out * weight).sum(), (query, key, value))

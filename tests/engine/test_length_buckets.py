@@ -60,7 +60,7 @@ def test_packed_sequences(
     assert len(arranged.each) == buckets
     out = arranged.attend(query, key, value, WIDTH**-0.5, window)
     parts = zip(*(part.split(lengths) for part in (query, key, value)), strict=True)
-    expected = torch.cat([plain(*part, window) for part in parts])
+    expected = torch.cat([plain(q, k, v, window) for q, k, v in parts])
     torch.testing.assert_close(out.double(), expected, atol=1e-5, rtol=1e-5)
     weight = drawn(sum(lengths), heads, 3).detach()
     ours = torch.autograd.grad((out * weight).sum(), (query, key, value))

@@ -163,7 +163,7 @@ def stripped_trainer(at: Stage, batch: int) -> Any:
     """A Separated trainer that samples from `at` and notes its updates, a group a mini-batch."""
     trainers = engines.load("dapo_trainer.verl_adapter.trainers")
 
-    class Stripped(trainers.Separated):  # type: ignore[misc, name-defined]
+    class Stripped(trainers.Separated):  # type: ignore[name-defined]
         def __init__(self) -> None:
             actor = {"ppo_mini_batch_size": 1}
             rollout = {"temperature": 1.0}

@@ -76,7 +76,7 @@ def test_the_lock_for_gpus_holds_what_the_wheel_asks_for(uv: str, wheel: Path, t
     """Resolved, not installed (ten gigabytes): no package is missing from the lock, none has another version."""
     asked, resolved = tmp_path / "asked.in", tmp_path / "resolved.txt"
     asked.write_text(f"dapo-platform[gpu] @ {wheel.as_uri()}\n")
-    constraint = ["--constraint", REQUIREMENTS / "gpu.txt"]
+    constraint: list[str | Path] = ["--constraint", REQUIREMENTS / "gpu.txt"]
     run(uv, "pip", "compile", "--quiet", "--python-version", "3.11", *constraint, "--output-file", resolved, asked)
     assert pinned(resolved), "nothing was resolved"
     assert pinned(resolved) - pinned(REQUIREMENTS / "gpu.txt") == set()

@@ -153,7 +153,7 @@ def test_a_service_accounts_token_is_read_again(tmp_path: Path, monkeypatch: pyt
     assert asyncio.run(header()) == "bearer old"
     token.write_text("new")
     hook = found.configuration.refresh_api_key_hook
-    loader = next(cell.cell_contents for cell in hook.__closure__ or ())
+    loader = next(cell.cell_contents for cell in getattr(hook, "__closure__", None) or ())
     loader.token_expires_at = loader.token_expires_at.replace(year=2020)
     assert asyncio.run(header()) == "bearer new"
 
@@ -223,7 +223,7 @@ def test_a_token_that_cannot_be_renewed_is_an_unreachable_server(
     async def ask() -> None:
         async with serving(lambda request: POD) as url:
             configuration = Configuration(host=url, api_key={"BearerToken": "t"})
-            configuration.refresh_api_key_hook = broken
+            setattr(configuration, "refresh_api_key_hook", broken)  # noqa: B010  declared without a type
             kube = KubeClient(Connection(configuration))
             try:
                 await kube.get(PODS, "n", "a")

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,7 +29,7 @@ def raw(name: str, version: int) -> dict[str, Any]:
 class Script:
     """An API server with scripted responses; after the last one it stays silent."""
 
-    def __init__(self, *watches: list[tuple[str, dict[str, Any]] | ApiError]) -> None:
+    def __init__(self, *watches: Sequence[tuple[str, dict[str, Any]] | ApiError]) -> None:
         self.watches = list(watches)
         self.asked: list[str] = []
         self.lists = 0
@@ -100,12 +100,12 @@ def test_a_broken_stream_goes_on_from_where_it_was() -> None:
 
 
 def test_after_some_failures_everything_is_listed() -> None:
-    script = Script(*[[UnreachableError("refused")] for _ in range(3)])
+    script = Script(*([UnreachableError("refused")] for _ in range(3)))
     assert heard(script) == ["+a", "+b", "=a,b@100", "+a", "+b", "=a,b@200"]
 
 
 def test_failures_may_go_on_for_hours() -> None:
-    script = Script(*[[UnreachableError("forbidden")] for _ in range(1100)])
+    script = Script(*([UnreachableError("forbidden")] for _ in range(1100)))
     assert heard(script)[:3] == ["+a", "+b", "=a,b@100"]
 
 

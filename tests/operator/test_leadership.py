@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 
 import pytest
 from virtual_time import now, run_virtual
@@ -104,13 +105,15 @@ def test_a_claim_counts_the_change_of_holder_only() -> None:
     assert claim(taken, "me", TERMS) == taken
 
 
+def _note(log: list[str], name: str, text: str) -> None:
+    log.append(name + text)
+
+
 def test_one_of_two_leads_and_renews() -> None:
     async def main() -> None:
         etcd, log = Etcd(), list[str]()
         tasks = [
-            asyncio.create_task(
-                replica(Leadership(Store(etcd), name, clock=now), lambda text, n=name: log.append(n + text))
-            )
+            asyncio.create_task(replica(Leadership(Store(etcd), name, clock=now), partial(_note, log, name)))
             for name in ("a ", "b ")
         ]
         await asyncio.sleep(300)

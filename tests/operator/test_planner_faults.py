@@ -1,6 +1,7 @@
 """The faults every operator has to survive, one test each, on the pure planner."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from planner_bench import Bench, raw_job
@@ -224,7 +225,7 @@ def test_13_two_gangs_that_collided_come_back_apart() -> None:
 
 def test_14_kueue_preempts() -> None:
     """The driver saves a checkpoint while all pods are there; the next attempt queues with a Workload of its own."""
-    gang = {"runPolicy": {"gang": {"scheduler": "kueue", "queue": "team"}}}
+    gang: dict[str, Any] = {"runPolicy": {"gang": {"scheduler": "kueue", "queue": "team"}}}
     bench = Bench(raw_job(**gang), slow_deletion=True).settle()
     assert (bench.names, list(bench.reservations)) == ([], ["first-1"])
     assert bench.says("QuotaReserved") == ("False", "WaitingForQuota")

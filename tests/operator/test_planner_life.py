@@ -1,6 +1,7 @@
 """A job's ordinary life: from nothing to pods, to training, to its end."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from planner_bench import START, UID, Bench, raw_job
@@ -9,7 +10,7 @@ from dapo_core.run.status import CheckpointRef
 from dapo_operator.jobs.actions import AddFinalizer, CreatePod, CreateToken, Plan
 from dapo_operator.kube.objects import timestamp
 
-SEPARATED = {"topology": {"mode": "Separated", "rollout": {"replicas": 2}}}
+SEPARATED: dict[str, Any] = {"topology": {"mode": "Separated", "rollout": {"replicas": 2}}}
 
 
 @pytest.mark.parametrize(
@@ -21,7 +22,7 @@ SEPARATED = {"topology": {"mode": "Separated", "rollout": {"replicas": 2}}}
     ],
     ids=["colocated", "separated", "two trainers"],
 )
-def test_pods_by_mode(groups: dict[str, object], pods: list[str]) -> None:
+def test_pods_by_mode(groups: dict[str, Any], pods: list[str]) -> None:
     assert Bench(raw_job(**groups)).settle().names == pods
 
 

@@ -102,7 +102,7 @@ def test_restarts_run_out() -> None:
 
 def test_a_failure_rule_of_the_user() -> None:
     rules = [{"action": "Fail", "roles": ["rollout"], "exitCodes": [99]}, {"action": "Ignore", "roles": ["rollout"]}]
-    groups = {"topology": {"mode": "Separated"}, "runPolicy": {"failureRules": rules}}
+    groups: dict[str, Any] = {"topology": {"mode": "Separated"}, "runPolicy": {"failureRules": rules}}
     bench = Bench(raw_job(**groups)).training().finish("first-rollout-1-0", 1).settle()
     assert bench.attempts == [(1, None)], "ignored"
     bench = Bench(raw_job(**groups)).training().finish("first-rollout-1-0", 99).settle()

@@ -109,5 +109,5 @@ def test_b31_without_a_cluster_it_says_so(monkeypatch: pytest.MonkeyPatch) -> No
         raise NoClusterError("Found no service account.")
 
     monkeypatch.setattr(pod_logs, "connect", nowhere)
-    found = pod_logs.print_log(LogRequest(**DEFAULTS), LogPrinter(str))
+    found = pod_logs.print_log(LogRequest(**DEFAULTS), LogPrinter(print))
     assert found == ClusterAnswer(False, None, "Found no service account.")

@@ -79,7 +79,7 @@ def newer_defaults() -> Iterator[None]:
             model.model_rebuild(force=True)
 
 
-NAMED = {"runPolicy": {"backoffSeconds": 1}}
+NAMED: dict[str, Any] = {"runPolicy": {"backoffSeconds": 1}}
 
 
 def test_b12_defaults_of_a_newer_version_are_no_edit() -> None:

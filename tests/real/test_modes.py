@@ -75,7 +75,10 @@ def test_grpo_with_kl_on_two_ranks_reports_every_curve(
     (tmp_path / "brevity.py").write_text(RANKED)
     brevity = {"name": "brevity", "type": "custom", "file": f"{tmp_path}/brevity.py:score", "perGroup": True}
     train = str(small_model / "train.parquet")
-    grpo = {"algorithm": {"preset": "grpo", "klCoefficient": 0.01, "loss": loss}, "optimizer__warmupSteps": 0}
+    grpo: dict[str, Any] = {
+        "algorithm": {"preset": "grpo", "klCoefficient": 0.01, "loss": loss},
+        "optimizer__warmupSteps": 0,
+    }
     run = dapo(
         schedule__steps=STEPS,
         topology__trainer__gpusPerPod=2,

@@ -50,7 +50,8 @@ def wait_for_charts(page: Page, count: int = 1) -> None:
 
 def pictures(page: Page) -> dict[str, int]:
     """What each chart shows, as a number, once that is the same for a while: fonts come late."""
-    before, now = {}, _pictures(page)
+    before: dict[str, int] = {}
+    now = _pictures(page)
     while now != before:
         page.wait_for_timeout(200)
         before, now = now, _pictures(page)

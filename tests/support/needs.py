@@ -37,7 +37,7 @@ def without(absent: set[str]) -> None:
     if "engine" in absent:
         sys.addaudithook(_no_engine)  # not a finder: whether verl is installed may be asked
     if "server" in absent:
-        Process.start = _no_server  # type: ignore[method-assign]
+        Process.start = _no_server  # type: ignore[method-assign,assignment]
 
 
 def _no_engine(event: str, arguments: tuple[object, ...]) -> None:

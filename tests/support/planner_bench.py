@@ -221,7 +221,7 @@ class Bench:
     def progress(self, step: int, **fields: Any) -> "Bench":
         """The metadata store has a new step."""
         number = self.status.attempts[-1].number if self.status.attempts else 0
-        read = {"store": "ok", "progress": Progress(step=step, total_steps=200), "reached": step}
+        read: dict[str, Any] = {"store": "ok", "progress": Progress(step=step, total_steps=200), "reached": step}
         self.seen = replace(self.seen, recorded_attempt=number, **read, **fields)
         return self
 

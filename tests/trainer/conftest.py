@@ -10,7 +10,7 @@ from dapo_core.objectstore import ObjectStore
 from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore
 
 
-@pytest.fixture(params=STORES.values(), ids=STORES.keys())
+@pytest.fixture(params=list(STORES.values()), ids=list(STORES))
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     made: ObjectStore = request.param(tmp_path)
     return made

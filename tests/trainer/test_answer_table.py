@@ -14,7 +14,7 @@ from dapo_trainer.rewards.verdict import ResponseGroup
 from dapo_trainer.verl_config.overrides import reward_settings
 
 SETTINGS = {
-    "reward": reward_settings(Reward(timeoutSeconds=60.0)),
+    "reward": reward_settings(Reward.model_validate({"timeoutSeconds": 60.0})),
     "overlong": {"filter": True, "penalty": None},
 }
 # Right to a person, but not in the form that was asked for, or with two signs.

@@ -71,11 +71,11 @@ def test_nothing_half_copied_stays(bucket: Path, cache: Path) -> None:
     assert not (cache / "dapo").exists() or list((cache / "dapo" / "sources").iterdir()) == []
 
 
-def test_the_demo_is_copied_with_its_mark_last(bucket: Path, tmp_path: Path) -> None:
+def test_the_demo_is_copied_with_its_mark_last(bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (bucket / DONE).write_text("{}")
     store = open_store((tmp_path / "store").as_uri())
     put: list[str] = []
-    store.put_file = lambda key, path, give=False: put.append(key)  # type: ignore[method-assign,assignment,return-value]
+    monkeypatch.setattr(store, "put_file", lambda key, path, give=False: put.append(key))
     copy(bucket, store)
     assert put[-1] == DONE
     assert sorted(put) == sorted([DONE, "model/config.json", "model/parts/1", "train.parquet"])

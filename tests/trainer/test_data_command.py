@@ -118,7 +118,7 @@ def test_a_data_set_of_the_hub(tmp_path: Path) -> None:
         dapo = Path(sys.executable).with_name("dapo")
 
         def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-            whole = [dapo, "data", "prepare", "dapo-math-17k", "--out", str(tmp_path / "a.parquet"), *arguments]
+            whole = [str(dapo), "data", "prepare", "dapo-math-17k", "--out", str(tmp_path / "a.parquet"), *arguments]
             return subprocess.run(whole, env=environment, capture_output=True, text=True, timeout=patient(120))
 
         found = run()

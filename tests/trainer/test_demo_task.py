@@ -3,6 +3,7 @@
 import re
 from itertools import islice
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -60,7 +61,8 @@ def test_rows_leave_out_what_is_held_out(count: int) -> None:
     assert len(made) == count
     asked = {question(a, b) for a, b in held_out}
     for index, row in enumerate(made):
-        [message] = row["prompt"]  # type: ignore[misc]
+        prompt: Any = row["prompt"]
+        [message] = prompt
         assert message["content"] not in asked and row["extra_info"] == {"index": index}
         a, b = message["content"].rstrip("?").split("+")
         assert row["reward_model"] == {"style": "rule", "ground_truth": str(int(a) + int(b))}

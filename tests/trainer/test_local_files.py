@@ -6,14 +6,25 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from builders import MINIMAL, job
 from local_views import NOW, empty, trained
 from rich.console import Console
 
-from dapo_core.db import AttemptRow, Batch, EventRow, Point, RunRow, SamplesRow, open_reader, open_writer, upgrade
+from dapo_core.db import (
+    AttemptRow,
+    Batch,
+    EventRow,
+    MetadataWriter,
+    Point,
+    RunRow,
+    SamplesRow,
+    open_reader,
+    open_writer,
+    upgrade,
+)
 from dapo_core.errors import RunBusyError, SpecError, StoreError
 from dapo_core.objectstore import open_store
 from dapo_core.run.home import Home
@@ -184,7 +195,7 @@ class TestStores:
 
     def test_a_store_that_is_down_neither_raises_nor_loses(self, home: Home) -> None:
         writer = Flaky(home.metadata_url)
-        record = StoreRecord(writer, "run")
+        record = StoreRecord(cast(MetadataWriter, writer), "run")
         writer.down = True
         record.attempt_started(3, NOW)
         record.state("Running", "Started", "")

@@ -1,7 +1,7 @@
 """Limits of an attempt, signals, and what follows its end: the pure parts of supervision."""
 
 import signal
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import pytest
 from builders import job
@@ -11,6 +11,7 @@ from dapo_core.db import AttemptRow
 from dapo_core.run.guards import Alert
 from dapo_core.run.last_words import LastWords, ending
 from dapo_trainer.local.guard_watch import GuardWatch
+from dapo_trainer.local.record import StoreRecord
 from dapo_trainer.local.run_view import FinishedStep, Note, shown_record
 from dapo_trainer.local.supervisor import decision_after
 from dapo_trainer.process.signals import StopRequest
@@ -120,7 +121,7 @@ class TestGuard:
 
     def test_the_store_is_told_of_a_rule_that_holds_now_and_then_and_of_its_end(self) -> None:
         log = AlertNotes()
-        guard = GuardWatch(job(guards=self.GUARDS).spec, log)
+        guard = GuardWatch(job(guards=self.GUARDS).spec, cast(StoreRecord, log))
         for step, (at, entropy) in enumerate([(0, 0.01), (1, 0.01), (30, 0.01), (62, 0.01), (63, 0.9), (64, 0.9)]):
             guard.judge(FinishedStep(1, step, float(at), {"actor/entropy": entropy}))
         assert log.told == [("EntropyCollapse", 1.0), ("EntropyCollapse", 62.0), ("-EntropyCollapse", 64.0)]

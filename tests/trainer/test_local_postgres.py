@@ -71,7 +71,7 @@ def machine(postgres: PostgresServer, tmp_path: Path) -> Iterator[Machine]:
 
 
 def test_killed_and_resumed_each_point_is_there_once(machine: Machine) -> None:
-    crash = {"attempts": {"1": {"at": 3, "do": ["exit 30"]}}, "values": {"actor/entropy": 0.01}}
+    crash: dict[str, Any] = {"attempts": {"1": {"at": 3, "do": ["exit 30"]}}, "values": {"actor/entropy": 0.01}}
     first = machine.start(**crash)
     machine.wait_for_step(6)
     first.send_signal(signal.SIGKILL)

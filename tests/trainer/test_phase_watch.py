@@ -1,5 +1,6 @@
 """A trainer that hangs notices it itself."""
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -76,7 +77,8 @@ def test_a_hung_trainer_writes_stacks_and_ends_as_if_killed(
     attempt.environment = SimpleNamespace(work=tmp_path)  # type: ignore[assignment]
     attempt._session = None
     attempt._spool = attempt._sender = Closing()  # type: ignore[assignment]
-    attempt._end_hung(Deadline(0.0, Reason.STALLED, "The trainer hangs."))
+    end: Callable[[Deadline], None] = attempt._end_hung  # it returns: the process is not really ended
+    end(Deadline(0.0, Reason.STALLED, "The trainer hangs."))
     shown = capfd.readouterr()
     assert "test_phase_watch.py" in shown.err, "its own stacks"
     assert "a worker's" in shown.out

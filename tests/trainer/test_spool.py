@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from store_fakes import full_disk
@@ -19,11 +20,11 @@ from dapo_trainer.spool.segments import last_seq, segments, write_cursor
 QUICK = Backoff(0.01, 0.02)
 
 
-def steps(folder: Path, after: int = 0) -> list[int | None]:
-    return [record.step for record in read_records(folder, after) if record.kind == "step"]
+def steps(folder: Path, after: int = 0) -> list[int]:
+    return [record.step or 0 for record in read_records(folder, after) if record.kind == "step"]
 
 
-def fill(folder: Path, first: int, last: int, **options: int) -> Spool:
+def fill(folder: Path, first: int, last: int, **options: Any) -> Spool:
     spool = Spool(folder, 1, backoff=QUICK, **options)
     for step in range(first, last + 1):
         spool.step(step, {"loss": step / 2})

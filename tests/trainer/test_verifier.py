@@ -11,6 +11,7 @@ import pytest
 from patience import patient
 
 from dapo_trainer.process.processors import usable_processors
+from dapo_trainer.rewards.custom import Detail
 from dapo_trainer.rewards.verdict import ResponseGroup, Verdict
 from dapo_trainer.rewards.verifier import FunctionReference, Verifier
 
@@ -61,7 +62,14 @@ def verdicts(function: str, responses: list[str], timeout: float = 20.0, start: 
     return with_verifier(function, work, timeout, start=start)
 
 
-DETAILS = {"note": "short", "steps": 3, "share": 0.5, "boxed": True, "parts": "[1, 2]", "long": "x" * 300}
+DETAILS: dict[str, Detail] = {
+    "note": "short",
+    "steps": 3,
+    "share": 0.5,
+    "boxed": True,
+    "parts": "[1, 2]",
+    "long": "x" * 300,
+}
 
 
 @pytest.mark.parametrize(

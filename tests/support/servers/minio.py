@@ -103,7 +103,8 @@ class MinioServer:
             secret_key=user["DAPO_S3_SECRET_KEY"],
             http_client=self.http,
         ).retrieve()
-        return self._environment(given.access_key, given.secret_key) | {"DAPO_S3_SESSION_TOKEN": given.session_token}
+        token = {"DAPO_S3_SESSION_TOKEN": given.session_token or ""}
+        return self._environment(given.access_key, given.secret_key) | token
 
     def _policy(self, bucket: str) -> str:
         """What docs/stores.md tells to grant a trainer."""

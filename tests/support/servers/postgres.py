@@ -117,7 +117,7 @@ class PostgresServer:
         first = psutil.Process(self._process.pid)
         if number != signal.SIGCONT:
             first.send_signal(signal.SIGSTOP)  # it starts no others meanwhile
-        others = first.children(recursive=True)
+        others: list[psutil.Process] = first.children(recursive=True)
         for process in (*others, first):
             with suppress(psutil.NoSuchProcess):
                 process.send_signal(number)

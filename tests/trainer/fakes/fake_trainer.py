@@ -45,7 +45,8 @@ def values(step: int) -> dict[str, float]:
     metrics: dict[str, float] = step_metrics(step, STEPS, SECONDS)
     if step % 5 == 0 or step == STEPS:
         metrics["val-core/addition/acc/mean@8"] = metrics["dapo/accuracy/generated"] - 0.03
-    return metrics | PLAN.get("values", {})
+    planned: dict[str, float] = PLAN.get("values", {})
+    return metrics | planned
 
 
 def end(code: int, reason: str, message: str, step: int, spool: Spool) -> None:
