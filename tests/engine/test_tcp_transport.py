@@ -147,7 +147,7 @@ def test_doubt_1_weights_go_to_the_jobs_own_workers_alone(transport: ModuleType,
         target=lambda: asyncio.run(master.send_weights(iter([("w", torch.ones(4))]))), daemon=True
     )
     sending.start()
-    stranger = zmq.Context.instance().socket(zmq.DEALER)
+    stranger: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
     if knows == "the key":
         stranger.curve_serverkey = listener.key
         stranger.curve_publickey, stranger.curve_secretkey = zmq.curve_keypair()
@@ -173,7 +173,7 @@ def test_doubt_1_whoever_listens_at_the_masters_address_hands_out_nothing(transp
     """After a master has ended, its address may be anybody's: what is sent from there is not taken, nor unpickled."""
     master, listener = serving(transport)
     master.finalize()
-    impostor = zmq.Context.instance().socket(zmq.ROUTER)
+    impostor: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
     _, impostor.curve_secretkey = zmq.curve_keypair()
     impostor.curve_server = True
     port = impostor.bind_to_random_port("tcp://127.0.0.1")

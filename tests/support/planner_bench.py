@@ -75,9 +75,8 @@ class Bench:
     def job(self) -> Job:
         """The job as the operator reads it."""
         meta = self.raw["metadata"]
-        labels = tuple(meta.get("labels", {}).items())
-        key = (meta["generation"], meta.get("deletionTimestamp"), tuple(meta.get("finalizers", ())), meta["uid"])
-        key += labels
+        groups = tuple(meta.get("finalizers", ())), tuple(meta.get("labels", {}).items())
+        key = (meta["generation"], meta.get("deletionTimestamp"), *groups, meta["uid"])
         if key not in self._jobs:
             self._jobs[key] = job_of(self.raw, self.site)
         return self._jobs[key]
