@@ -13,8 +13,8 @@ from servers.tools import tool
 
 CHART: Final = Path(__file__).parents[2] / "charts" / "dapo"
 NAMESPACE: Final = "dapo-system"
-TEAMS: Final = [{"name": "team-a", "create": True}, {"name": "team-b", "create": True}]
 Object = dict[str, Any]
+TEAMS: Final[list[Object]] = [{"name": "team-a", "create": True}, {"name": "team-b", "create": True}]
 
 # What people install: each is rendered, checked and sent to a real API server.
 INSTALLATIONS: Final[dict[str, Object]] = {
