@@ -3,7 +3,7 @@
 #
 # /opt/dapo holds the locked packages, /opt/code this project: a change of code ships the last layer alone. Packages are
 # installed where they stay: copied from another stage, gigabytes would be written and hashed once more.
-# Secrets, both optional: `indexes`, a shell file with pip's and uv's variables, and `authorities`, certificates.
+# Secrets, both optional: `indexes`, a shell file with pip's, uv's and npm's variables, and `authorities`, certificates.
 
 ARG BASE=python:3.11-slim-bookworm
 
@@ -13,12 +13,14 @@ ARG VERSION
 COPY scripts/images/with-indexes /tmp/with-indexes
 RUN --mount=type=secret,id=indexes --mount=type=secret,id=authorities \
     python3 -m venv /opt/dapo && /tmp/with-indexes /opt/dapo/bin/pip install --quiet --no-cache-dir "setuptools>=77"
-COPY pyproject.toml README.md /src/
+COPY pyproject.toml setup.py README.md /src/
 COPY core /src/core
 COPY operator /src/operator
 COPY trainer /src/trainer
 COPY dashboard /src/dashboard
-RUN /opt/dapo/bin/pip install --quiet --no-cache-dir --no-index --no-deps --no-build-isolation --target /opt/code /src
+RUN --mount=type=secret,id=indexes --mount=type=secret,id=authorities \
+    /tmp/with-indexes /opt/dapo/bin/pip install --quiet --no-cache-dir --no-index --no-deps --no-build-isolation \
+    --target /opt/code /src
 
 FROM ${BASE} AS runtime
 ARG VERSION

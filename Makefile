@@ -49,8 +49,9 @@ check: lint verify ## lint, generated files, and every test that needs no engine
 coverage: setup ## branch coverage of the packages that compute without talking to the outside
 	$(BIN)/python -m pytest -q $(FAST) --cov --cov-report=term $(ARGS)
 
-lint: setup ## ruff, mypy --strict and the import rules
+lint: setup ## ruff, oxlint, mypy --strict and the import rules
 	$(BIN)/ruff check
+	$(BIN)/oxlint --deny-warnings dashboard tests/dashboard/browser
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --cache-dir .dapo/import-linter --no-logo

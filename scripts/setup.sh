@@ -11,7 +11,7 @@ readonly RANGE='(3, 11) <= sys.version_info < (3, 13)'
 say() { printf 'set-up: %s\n' "$*" >&2; }
 fail() { say "$@"; exit 1; }
 
-checksum() { cat "$LOCK" pyproject.toml scripts/setup.sh | sha256sum | cut -d' ' -f1; }
+checksum() { cat "$LOCK" pyproject.toml setup.py scripts/setup.sh dashboard/dapo_dashboard/uplot.py | sha256sum | cut -d' ' -f1; }
 
 works() { "$VENV/bin/python" -c "import sys; sys.exit(not ($RANGE))" 2>/dev/null; }
 
@@ -62,6 +62,12 @@ install() {
     "$UV" pip install --quiet --python "$VENV/bin/python" --no-deps --no-build-isolation --offline --editable .
 }
 
+# What draws the dashboard's charts. Whoever works on something else needs no registry of npm.
+charts() {
+    "$VENV/bin/python" -m dapo_dashboard.uplot ||
+        say "the dashboard does not start until that is done; everything else works"
+}
+
 if [ "${1:-}" = uv ]; then # for `make lock`, which needs no environment
     mkdir -p $HOME_FOLDER && find_uv && echo "$UV"
     exit
@@ -76,5 +82,6 @@ make_venv
 libraries
 rm -f $STAMP
 install
+charts
 checksum >$STAMP
 say "done in $((SECONDS - begun)) s"

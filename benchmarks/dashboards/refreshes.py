@@ -20,8 +20,7 @@ WebSocket.prototype.send = function (...given) {
 };
 window.seen = (step) => new Promise((resolve) => {
   const look = () => {
-    const charts = [...document.querySelectorAll('[class*="st-key-chart-"] .stEChartsChart')];
-    const there = charts.every((each) => (each.getAttribute('aria-label') ?? '').includes(`step ${step}:`));
+    const there = document.querySelector('.dapo-grid')?.dataset.step === String(step);
     // Two frames on, what was changed is drawn.
     if (there) requestAnimationFrame(() => requestAnimationFrame(() => resolve(performance.now() - window.lastAsked)));
     else requestAnimationFrame(look);

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from statistics import quantiles
 from typing import Any, TypeVar
@@ -55,10 +55,15 @@ async def _one(url: str, query: str) -> tuple[float, int]:
         async for raw in socket:
             answer = ForwardMsg()
             answer.ParseFromString(raw if isinstance(raw, bytes) else raw.encode())
-            if answer.delta.new_element.WhichOneof("type") == "echarts_chart":
-                charts += 1
-                option = json.loads(answer.delta.new_element.echarts_chart.spec)
-                points += sum(len(series["data"]) for series in option["series"])
+            if answer.delta.new_element.bidi_component.component_name == "dapo_charts":
+                sent = json.loads(answer.delta.new_element.bidi_component.bytes)["charts"]
+                charts += len(sent)
+                points += sum(_points(line) for chart in sent for line in chart["lines"])
             if answer.WhichOneof("type") == "script_finished" and charts >= 10:
                 return time.perf_counter() - began, points
     raise RuntimeError(f"The server ended the conversation after {charts} charts")
+
+
+def _points(line: Mapping[str, Any]) -> int:
+    """Of the curve, of its band's edges and of the smoothed curve."""
+    return sum(len(line.get(name, ())) for name in ("y", "low", "high", "smooth"))

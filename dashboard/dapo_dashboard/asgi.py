@@ -10,6 +10,7 @@ from typing import Final
 import streamlit as st
 from starlette.middleware import Middleware
 
+from dapo_dashboard import browser_files
 from dapo_dashboard.frame_headers import FrameHeaders
 
 _SCRIPT: Final = Path(__file__).parent / "pages" / "app.py"
@@ -30,4 +31,5 @@ for _name in _IMPORTED:
 # Streamlit collects garbage after each run of a page and blocks all viewers meanwhile: a tenth of a second for objects
 # that are loaded by now and will never be garbage.
 gc.freeze()
-app = st.App(_SCRIPT, middleware=[Middleware(FrameHeaders)])
+browser_files.scripts()  # a server without them says so before its first viewer comes
+app = st.App(_SCRIPT, routes=browser_files.ROUTES, middleware=[Middleware(FrameHeaders)])

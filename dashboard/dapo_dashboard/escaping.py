@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from difflib import SequenceMatcher
 from functools import lru_cache
 from typing import Final
-from urllib.parse import quote
 
 from dapo_core.run.formatting import printable
 
@@ -38,13 +37,6 @@ def figures_html(values: Mapping[str, str]) -> str:
     """Names and values side by side."""
     pairs = "".join(f"<div><dt>{_short(name)}</dt><dd>{_short(value)}</dd></div>" for name, value in values.items())
     return f'<dl class="dapo-figures">{pairs}</dl>'
-
-
-def chart_title_html(name: str, unit: str, topic: str) -> str:
-    """The title of a chart, with a link to its topic on the help page."""
-    small = f"<small>{_short(unit)}</small>" if unit else ""
-    link = f'<a href="help?topic={quote(topic)}" aria-label="What {_short(name)} means" title="What this means">?</a>'
-    return f'<div class="dapo-title"><b>{_short(name)}</b>{small}{link}</div>'
 
 
 # A live page asks for the same diff every other second.

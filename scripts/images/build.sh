@@ -29,7 +29,8 @@ have_image() { "${BUILDER[@]}" inspect --type image "$1" >/dev/null 2>&1; }
 write_secrets() {
     mkdir -p "$HOME_FOLDER/secrets"
     chmod 700 "$HOME_FOLDER/secrets"
-    export -p | grep -E '^declare -x (PIP|UV)_[A-Z_]*(INDEX|INDEXES|TRUSTED_HOST|TIMEOUT|LINKS|INSECURE)[A-Z_]*=' \
+    export -p | grep -E -e '^declare -x (PIP|UV)_[A-Z_]*(INDEX|INDEXES|TRUSTED_HOST|TIMEOUT|LINKS|INSECURE)[A-Z_]*=' \
+        -e '^declare -x (npm_config_registry|NPM_CONFIG_REGISTRY)=' \
         >"$HOME_FOLDER/secrets/indexes" || true
     local authorities=${SSL_CERT_FILE:-${PIP_CERT:-/etc/ssl/certs/ca-certificates.crt}}
     cp "$authorities" "$HOME_FOLDER/secrets/authorities" 2>/dev/null || : >"$HOME_FOLDER/secrets/authorities"

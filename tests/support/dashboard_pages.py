@@ -4,28 +4,20 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from playwright.sync_api import Locator, Page, expect
 
-CHARTS = '[class*="st-key-chart-"] .stEChartsChart'
+CHARTS = ".dapo-chart .dapo-plot"
 # A page is also idle before the server has heard of it: then there is nothing on it.
 _IDLE = """() => document.querySelector('[data-testid=stApp]')?.dataset.testScriptState === 'notRunning'
     && document.querySelector('[data-testid=stMain] .stElementContainer') !== null"""
-_DRAWN = f"""(count) => {{
-    const charts = [...document.querySelectorAll('{CHARTS}')];
-    return charts.length >= count && charts.every((each) => each.getAttribute('aria-busy') === 'false');
-}}"""
+_DRAWN = f"""(count) => document.querySelector('.dapo-grid[data-drawn]') !== null
+    && document.querySelectorAll('{CHARTS} canvas').length >= count"""
 # A number for the picture of each chart, by its key.
-_PICTURES = f"""() => Object.fromEntries([...document.querySelectorAll('{CHARTS}')].map((each) => {{
-    const holder = each.closest('[class*="st-key-chart-"]');
-    const key = [...holder.classList].find((name) => name.startsWith('st-key-chart-'));
+_PICTURES = """() => Object.fromEntries([...document.querySelectorAll('.dapo-chart')].map((each) => {
     const text = each.querySelector('canvas').toDataURL();
     let sum = 0;
     for (let at = 0; at < text.length; at++) sum = (sum * 31 + text.charCodeAt(at)) | 0;
-    return [key.slice('st-key-chart-'.length), sum];
-}}))"""
-
-_TIPS = f"""() => [...document.querySelectorAll('{CHARTS} > div')]
-    .filter((each) => !each.querySelector('canvas') && getComputedStyle(each).visibility !== 'hidden'
-            && Number(getComputedStyle(each).opacity) > 0.5)
-    .map((each) => each.innerText)"""
+    return [each.dataset.chart, sum];
+}))"""
+_WHERE = "() => [...document.querySelectorAll('.dapo-where')].map((each) => each.textContent).filter((text) => text)"
 
 
 def open_page(page: Page, url: str) -> None:
@@ -95,8 +87,8 @@ def box(page: Page, at: int) -> tuple[float, float, float, float]:
     return found["x"], found["y"], found["width"], found["height"]
 
 
-def wait_for_tooltips(page: Page, count: int) -> Sequence[str]:
-    """Texts of the tips, once so many are to be seen."""
-    page.wait_for_function(f"(count) => ({_TIPS})().length >= count", arg=count)
-    shown: list[str] = page.evaluate(_TIPS)
+def wait_for_where(page: Page, count: int) -> Sequence[str]:
+    """What the charts say of the place under the pointer, once so many say something."""
+    page.wait_for_function(f"(count) => ({_WHERE})().length >= count", arg=count)
+    shown: list[str] = page.evaluate(_WHERE)
     return shown

@@ -1,7 +1,9 @@
 """Pages without a browser: the script's own run over a store of a test."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import streamlit as st
@@ -45,4 +47,9 @@ def texts(test: AppTest) -> str:
     """All that the page says in words."""
     kinds = (test.markdown, test.caption, test.info, test.warning, test.error, test.success, test.code, test.title)
     html = [each.proto.body for each in test.get("html")]
-    return "\n".join([*(str(each.value) for kind in kinds for each in kind), *html])
+    charts = [chart["title"] for each in test.get("bidi_component") for chart in _charts(each.proto)]
+    return "\n".join([*(str(each.value) for kind in kinds for each in kind), *html, *charts])
+
+
+def _charts(component: Any) -> list[dict[str, Any]]:
+    return json.loads(component.bytes)["charts"] if component.bytes else []

@@ -1,1 +1,1 @@
-"""Charts as ECharts options: pure, without Streamlit."""
+"""Charts as data: pure, without Streamlit."""

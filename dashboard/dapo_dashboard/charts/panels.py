@@ -10,8 +10,7 @@ from dapo_core.run import metrics
 from dapo_core.run.metrics import METRICS, PHASES, Panel, validation_of
 from dapo_dashboard.charts import palette
 from dapo_dashboard.charts.buckets import Curve, aligned, scaled, with_error
-from dapo_dashboard.charts.options import CurveChart
-from dapo_dashboard.charts.series import PlotLine
+from dapo_dashboard.charts.curve_chart import CurveChart, PlotLine
 
 Curves = Mapping[str, Curve]
 _PHASE_METRICS: Final = frozenset(phase.metric for phase in PHASES)
@@ -52,7 +51,7 @@ def free_plot(metric: str) -> Plot:
             key,
             metrics.title_of(metric),
             axis_unit(metric),
-            [PlotLine(metric, in_axis_unit(metric, curves.get(metric, [])))],
+            [PlotLine(metric, in_axis_unit(metric, curves.get(metric, [])), metric=metric)],
         ),
     )
 
@@ -87,7 +86,7 @@ def _of(panel: Panel, styles: Mapping[str, PlotLine], *, from_zero: bool = False
 def _line(name: str, curves: Curves, style: PlotLine) -> PlotLine:
     percent = ", %" if style.right and metrics.in_percent(name) else ""
     title = f"{METRICS[name].title}{percent} →" if style.right else METRICS[name].title
-    return replace(style, name=title, curve=in_axis_unit(name, curves.get(name, [])))
+    return replace(style, name=title, curve=in_axis_unit(name, curves.get(name, [])), metric=name)
 
 
 _PLAIN: Final = PlotLine("")
@@ -106,7 +105,7 @@ def _accuracy(curves: Curves) -> CurveChart:
         if is_mean:
             curve = with_error(curve, scaled(curves.get(validation.error, []), 100))
         title = f"{validation.set_name} {validation.title}" if several else validation.title
-        lines.append(PlotLine(title, curve, dash="solid" if is_mean else "dotted"))
+        lines.append(PlotLine(title, curve, dash="solid" if is_mean else "dotted", metric=name))
     means = sum(validation.statistic == "mean" for validation in present.values())
     lines[means:means] = [
         _line(metrics.ACCURACY_GENERATED, curves, _PLAIN),
@@ -126,7 +125,7 @@ def _reward(curves: Curves) -> CurveChart:
     lines = [
         _line(metrics.REWARD_GENERATED, curves, _PLAIN),
         _line(metrics.REWARD_TRAINED, curves, _DASHED),
-        *(PlotLine(metrics.reward_of(name) or name, curves[name], dash="dotted") for name in several),
+        *(PlotLine(metrics.reward_of(name) or name, curves[name], dash="dotted", metric=name) for name in several),
     ]
     return CurveChart(Panel.REWARD.anchor, Panel.REWARD, "", lines, help_anchor=Panel.REWARD.anchor)
 
@@ -138,7 +137,10 @@ def _is_reward(name: str) -> bool:
 def _speed(curves: Curves) -> CurveChart:
     present = [phase for phase in PHASES if curves.get(phase.metric)]
     whole = aligned([curves[phase.metric] for phase in present])
-    lines = [PlotLine(phase.title, curve, stack=True) for phase, curve in zip(present, whole, strict=True)]
+    lines = [
+        PlotLine(phase.title, curve, stack=True, metric=phase.metric)
+        for phase, curve in zip(present, whole, strict=True)
+    ]
     speed = _line(metrics.THROUGHPUT, curves, _RIGHT)
     return CurveChart("speed", Panel.SPEED, "seconds", [*lines, speed], "tokens/s", Panel.SPEED.anchor, True)
 
@@ -148,7 +150,7 @@ def _is_speed(name: str) -> bool:
 
 
 ALL: Final = (
-    _of(Panel.LENGTH, {metrics.LENGTH_MAX: _DASHED}),
+    _of(Panel.LENGTH, {metrics.LENGTH_MAX: _RIGHT}),
     Plot(Panel.REWARD.anchor, _is_reward, _reward),
     _of(Panel.ENTROPY, {metrics.MEAN_PROBABILITY: _RIGHT}),
     Plot(Panel.ACCURACY.anchor, _is_accuracy, _accuracy),

@@ -20,21 +20,11 @@ dl.dapo-figures { display: grid; grid-template-columns: repeat(auto-fill, minmax
 dl.dapo-figures dt, dl.dapo-figures dd { margin: 0; padding: 0; }
 .dapo-figures dt { font-size: .8rem; font-weight: 400; opacity: .72; }
 .dapo-figures dd { font-size: 1.22rem; font-weight: 600; font-variant-numeric: tabular-nums; }
-.dapo-title { display: flex; align-items: baseline; gap: .45rem; font-size: .95rem; padding-bottom: .25rem; }
-[data-testid="stColumn"]:has(.dapo-title) { padding: .75rem .8rem .3rem; }
-[data-testid="stColumn"]:has(.dapo-title) .stVerticalBlock { gap: .2rem; }
-[data-testid="stColumn"]:not(:has(.stElementContainer)) { visibility: hidden; }
-.dapo-title b { font-weight: 650; }
-.dapo-title small { font-size: .8rem; opacity: .72; }
-.dapo-title a, .dapo-title a:visited { color: inherit; margin-left: auto;
-  width: 1.15rem; height: 1.15rem; line-height: 1.1rem; font-size: .78rem;
-  text-align: center; text-decoration: none; border: 1px solid currentColor; border-radius: 50%; opacity: .8; }
 @media (max-width: 40rem) {
   dl.dapo-figures { grid-template-columns: repeat(3, 1fr); gap: .4rem .6rem; }
   .st-key-filters, .st-key-toolbar { gap: .5rem .8rem; }
   .st-key-filters > .stElementContainer { flex: 1 0 calc(50% - .4rem); max-width: calc(50% - .4rem); }
 }
-.dapo-title a:hover, .dapo-title a:focus-visible { opacity: 1; outline: 2px solid currentColor; outline-offset: 1px; }
 </style>"""
 # A local file: pages load nothing from other servers.
 ICON = PAGES.parent / "icon.svg"

@@ -1,21 +1,27 @@
-"""The charts of a page: the toolbar that says how they are looked at, their frames, and the pointer and zoom that they
-share."""
+"""The charts of a page: the toolbar that says how they are looked at, and the component that draws them all."""
 
-import re
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
-from typing import Any
+from typing import Any, Final
 
-import pyarrow as pa
 import streamlit as st
 
-from dapo_dashboard.charts import options
+from dapo_dashboard import browser_files
+from dapo_dashboard.charts import palette
+from dapo_dashboard.charts.curve_chart import CurveChart
+from dapo_dashboard.charts.grid_data import grid_data
 from dapo_dashboard.charts.marks import Mark
-from dapo_dashboard.charts.options import CurveChart
-from dapo_dashboard.charts.series import HEIGHT, Option
 from dapo_dashboard.charts.view import AXES, FROM, TO, Axis, ChartView, StepClock, axis_of, window_of
-from dapo_dashboard.escaping import chart_title_html
+
+COLORS: Final = {
+    "restart": palette.RESTART,
+    "suspend": palette.SUSPEND,
+    "alert": palette.ALERT,
+    "checkpoint": palette.CHECKPOINT,
+    "validation": palette.MIXED,
+    "broken": palette.NOT_FINITE,
+}
 
 
 def toolbar(names: Sequence[str], axes: Sequence[Axis] = AXES) -> tuple[ChartView, list[str]]:
@@ -66,69 +72,41 @@ def _zoom_to_typed(first: str, last: str) -> None:
 
 
 @dataclass(frozen=True)
-class Card:
-    """A chart as it is sent; the same for all viewers."""
+class ChartGrid:
+    """The charts of a page as they are sent; the same bytes for all who look at them in the same way."""
 
-    chart: CurveChart
-    option: Option
-    spoken: str
-
-
-def card(
-    chart: CurveChart, view: ChartView, clock: StepClock, marks: Sequence[Mark], steps: tuple[float, float] | None
-) -> Card:
-    """The chart ready to be drawn, with its data as a table (`dataset`), which its toolbar shows and saves as CSV."""
-    option = options.option(chart, view, clock=clock, marks=marks, steps=steps)
-    option["dataset"] = {"source": pa.table(options.columns(chart, view, clock))}
-    return Card(chart, option, options.spoken(chart))
+    charts: Sequence[CurveChart]
+    sent: bytes
 
 
-def draw(cards: Sequence[Card], columns: int) -> None:
-    """Rows of charts, each with its title, unit and a link to its help; their toolbars save PNG and CSV.
-
-    Each column is also its chart's frame: a container of its own would cost the browser time."""
-    for row in range(0, len(cards), columns):
-        cells = st.columns(columns, gap="small", border=True)
-        for cell, drawn in zip(cells, cards[row : row + columns], strict=False):
-            with cell:
-                chart = drawn.chart
-                st.html(chart_title_html(chart.title, chart.unit, chart.help_anchor or "all"))
-                st.echarts_chart(drawn.option, height=HEIGHT, key=f"chart-{chart.key}", alt=drawn.spoken)
+def chart_grid(
+    charts: Sequence[CurveChart], columns: int, view: ChartView, clock: StepClock, marks: Sequence[Mark] = ()
+) -> ChartGrid:
+    """The charts ready to be drawn, side by side in so many columns."""
+    data = grid_data(charts, view, clock, marks) | {"columns": columns, "colors": COLORS}
+    return ChartGrid(charts, json.dumps(data, separators=(",", ":"), allow_nan=False).encode())
 
 
-def link(charts: Sequence[CurveChart], view: ChartView, clock: StepClock, steps: tuple[float, float] | None) -> None:
-    """Link the charts: they share one pointer, and a zoom in one zooms all."""
-    if steps is None:
-        return
-    ends = clock.place(steps[0], view.axis), clock.place(steps[1], view.axis)
-    domain = None if ends[0] is None or ends[1] is None else (ends[0], ends[1])
-    sides = {re.sub(r"[^A-Za-z0-9_-]", "-", f"chart-{chart.key}"): options.grid_sides(chart) for chart in charts}
-    request = _linked(sides, domain, view.axis == "step")
-    if not request:
-        return
-    if request.get("reset"):
-        _zoom(0, 0)
-    else:
-        edges = (clock.step_at(float(request[side]), view.axis) for side in ("from", "to"))
-        first, last = (round(edge) if edge is not None else 0 for edge in edges)
-        _zoom(max(0, first), max(last, first + 1))
-    st.rerun(scope="fragment")
+def draw(grid: ChartGrid, key: str, csv: Callable[[CurveChart], tuple[str, str] | None] | None = None) -> None:
+    """Draw the charts. A zoom in one zooms all, through the page's URL. `csv` makes the file that a chart's button
+    saves: its name and text, or None if it has said why there is none."""
+    result = _component("dapo_charts", "draw")(
+        data=grid.sent,
+        key=key,
+        on_zoom_change=lambda: _zoom_as_asked(st.session_state[key]["zoom"]),
+        on_csv_change=lambda: None,
+    )
+    chart = next((chart for chart in grid.charts if chart.key == result.csv), None)
+    if chart is not None and csv is not None and (file := csv(chart)) is not None:
+        _component("dapo_file", "save")(data={"name": file[0], "text": file[1]}, key=f"{key}-file")
 
 
-def _linked(
-    sides: Mapping[str, tuple[int, int]], domain: tuple[float, float] | None, snap: bool
-) -> Mapping[str, Any] | None:
-    """Runs link.js over the charts of these keys, each with the pixels left and right of its plot; `domain` is the
-    range of their x axis, in whole steps if `snap`.
-
-    Returns the zoom that the viewer has just asked for, once: {"from": x, "to": x} or {"reset": true}."""
-    data = {"charts": {key: list(pair) for key, pair in sides.items()}, "domain": domain, "snap": snap}
-    result = _link_component()(data=data, key="chart-link", on_zoom_change=lambda: None)
-    request: Mapping[str, Any] | None = result.zoom
-    return request
+def _zoom_as_asked(asked: Mapping[str, Any] | None) -> None:
+    """What the browser sends comes from anybody."""
+    window = None if asked is None else window_of({name: str(asked.get(name)) for name in (FROM, TO)})
+    _zoom(*(window or (0, 0)))
 
 
-@st.cache_resource
-def _link_component() -> Any:
-    script = resources.files("dapo_dashboard").joinpath("link.js").read_text(encoding="utf-8")
-    return st.components.v2.component("dapo_chart_link", js=script)
+@st.cache_resource(show_spinner=False)
+def _component(name: str, function: str) -> Any:
+    return st.components.v2.component(name, js=browser_files.loader(function), isolate_styles=False)

@@ -9,18 +9,19 @@ import pandas as pd
 import streamlit as st
 
 from dapo_core.db import RunRow
+from dapo_core.errors import StoreError
 from dapo_core.run import metrics
 from dapo_core.run.formatting import duration
 from dapo_dashboard import context
-from dapo_dashboard.charts import intervals, options, palette, panels
+from dapo_dashboard.charts import intervals, palette, panels
 from dapo_dashboard.charts.buckets import BUCKETS, Curve
-from dapo_dashboard.charts.options import CurveChart
-from dapo_dashboard.charts.series import PlotLine
-from dapo_dashboard.charts.view import StepClock
-from dapo_dashboard.escaping import shown
-from dapo_dashboard.pages.chart_grid import card, draw, link, toolbar
+from dapo_dashboard.charts.curve_chart import CurveChart, PlotLine
+from dapo_dashboard.charts.view import ChartView, StepClock
+from dapo_dashboard.escaping import markdown, shown
+from dapo_dashboard.pages.chart_grid import chart_grid, draw, toolbar
 from dapo_dashboard.reads import comparison
 from dapo_dashboard.reads.comparison import Outcome, RunGroup
+from dapo_dashboard.reads.raw_points import points_csv
 
 USUAL: Final = (
     metrics.REWARD_GENERATED,
@@ -54,9 +55,16 @@ def curves(runs: Sequence[RunRow], groups: Sequence[RunGroup]) -> None:
     if not charts:
         _no_steps()
         return
-    steps = options.extent(charts, view)
-    draw([card(chart, view, StepClock(), (), steps) for chart in charts], 2)
-    link(charts, view, StepClock(), steps)
+    draw(chart_grid(charts, 2, view, StepClock()), "compare-charts", lambda chart: _csv(runs, chart, view))
+
+
+def _csv(runs: Sequence[RunRow], chart: CurveChart, view: ChartView) -> tuple[str, str] | None:
+    try:
+        run_ids = [run.run_id for run in runs]
+        return f"{chart.key}.csv", points_csv(context.reader(), run_ids, chart.metrics, view.window)
+    except StoreError as error:
+        st.warning(markdown(error, 400), icon=":material/download:")
+        return None
 
 
 def results(runs: Sequence[RunRow], groups: Sequence[RunGroup]) -> None:
@@ -140,7 +148,7 @@ def _chart(name: str, groups: Sequence[RunGroup], series: Series) -> CurveChart:
         curve = panels.in_axis_unit(name, comparison.band(members))
         color, dash = palette.run_color(index)
         count = f" (n={len(members)})" if len(group.run_ids) > 1 else ""
-        lines.append(PlotLine(shown(group.name, 60) + count, curve, color=color, dash=dash))
+        lines.append(PlotLine(shown(group.name, 60) + count, curve, color=color, dash=dash, metric=name))
     panel = metrics.panel_of(name)
     key = panels.key_of("compare", name)
     anchor = panel.anchor if panel else ""

@@ -6,12 +6,11 @@ from dapo_core.db import RunRow
 from dapo_core.errors import StoreError
 from dapo_core.run.guards import HEALTH_RULES
 from dapo_dashboard import demo_runs
-from dapo_dashboard.charts import options
 from dapo_dashboard.charts.buckets import Curve
-from dapo_dashboard.charts.options import CurveChart
-from dapo_dashboard.charts.series import HEIGHT, PlotLine
-from dapo_dashboard.charts.view import ChartView
+from dapo_dashboard.charts.curve_chart import CurveChart, PlotLine
+from dapo_dashboard.charts.view import ChartView, StepClock
 from dapo_dashboard.help_topics import TOPICS, Topic
+from dapo_dashboard.pages.chart_grid import chart_grid, draw
 from dapo_dashboard.reads.cached_reader import CachedReader
 
 # Jobs of the demo: one that learns, and one whose learning rate is too high.
@@ -67,11 +66,9 @@ def _picture(topic: Topic, pictures: Pictures) -> None:
     ]
     if not lines:
         return
-    chart = CurveChart(f"help-{topic.anchor}", topic.title, "", lines)
-    option = options.option(chart, ChartView(), steps=options.extent([chart], ChartView()))
-    with st.container(border=True):
-        st.echarts_chart(option, height=HEIGHT, key=f"chart-{chart.key}", alt=options.spoken(chart))
-        st.caption("Runs of the demo.")
+    chart = CurveChart(f"help-{topic.anchor}", topic.title, "", lines, help_anchor=topic.anchor)
+    draw(chart_grid([chart], 1, ChartView(), StepClock()), f"charts-{topic.anchor}")
+    st.caption("Runs of the demo.")
 
 
 @st.cache_data(ttl=3600, show_spinner=False)

@@ -6,20 +6,23 @@ from typing import Final
 import streamlit as st
 
 from dapo_core.db import RunRow
+from dapo_core.errors import StoreError
+from dapo_core.run.metrics import validation_means
 from dapo_dashboard import context
-from dapo_dashboard.charts import marks, options, panels
+from dapo_dashboard.charts import marks, panels
+from dapo_dashboard.charts.curve_chart import CurveChart
 from dapo_dashboard.charts.marks import Mark
 from dapo_dashboard.charts.panels import Plot
 from dapo_dashboard.charts.view import ChartView, StepClock
-from dapo_dashboard.pages.chart_grid import Card, card, draw, link, toolbar
+from dapo_dashboard.escaping import markdown
+from dapo_dashboard.pages.chart_grid import ChartGrid, chart_grid, draw, toolbar
 from dapo_dashboard.reads.cached_reader import NewestVersions
 from dapo_dashboard.reads.curve_feed import RunCurves, read_clock, read_curves
+from dapo_dashboard.reads.raw_points import points_csv
 
-Drawn = tuple[list[Card], tuple[float, float] | None]
 COLUMNS: Final = 3
 _NO_CLOCK: Final = StepClock()
-# Half a megabyte each.
-_DRAWN: Final[NewestVersions[Drawn]] = NewestVersions(64)
+_DRAWN: Final[NewestVersions[ChartGrid]] = NewestVersions(64)
 LEGEND: Final = {
     "restart": "▼ ┆ :orange[restart]",
     "suspend": "▪ ┊ :violet[stopped]",
@@ -36,26 +39,35 @@ def show(run: RunRow) -> None:
     reading = read_curves(context.reader(), run.run_id, panels.wanted(drawn, names), view.window)
     clock = _NO_CLOCK if view.axis == "step" else read_clock(context.reader(), run.run_id)
     marked = _marks(run)
-    cards, steps = _DRAWN.get(
+    grid = _DRAWN.get(
         (run.run_id, view, tuple(more)),
         (reading.value.serial, tuple(marked), clock.serial),
-        lambda: _cards(drawn, reading.value, view, clock, marked),
+        lambda: _grid(drawn, reading.value, view, clock, marked),
     )
-    if not cards:
+    if not grid.charts:
         st.info(
             f"No step is finished yet: the run is {run.state}. Curves appear here after the first step.",
             icon=":material/hourglass_top:",
         )
         return
     _legend(marked)
-    draw(cards, COLUMNS)
-    link([each.chart for each in cards], view, clock, steps)
+    draw(grid, "charts", lambda chart: _csv(run, chart, view))
 
 
-def _cards(drawn: Sequence[Plot], read: RunCurves, view: ChartView, clock: StepClock, marked: Sequence[Mark]) -> Drawn:
-    charts = panels.build(drawn, read.curves)
-    steps = options.extent(charts, view)
-    return [card(chart, view, clock, marked, steps) for chart in charts], steps
+def _grid(
+    drawn: Sequence[Plot], read: RunCurves, view: ChartView, clock: StepClock, marked: Sequence[Mark]
+) -> ChartGrid:
+    validated = next(iter(validation_means(read.curves)), None)
+    every = [*marked, *marks.of_validations(read.curves[validated] if validated else ())]
+    return chart_grid(panels.build(drawn, read.curves), COLUMNS, view, clock, every)
+
+
+def _csv(run: RunRow, chart: CurveChart, view: ChartView) -> tuple[str, str] | None:
+    try:
+        return f"{run.run_id}-{chart.key}.csv", points_csv(context.reader(), [run.run_id], chart.metrics, view.window)
+    except StoreError as error:
+        st.warning(markdown(error, 400), icon=":material/download:")
+        return None
 
 
 def _marks(run: RunRow) -> list[Mark]:
