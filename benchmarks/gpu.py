@@ -83,7 +83,7 @@ def build_model(name: str, folder: Path) -> None:
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     from dapo_trainer.demo.warm_start import model, tokenizer
-    from dapo_trainer.plan.known_models import KNOWN
+    from dapo_trainer.plan.architecture import KNOWN
 
     torch.manual_seed(0)
     text = tokenizer()

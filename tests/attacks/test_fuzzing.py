@@ -22,9 +22,9 @@ from dapo_core.db import Batch, MetadataWriter, Point, RejectedError, RunRow, Sa
 from dapo_core.errors import CheckpointError, StoreError
 from dapo_core.objectstore import ObjectInfo, open_store
 from dapo_core.run.checkpoint import Manifest, parse_manifest
+from dapo_core.run.entries import Sample
 from dapo_core.run.last_words import LastWords
 from dapo_core.run.redaction import without_secrets
-from dapo_core.run.samples import Sample
 from dapo_dashboard.reads.stored_samples import read_samples
 from dapo_operator.kube import nesting
 from dapo_trainer.data import sources

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dapo_core.run.sparkline import Glyphs, area, resample, scale, sparkline, stacked
+from dapo_core.run.formatting import Glyphs, area, resample, scale, sparkline, stacked
 
 RISING = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]
 

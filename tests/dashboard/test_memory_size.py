@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from dapo_core.db import Bucket
-from dapo_core.run.samples import Sample
+from dapo_core.run.entries import Sample
 from dapo_dashboard.reads.memory_size import size_of
 
 

@@ -13,8 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from dapo_core.jobspec import DAPOJob, DAPOJobSpec, load_job
 from dapo_trainer.check import command
-from dapo_trainer.plan.architecture import config_json
-from dapo_trainer.plan.known_models import KNOWN
+from dapo_trainer.plan.architecture import KNOWN, config_json
 from dapo_trainer.plan.memory import GPUS
 from dapo_trainer.verl_config import Paths, Placement, compose
 

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from dapo_core.cli.main import app
 from dapo_core.jobspec import DAPOJobSpec, load_job
+from dapo_trainer.plan.architecture import KNOWN
 from dapo_trainer.plan.gpu_sizes import BATCHED_TOKENS, MICRO_BATCH, SEQUENCES, UTILIZATION, Size, set_sizes
-from dapo_trainer.plan.known_models import KNOWN
 from dapo_trainer.plan.memory import GPUS, MemorySettings, training_memory
 from dapo_trainer.verl_config import Paths, Placement, compose
 

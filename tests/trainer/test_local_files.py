@@ -27,8 +27,8 @@ from dapo_core.db import (
 )
 from dapo_core.errors import RunBusyError, SpecError, StoreError
 from dapo_core.objectstore import open_store
+from dapo_core.run.entries import Sample
 from dapo_core.run.home import Home
-from dapo_core.run.samples import Sample
 from dapo_trainer.groups.sample_log import to_parquet
 from dapo_trainer.local.command import with_values
 from dapo_trainer.local.record import StoreRecord

@@ -10,8 +10,7 @@ from trainer_errors import ENDS
 from dapo_core.db import AttemptRow
 from dapo_core.run.guards import Alert
 from dapo_core.run.last_words import LastWords, ending
-from dapo_trainer.local.guard_watch import GuardWatch
-from dapo_trainer.local.record import StoreRecord
+from dapo_trainer.local.record import GuardWatch, StoreRecord
 from dapo_trainer.local.run_view import FinishedStep, Note, shown_record
 from dapo_trainer.local.supervisor import decision_after
 from dapo_trainer.process.signals import StopRequest

@@ -5,8 +5,8 @@ from local_views import NOW, empty, trained, values
 from rich.cells import cell_len
 
 from dapo_core.run import metrics
+from dapo_core.run.formatting import Glyphs
 from dapo_core.run.metrics import STEP_SECONDS
-from dapo_core.run.sparkline import Glyphs
 from dapo_trainer.local.display import note_line, phase_line, step_line
 from dapo_trainer.local.run_view import (
     EVENTS_KEPT,

@@ -12,7 +12,7 @@ from dapo_core.cli.main import app
 from dapo_core.jobspec.presets import merged
 from dapo_trainer.plan import command
 from dapo_trainer.plan.memory import DEFAULT_GPU
-from dapo_trainer.plan.workload import pod_groups, step_work
+from dapo_trainer.plan.plan_tables import pod_groups, step_work
 
 FOLDER = Path(__file__).parents[2] / "examples"
 EXAMPLES = sorted(FOLDER.rglob("*.yaml"))

@@ -13,7 +13,7 @@ from store_fakes import MemoryStore, Notebook
 from dapo_core.errors import StoreError
 from dapo_core.objectstore import FolderStore
 from dapo_core.objectstore.s3 import open_s3
-from dapo_core.run.samples import Sample
+from dapo_core.run.entries import Sample
 from dapo_trainer.groups.sample_log import (
     MAX_CHARACTERS,
     MAX_ROWS,

@@ -14,9 +14,8 @@ from dapo_core.errors import Problem, SpecError
 from dapo_core.jobspec import DAPOJobSpec, load_job
 from dapo_trainer.verl_config import Paths, Placement, compose, overrides
 from dapo_trainer.verl_config.compose import _defaults, _exists
-from dapo_trainer.verl_config.ignored_keys import IGNORED
 from dapo_trainer.verl_config.placement import detect_device
-from dapo_trainer.verl_config.truncated_sampling import TOP_P
+from dapo_trainer.verl_config.rejected_overrides import IGNORED, TOP_P
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").rglob("*.yaml"))
 PATHS = Paths(model="/m", train=("/t.parquet",), validation=("/v.parquet",), checkpoints="/c")

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from dapo_core.db import EventType
+from dapo_core.run.entries import Sample
 from dapo_core.run.metrics import STORE_LAG
-from dapo_core.run.samples import Sample
 from dapo_trainer.checkpoints.checkpoint_store import LocalCheckpoint
 from dapo_trainer.checkpoints.uploader import CheckpointUploader
 from dapo_trainer.groups.sample_log import SampleLog

@@ -23,10 +23,9 @@ from dapo_core.db import (
 )
 from dapo_core.errors import StoreError
 from dapo_core.run.checkpoint import newest_committed
-from dapo_core.run.formatting import ago, duration, moment, number, percent, printable, size
+from dapo_core.run.formatting import ago, duration, moment, number, percent, printable, size, sparkline
 from dapo_core.run.metrics import Headline, in_percent, validation_of
 from dapo_core.run.progress import LAST_METRICS, PACE_METRICS, progress_of
-from dapo_core.run.sparkline import sparkline
 
 _HEADLINES: Final = (Headline.REWARD, Headline.ACCURACY, Headline.LENGTH)
 

@@ -1,12 +1,13 @@
-"""What is recorded of a run besides its curves: plain values, which `dapo_core.db.recorder` writes. Pure.
+"""What is recorded of a run besides its curves: plain values. Pure.
 
-Each may be written again, which changes nothing: a supervisor or operator that starts cannot know what the one before
-it could still write. Times are Unix seconds.
+Entries, which `dapo_core.db.recorder` writes, may be written again, which changes nothing: a supervisor or operator
+that starts cannot know what the one before it could still write. Times are Unix seconds. Samples are rows of Parquet
+files in the object store.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from dataclasses import dataclass, fields
+from typing import Any, Final, Literal, Self
 
 RunState = Literal["Created", "Running", "Restarting", "Suspended", "Stopped", "Succeeded", "Failed"]
 # A run in one of these does not change by itself.
@@ -89,3 +90,33 @@ class AlertCleared:
 
 
 Entry = RunCreated | RunChanged | AttemptStarted | AttemptEnded | EventOccurred | AlertRaised | AlertCleared
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One response, a column for each field.
+
+    `reward` is after shaping, `accuracy` from 0 to 1, `length` in tokens; `truncated`: it reached the length limit;
+    `details`: what a custom reward reported besides the score, as a JSON object, empty for nothing.
+    """
+
+    prompt: str
+    response: str
+    ground_truth: str
+    reward: float
+    accuracy: float
+    length: int
+    truncated: bool
+    details: str = ""
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the response counts as right."""
+        return self.accuracy > 0.5
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> Self:
+        """The sample of a row; columns that only a newer trainer writes are ignored. Raises TypeError for a row without
+        one of ours."""
+        known = {field.name for field in fields(cls)}
+        return cls(**{name: value for name, value in row.items() if name in known})

@@ -8,7 +8,7 @@ import streamlit as st
 
 from dapo_core.db import RunRow, SamplesRow
 from dapo_core.errors import StoreError
-from dapo_core.run.samples import Sample
+from dapo_core.run.entries import Sample
 from dapo_dashboard import context
 from dapo_dashboard.escaping import diff_html, markdown, shown, text_html
 from dapo_dashboard.reads.stored_samples import read_samples, store_url

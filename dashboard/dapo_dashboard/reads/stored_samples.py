@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from dapo_core.db import RunRow, SamplesRow
 from dapo_core.errors import StoreError
 from dapo_core.objectstore import open_store, s3_address
-from dapo_core.run.samples import Sample
+from dapo_core.run.entries import Sample
 from dapo_dashboard.reads.cached_reader import NewestVersions
 from dapo_dashboard.server_settings import DashboardSettings
 

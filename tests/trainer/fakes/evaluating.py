@@ -12,8 +12,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from dapo_core.jobspec import load_job
+from dapo_core.run.entries import Sample
 from dapo_core.run.last_words import LastWords
-from dapo_core.run.samples import Sample
 from dapo_trainer.evaluate.worker import EvaluationProgress
 from dapo_trainer.evaluate.worker_process import EvaluationFolder
 from dapo_trainer.groups.evaluated import Evaluated

@@ -19,12 +19,11 @@ from dapo_core.errors import DapoError
 from dapo_core.jobspec import DAPOJob, load_job
 from dapo_trainer.data.model_files import beyond_context
 from dapo_trainer.data.sources import folder_at_hand
-from dapo_trainer.plan.architecture import config_json
+from dapo_trainer.plan.architecture import config_json, known_context
 from dapo_trainer.plan.command import architecture, gpu_kind, model_context, planned_paths
 from dapo_trainer.plan.estimate import estimate, gib
 from dapo_trainer.plan.gpu_sizes import set_sizes
 from dapo_trainer.plan.head_memory import head_memory
-from dapo_trainer.plan.known_models import known_context
 from dapo_trainer.plan.memory import DEFAULT_GPU, GPUS, GpuKind
 from dapo_trainer.verl_adapter import environment
 from dapo_trainer.verl_config import Placement, compose

@@ -21,9 +21,9 @@ from dapo_core.jobspec import DAPOJob, load_job
 from dapo_core.local_files import write_atomically
 from dapo_core.objectstore import open_store
 from dapo_core.run.deadlines import LOADING_ENGINES
+from dapo_core.run.entries import Sample
 from dapo_core.run.last_words import LastWords, ending
 from dapo_core.run.reasons import ExitCode, Reason
-from dapo_core.run.samples import Sample
 from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore
 from dapo_trainer.data.model_files import context
 from dapo_trainer.evaluate.request import data_files

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 from dapo_core.db import EventType
 from dapo_core.naming import samples_key
 from dapo_core.objectstore import ObjectStore
-from dapo_core.run.samples import Sample
+from dapo_core.run.entries import Sample
 
 log = logging.getLogger(__name__)
 

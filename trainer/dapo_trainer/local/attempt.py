@@ -13,7 +13,7 @@ from dapo_core.run.formatting import plural, sentence
 from dapo_core.run.guards import Alert
 from dapo_core.run.reasons import ExitCode, Reason
 from dapo_trainer.local.display import Presenter
-from dapo_trainer.local.guard_watch import GuardWatch
+from dapo_trainer.local.record import GuardWatch
 from dapo_trainer.local.run_view import FinishedStep, Note, SpoolFeed
 from dapo_trainer.process.run_folder import AttemptFolder, shown_path
 from dapo_trainer.process.signals import StopRequest

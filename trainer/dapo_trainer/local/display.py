@@ -15,9 +15,8 @@ from rich.live import Live
 from rich.text import Text
 
 from dapo_core.run import metrics
-from dapo_core.run.formatting import duration, number, percent
+from dapo_core.run.formatting import Glyphs, duration, number, percent
 from dapo_core.run.metrics import Headline
-from dapo_core.run.sparkline import Glyphs
 from dapo_trainer.local.run_view import (
     FinishedStep,
     Mood,

@@ -16,8 +16,7 @@ from dapo_core.naming import checkpoints_prefix
 from dapo_core.objectstore import open_store, probe
 from dapo_core.run.home import Home
 from dapo_trainer.local.display import UNREADABLE, Curves, Presenter, discard_output, displayed, glyphs_of
-from dapo_trainer.local.guard_watch import GuardWatch
-from dapo_trainer.local.record import StoreRecord
+from dapo_trainer.local.record import GuardWatch, StoreRecord
 from dapo_trainer.local.run_view import RunView, first_view, with_history
 from dapo_trainer.local.summary import compared_responses, summary
 from dapo_trainer.local.supervisor import RunOutcome, Supervisor

@@ -13,9 +13,9 @@ from urllib.parse import unquote, urlsplit
 from dapo_core.db import MetadataReader
 from dapo_core.errors import StoreError
 from dapo_core.jobspec import DAPOJob
+from dapo_core.run.formatting import Point
 from dapo_core.run.metrics import PHASES, STAGES, STEP_SECONDS
 from dapo_core.run.progress import Cadence, pace_of, seconds_left
-from dapo_core.run.sparkline import Point
 from dapo_trainer.process.trainer_process import Heartbeat
 from dapo_trainer.spool import SpoolReader
 from dapo_trainer.spool.records import Record

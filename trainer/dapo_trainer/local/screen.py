@@ -5,9 +5,8 @@ from datetime import datetime
 
 from rich.text import Text
 
-from dapo_core.run.formatting import clock, duration, fit, plural
+from dapo_core.run.formatting import Glyphs, clock, duration, fit, plural
 from dapo_core.run.metrics import STAGES
-from dapo_core.run.sparkline import Glyphs
 from dapo_trainer.local.run_view import Mood, Note, RunView
 from dapo_trainer.local.text_charts import bars, charts, figures
 

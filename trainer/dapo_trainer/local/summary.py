@@ -10,9 +10,9 @@ from rich.text import Text
 from dapo_core.db import open_reader
 from dapo_core.errors import StoreError
 from dapo_core.objectstore import open_store
+from dapo_core.run.entries import Sample
 from dapo_core.run.formatting import clock, duration, fit, minus, percent, plural
 from dapo_core.run.metrics import validation_means
-from dapo_core.run.samples import Sample
 from dapo_trainer.groups.sample_log import read_samples
 from dapo_trainer.local.run_view import RunView
 from dapo_trainer.local.supervisor import RunOutcome

@@ -14,8 +14,7 @@ from dapo_core.run.formatting import duration, plural, sentence
 from dapo_core.run.reasons import ExitCode, Reason
 from dapo_trainer.local.attempt import Cause, LocalAttempt
 from dapo_trainer.local.display import Presenter
-from dapo_trainer.local.guard_watch import GuardWatch
-from dapo_trainer.local.record import StoreRecord
+from dapo_trainer.local.record import GuardWatch, StoreRecord
 from dapo_trainer.local.run_view import Mood, Note, SpoolFeed
 from dapo_trainer.process.processes import send
 from dapo_trainer.process.run_folder import RunFolder, shown_path

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from dapo_core.run import metrics
-from dapo_core.run.formatting import duration, fit, number, percent
+from dapo_core.run.formatting import Glyphs, Point, area, duration, fit, number, percent, resample, scale, stacked
 from dapo_core.run.metrics import STAGES, Headline, validation_means
-from dapo_core.run.sparkline import Glyphs, Point, area, resample, scale, stacked
 from dapo_trainer.local.run_view import RunView
 
 TITLE = 10

@@ -17,10 +17,9 @@ from dapo_core.jobspec.leaves import leaves
 from dapo_core.jobspec.parse import absolute_paths
 from dapo_trainer.data.model_files import beyond_context, context
 from dapo_trainer.data.sources import folder_at_hand
-from dapo_trainer.plan.architecture import Architecture, of_folder
+from dapo_trainer.plan.architecture import Architecture, known, known_context, of_folder
 from dapo_trainer.plan.estimate import Estimate, estimate
 from dapo_trainer.plan.gpu_sizes import Size, set_sizes
-from dapo_trainer.plan.known_models import known, known_context
 from dapo_trainer.plan.memory import DEFAULT_GPU, GPUS
 from dapo_trainer.plan.plan_tables import (
     job_table,

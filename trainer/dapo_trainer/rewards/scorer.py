@@ -1,12 +1,96 @@
-"""Scores responses: the job's rewards, its length penalty, and whether a failed check counts."""
+"""Scores responses: the job's rewards, each times its weight, its length penalty, and whether a failed check counts."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dapo_trainer.rewards.terms import Rule, terms_of, weighted
-from dapo_trainer.rewards.verdict import ResponseGroup, Verdict
+from dapo_trainer.rewards.custom import Detail
+from dapo_trainer.rewards.rule_rewards import RULES, as_integer, math, plain, settled
+from dapo_trainer.rewards.statement import final_answer
+from dapo_trainer.rewards.verdict import FAILED_SCORE, ResponseGroup, Verdict, right_or_wrong
+from dapo_trainer.rewards.verifier import FunctionReference, Verifier
+
+Rule = Callable[[str, str], Verdict]
+ALGEBRA = FunctionReference("dapo_trainer.rewards.algebra:equal")
+
+
+class RewardTerm:
+    """One reward. `settings`: as `verl_config.overrides` writes them; `published`: the recipe's rule."""
+
+    def __init__(self, settings: Mapping[str, Any], verifier: Verifier, published: Rule | None) -> None:
+        self.name, self.weight = str(settings["name"]), float(settings["weight"])
+        # Its processes start with the first check that needs them; integers never do.
+        self._verifier = verifier
+        self._rule: Rule | None = RULES.get(settings["type"])
+        if settings["answer_rule"] == "published":
+            assert published is not None, "whoever builds the scorer brings the published rule"
+            self._rule = published
+
+    async def verdicts(self, group: ResponseGroup) -> Sequence[Verdict]:
+        """One for each response."""
+        if self._rule is None:
+            return await self._verifier.check(group)
+        if self._rule is math and as_integer(group.truth) is None:
+            return await self._expressions(group.responses, group.truth)
+        return [self._rule(response, group.truth) for response in group.responses]
+
+    async def close(self) -> None:
+        """End the processes of the verifier."""
+        await self._verifier.close()
+
+    async def _expressions(self, responses: Sequence[str], truth: str) -> Sequence[Verdict]:
+        """Each distinct answer of the group is checked once: what `settled` does not decide takes milliseconds."""
+        stated = [final_answer(response) for response in responses]
+        distinct = list(dict.fromkeys(answer for answer in stated if answer is not None))
+        checked = await asyncio.gather(*(self._expression(answer, truth) for answer in distinct))
+        verdicts = dict(zip(distinct, checked, strict=True))
+        return [right_or_wrong(False, None) if answer is None else verdicts[answer] for answer in stated]
+
+    async def _expression(self, answer: str, truth: str) -> Verdict:
+        right = settled(answer, truth)
+        if right is None:
+            [verdict] = await self._verifier.check(ResponseGroup("", [answer], truth))
+            return verdict
+        return right_or_wrong(right, plain(answer))
+
+
+def terms_of(reward: Mapping[str, Any], published: Rule | None) -> list[RewardTerm]:
+    """The rewards of a job's settings, the main one first."""
+    return [
+        RewardTerm(settings, _verifier_of(settings, reward), published) for settings in (reward, *reward["additional"])
+    ]
+
+
+def _verifier_of(settings: Mapping[str, Any], reward: Mapping[str, Any]) -> Verifier:
+    named = settings["module"] or settings["file"]
+    function = ALGEBRA if named is None else FunctionReference(named, bool(settings["per_group"]))
+    return Verifier(function, float(reward["timeout_seconds"]), reward["workers"])
+
+
+def weighted(terms: Sequence[RewardTerm], verdicts: Sequence[Verdict]) -> Verdict:
+    """The verdict on one response from those of all rewards: correct as the main one says, the scores' weighted sum.
+
+    The other rewards' scores are details, under their names. One check that failed leaves the sum unknown.
+    """
+    main, *additional = verdicts
+    failures = [f"{term.name}: {one.failure}" for term, one in zip(terms, verdicts, strict=True) if one.failure]
+    if not additional:
+        return _scaled(main, terms[0].weight)
+    if failures:
+        return replace(main, score=FAILED_SCORE, failure="; ".join(failures))
+    score = sum(term.weight * one.score for term, one in zip(terms, verdicts, strict=True))
+    details: dict[str, Detail] = {**main.details}
+    for term, one in zip(terms, verdicts, strict=True):
+        details[term.name] = one.score
+        details |= {f"{term.name}/{name}": value for name, value in one.details.items() if one is not main}
+    return Verdict(score, main.correct, main.predicted, None, details)
+
+
+def _scaled(verdict: Verdict, weight: float) -> Verdict:
+    if weight == 1.0 or verdict.failure is not None:
+        return verdict
+    return Verdict(weight * verdict.score, verdict.correct, verdict.predicted, None, verdict.details)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from tensordict.tensorclass import NonTensorData, NonTensorStack
 from verl.utils import hf_tokenizer
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
-from dapo_core.run.samples import Sample
+from dapo_core.run.entries import Sample
 from dapo_trainer.groups.dynamic_sampling import GroupOutcome
 from dapo_trainer.groups.evaluated import Evaluated
 from dapo_trainer.rewards.scorer import Scored, Scorer

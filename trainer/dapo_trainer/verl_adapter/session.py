@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dapo_core.db import EventType
-from dapo_core.run.samples import Sample
+from dapo_core.run.entries import Sample
 from dapo_trainer.groups.dynamic_sampling import GroupOutcome
 from dapo_trainer.groups.evaluated import Evaluated
 

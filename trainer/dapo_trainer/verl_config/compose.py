@@ -14,11 +14,10 @@ from omegaconf import DictConfig, OmegaConf
 from dapo_core.errors import Problem, SpecError
 from dapo_core.jobspec import DAPOJobSpec
 from dapo_core.jobspec.leaves import leaves
-from dapo_trainer.verl_config.ignored_keys import instead_of
 from dapo_trainer.verl_config.kernels import check_sequence_parallel
 from dapo_trainer.verl_config.overrides import overrides
 from dapo_trainer.verl_config.placement import Paths, Placement
-from dapo_trainer.verl_config.truncated_sampling import check_truncated_sampling
+from dapo_trainer.verl_config.rejected_overrides import check_truncated_sampling, instead_of
 
 
 def _config_folder() -> Path:
