@@ -22,6 +22,7 @@ from dapo_operator.jobs.planner import plan as make_plan
 from dapo_operator.jobs.revision import job_file_of
 from dapo_operator.jobs.status_changes import changes
 from dapo_operator.kube.api_errors import ApiError, ConflictError, NotFoundError
+from dapo_operator.kube.fair_places import FairPlaces
 from dapo_operator.kube.objects import Object, ObjectReference, age
 from dapo_operator.metadata_store import MetadataStore, RunSnapshot
 from dapo_operator.node_cache import NodeCache
@@ -66,7 +67,8 @@ class Shared:
     nodes: NodeCache = field(default_factory=lambda: NodeCache(lambda name: None))
     # Runs that a job has named, each with the job that is starting an attempt of it, if one is.
     named_runs: dict[str, JobKey | None] = field(default_factory=dict)
-    slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONCURRENT))
+    # A job of a namespace waits for other jobs of it, not for those of others.
+    slots: FairPlaces = field(default_factory=lambda: FairPlaces(CONCURRENT, one_each=True))
 
 
 class Reconciler:
@@ -122,7 +124,7 @@ class Reconciler:
 
     async def reconcile(self) -> float:
         """Reconcile once and never raise; returns the seconds until the next time, if nothing happens before."""
-        async with self.shared.slots:
+        async with self.shared.slots.place(self.key[0]):
             try:
                 with self.shared.telemetry.reconciling(self.key, self._attempt_number()):
                     wait = await self._reconcile()

@@ -29,7 +29,7 @@ CLOSED: Final[dict[str, tuple[str, str]]] = {
     "A7": ("A long quantity blocks the operator", "bounded length, and a pattern that cannot backtrack"),
     "A8": (
         "Large gangs starve all other requests",
-        "50 requests of a namespace wait at a time; waiting is no part of a request's time limit",
+        "namespaces take turns, and each always has a place at work; waiting is no part of a request's time limit",
     ),
     "A9": (
         "Run IDs are guessed and taken in advance",

@@ -1,24 +1,23 @@
 """The rate limit of all requests to the API server; a 429 pauses all of them.
 
-Namespaces do not wait for each other: of each, a few requests at a time wait for their turn, however many it has.
+Namespaces take turns: a request waits for the requests of its own namespace, and for one of each other's.
 """
 
 import asyncio
 import re
 import time
-from collections import defaultdict
 from collections.abc import Callable
 from typing import Final
 
 import aiohttp
+
+from dapo_operator.kube.fair_places import FairPlaces
 
 # Renewing the lease must not wait behind ten thousand pods.
 _EXEMPT: Final = "/leases/"
 # Concurrent requests. Each needs a connection of its own, whose handshake costs more than the request does; and an API
 # server that has hundreds of ours to answer does not renew the lease in time.
 IN_FLIGHT: Final = 32
-# Requests of one namespace that wait for a token or are on their way; the others of it wait for these.
-OF_A_NAMESPACE: Final = 50
 _NAMESPACE: Final = re.compile(r"/namespaces/([^/]+)/")
 # For an answer to begin, after the request was sent: its turn may take longer.
 TIMEOUT_SECONDS: Final = 30
@@ -66,8 +65,8 @@ class RateLimit:
     ) -> None:
         self._clock = clock
         self._bucket = TokenBucket(rate, burst, clock())
-        self._places = asyncio.Semaphore(in_flight)
-        self._shares = defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(OF_A_NAMESPACE))
+        self._in_flight = FairPlaces(in_flight, one_each=True)
+        self._turn = FairPlaces(1)
 
     async def __call__(
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
@@ -78,11 +77,13 @@ class RateLimit:
         if _EXEMPT in path:
             async with asyncio.timeout(TIMEOUT_SECONDS):
                 return await handler(request)
-        namespace = _NAMESPACE.search(path)
-        async with self._shares[namespace[1] if namespace else ""]:
-            if wait := self._bucket.reserve(self._clock()):
-                await asyncio.sleep(wait)
-            async with self._places, asyncio.timeout(TIMEOUT_SECONDS):
+        match = _NAMESPACE.search(path)
+        namespace = match[1] if match else ""
+        async with self._in_flight.place(namespace):
+            async with self._turn.place(namespace):
+                if wait := self._bucket.reserve(self._clock()):
+                    await asyncio.sleep(wait)
+            async with asyncio.timeout(TIMEOUT_SECONDS):
                 response = await handler(request)
         if response.status == 429:
             self._bucket.pause(self._clock(), _pause_seconds(response.headers.get("Retry-After", "")))
