@@ -197,3 +197,26 @@ def test_more_steps_that_were_asked_for_while_training_are_run() -> None:
     assert bench.says("SpecAccepted") == ("True", "SpecAccepted")
     bench.finish("first-head-2-0", 0).finish("first-trainer-2-0", 0).settle()
     assert bench.status.phase == "Succeeded"
+
+
+NETWORK = {("Service", "first"), ("NetworkPolicy", "first")}
+
+
+def test_b27_what_connected_the_pods_of_a_finished_run_is_deleted() -> None:
+    bench = Bench().training()
+    assert set(bench.seen.support) >= NETWORK
+    bench.finish("first-head-1-0", 0)
+    bench.look()
+    assert set(bench.seen.support) >= NETWORK, "a pod still runs"
+    bench.finish("first-trainer-1-0", 0).settle()
+    assert bench.says("Succeeded")[0] == "True"
+    assert {kind for kind, _ in bench.seen.support} == {"ConfigMap"}
+    assert bench.names == ["first-head-1-0", "first-trainer-1-0"], "kept for their logs"
+
+
+def test_b27_a_failed_run_that_continues_is_connected_first() -> None:
+    bench = Bench(raw_job(runPolicy={"maxRestarts": 0})).training().finish("first-head-1-0", 30).settle(60)
+    assert bench.says("Failed") == ("True", "TooManyRestarts")
+    assert not set(bench.seen.support) & NETWORK
+    bench.edit(runPolicy={"maxRestarts": 3}).settle(60)
+    assert set(bench.seen.support) >= NETWORK and bench.attempts[-1] == (2, None)

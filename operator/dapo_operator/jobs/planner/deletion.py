@@ -1,8 +1,9 @@
-"""The end of a DAPOJob itself: deleted by a user, or when its time to live after the run is over."""
+"""The end of a DAPOJob, by a user or when its time to live is over; and what is deleted when its run is over."""
 
 from dapo_core.run.reasons import Reason
-from dapo_operator.jobs.actions import DeleteJob, DeletePod, RemoveFinalizer
+from dapo_operator.jobs.actions import DeleteJob, DeletePod, DeleteSupport, RemoveFinalizer
 from dapo_operator.jobs.builders.pods import grace_seconds
+from dapo_operator.jobs.builders.support import SPEC_FREE
 from dapo_operator.jobs.planner.draft import FORCE_SECONDS, Draft
 from dapo_operator.kube.objects import timestamp, unix_seconds
 
@@ -50,3 +51,11 @@ def clean_up(draft: Draft) -> None:
         draft.act(DeleteJob())
     else:
         draft.wake(at)
+
+
+def drop_network(draft: Draft) -> None:
+    """The run is over: delete what connected its pods, once none of them runs any more. Kubernetes' controllers would
+    keep the addresses of thousands of finished jobs. A run that continues after all gets both before its pods."""
+    if any(pod.owned and not pod.over for pod in draft.seen.pods):
+        return
+    draft.act(*(DeleteSupport(kind, name) for kind, name in draft.seen.support if kind in SPEC_FREE))

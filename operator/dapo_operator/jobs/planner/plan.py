@@ -5,7 +5,7 @@ from dapo_operator.jobs.actions import AddFinalizer, CreatePod, CreateToken, Del
 from dapo_operator.jobs.builders.common import Site
 from dapo_operator.jobs.dapojob import Job
 from dapo_operator.jobs.observed import Observed
-from dapo_operator.jobs.planner.deletion import clean_up, delete_job
+from dapo_operator.jobs.planner.deletion import clean_up, delete_job, drop_network
 from dapo_operator.jobs.planner.disruption import drop_budget
 from dapo_operator.jobs.planner.draft import Draft
 from dapo_operator.jobs.planner.guard_alerts import note_guards
@@ -37,6 +37,8 @@ def plan(job: Job, status: DAPOJobStatus, seen: Observed, now: float, site: Site
     _delete_strays(draft)
     drop_budget(draft)
     release(draft)
+    if finished(draft):
+        drop_network(draft)
     note_remaining(draft)
     summarize(draft)
     if not job.held and any(isinstance(action, CreatePod | CreateToken | Reserve) for action in draft.actions):
