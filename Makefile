@@ -25,7 +25,7 @@ GPU_JOBS := $(wildcard examples/qwen*.yaml examples/gpu/*.yaml examples/ablation
 export RUFF_CACHE_DIR := $(CURDIR)/.dapo/ruff
 export HYPOTHESIS_STORAGE_DIRECTORY := $(CURDIR)/.dapo/hypothesis
 
-.PHONY: all help setup demo test check gpu-check gpu-image-check coverage lint format verify generate lock clean cluster cluster-down images images-loaded e2e
+.PHONY: all help setup demo test check simulate gpu-check gpu-image-check coverage lint format verify generate lock clean cluster cluster-down images images-loaded e2e
 .DEFAULT_GOAL := all
 
 all: lint test ## lint and test; what bare `make` does
@@ -45,6 +45,10 @@ test: setup ## all tests but those of e2e, two at a time; ARGS="-k spec -n0" pas
 
 check: lint verify ## lint, generated files, and every test that needs no engine, server or browser
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -q $(FAST) $(ARGS)
+
+simulate: setup ## the operator against 30 simulated days of faults with 200 jobs, half an hour; DAPO_SEED=7 for other faults
+	DAPO_SIMULATED_DAYS=30 DAPO_SIMULATED_JOBS=200 DAPO_TEST_PATIENCE=60 \
+		$(BIN)/python -m pytest -n0 -q tests/operator/test_simulation.py -k thirty_minutes $(ARGS)
 
 coverage: setup ## branch coverage of the packages that compute without talking to the outside
 	$(BIN)/python -m pytest -q $(FAST) --cov --cov-report=term $(ARGS)

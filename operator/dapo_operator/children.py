@@ -38,11 +38,12 @@ class Children:
             if scheduler.resource is not None
         }
         self._changed = changed
-        self._placed: dict[str, set[JobKey]] = {}  # jobs that have, or had, pods on a node
+        # Jobs that have, or had, pods on a node, in a known order: the simulation repeats a run by its seed.
+        self._placed: dict[str, dict[JobKey, None]] = {}
 
     def node_changed(self, node: str) -> None:
         """Call `changed` with each job that has pods on this node."""
-        placed = {key for key in self._placed.pop(node, ()) if self._is_on(key, node)}
+        placed = {key: None for key in self._placed.pop(node, ()) if self._is_on(key, node)}
         if placed:
             self._placed[node] = placed
         for key in placed:
@@ -55,7 +56,7 @@ class Children:
         pod = pod_of(raw)
         if pod is not None and pod.node is not None:
             meta = raw["metadata"]
-            self._placed.setdefault(pod.node, set()).add((meta["namespace"], meta["labels"].get(LABEL_JOB, "")))
+            self._placed.setdefault(pod.node, {})[meta["namespace"], meta["labels"].get(LABEL_JOB, "")] = None
         return pod
 
     def support(self, kind: str) -> ObjectCache[str]:
@@ -94,7 +95,7 @@ class Children:
         """The job was deleted."""
         self._gone.pop(key, None)
         for jobs in self._placed.values():
-            jobs.discard(key)
+            jobs.pop(key, None)
         for cache in self.reservations.values():
             # A kind that may not be watched is not reported as deleted.
             for name in list(cache.of(key)):

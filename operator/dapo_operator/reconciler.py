@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from random import Random
 from typing import Final, Literal, Protocol
 
 from dapo_core.backoff import Backoff
@@ -65,6 +65,8 @@ class Shared:
     now: Callable[[], float]
     telemetry: Telemetry
     nodes: NodeCache = field(default_factory=lambda: NodeCache(lambda name: None))
+    # Of what must not happen to all jobs at once.
+    random: Random = field(default_factory=Random)
     # Runs that a job has named, each with the job that is starting an attempt of it, if one is.
     named_runs: dict[str, JobKey | None] = field(default_factory=dict)
     # A job of a namespace waits for other jobs of it, not for those of others.
@@ -342,14 +344,14 @@ class Reconciler:
         """Seconds until the next reconciliation, if nothing happens before."""
         if outcome.refusal is not None or outcome.undeletable is not None or outcome.acceptable:
             return 0.0
-        wait = RESYNC_SECONDS * random.uniform(0.8, 1.2)
+        wait = RESYNC_SECONDS * self.shared.random.uniform(0.8, 1.2)
         if self._writes.due_at is not None:
             wait = min(wait, max(0.05, self._writes.due_at - now))
         return wait if plan.wake_at is None else min(wait, max(0.05, plan.wake_at - self.shared.now()))
 
     def _backoff(self) -> float:
         self._failures += 1
-        return BACKOFF.delay(self._failures, random.random())
+        return BACKOFF.delay(self._failures, self.shared.random.random())
 
     async def _reread(self) -> float:
         """The plan was made from an old state, or an object was not found: read the job again."""

@@ -55,6 +55,7 @@ class Operator:
 
     kube: FakeKube
     image: str = "t"
+    dice: random.Random = field(default_factory=random.Random)
     reconcilers: dict[JobKey, Reconciler] = field(default_factory=dict)
     due: dict[JobKey, float] = field(default_factory=dict)
     seen: int = 0
@@ -66,8 +67,9 @@ class Operator:
         self.nodes = NodeCache(self.children.node_changed)
         store = MetadataStore(None, self.kube.now)
         executor = Executor(self.kube, self.children)  # type: ignore[arg-type]
+        site, telemetry = Site(image=self.image), Telemetry()
         self.shared = Shared(
-            executor, self.children, store, self.events, Site(image=self.image), self.kube.now, Telemetry(), self.nodes
+            executor, self.children, store, self.events, site, self.kube.now, telemetry, self.nodes, self.dice
         )
         self.relist()
 
@@ -162,7 +164,7 @@ class Simulation:
         self.names = [f"job-{number}" for number in range(jobs)]
         for name in (*self.names, BUGGY):
             self.submit(name)
-        self.operator: Operator | None = Operator(self.kube)
+        self.operator: Operator | None = Operator(self.kube, dice=self.random)
         self.back_at = 0.0
 
     def submit(self, name: str) -> None:
@@ -184,7 +186,7 @@ class Simulation:
             self._operators()
         if self.operator is None and self.kube.time >= self.back_at:
             # Every other life is that of a newer version of the platform.
-            self.operator = Operator(self.kube, f"t{self.deaths // 2}")
+            self.operator = Operator(self.kube, f"t{self.deaths // 2}", self.random)
         if self.operator is not None:
             self._operate(self.operator)
         self.check()
