@@ -1,10 +1,11 @@
-"""What the watch of the nodes knows: the few that are lost or leaving, and how many there are."""
+"""What the watch of the nodes knows: the few that are lost or leaving, and what the others offer."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Final
 
-from dapo_operator.jobs.node_state import DELETED, HEALTHY, Node, node_of
+from dapo_operator.jobs.node_state import DELETED, HEALTHY, Node, node_of, offered_by
 from dapo_operator.kube.cache import TOMBSTONES
 from dapo_operator.kube.objects import Object
 
@@ -21,12 +22,14 @@ class NodeCache:
         self._nodes: dict[str, tuple[str, Node]] = {}  # by name: UID and state
         self._deleted: dict[str, None] = {}
         self._silent: set[str] = set()
+        # By resource: what each node that takes pods offers of it.
+        self._offered: dict[str, dict[str, int]] = {}
         self._changed = changed
 
-    @property
-    def count(self) -> int | None:
-        """How many nodes there are; None when nodes are not watched."""
-        return len(self._nodes) or None
+    def offering(self, resource: str) -> Mapping[str, int] | None:
+        """The nodes that take pods and have some of an extended resource, such as nvidia.com/gpu, and how much; with
+        "" all that take pods, with 1. None when nodes are not watched."""
+        return MappingProxyType(self._offered.get(resource, {})) if self._nodes else None
 
     def of(self, names: Iterable[str | None]) -> dict[str, Node]:
         """The nodes of these names of which there is something to say."""
@@ -49,6 +52,7 @@ class NodeCache:
         name, node = raw["metadata"]["name"], node_of(raw)
         _, before = self._nodes.get(name, ("", HEALTHY))
         self._nodes[name] = (raw["metadata"]["uid"], node)
+        self._offer(name, offered_by(raw) if node is HEALTHY else {})
         self._deleted.pop(name, None)
         (self._silent.add if node.silent_since is not None else self._silent.discard)(name)
         if node != before:
@@ -63,8 +67,16 @@ class NodeCache:
         for name in [name for name, (uid, _) in self._nodes.items() if uid not in uids]:
             self._forget(name)
 
+    def _offer(self, name: str, offered: Mapping[str, int]) -> None:
+        for resource in [*self._offered, *offered]:
+            nodes = self._offered.setdefault(resource, {})
+            nodes.pop(name, None)
+            if resource in offered:
+                nodes[name] = offered[resource]
+
     def _forget(self, name: str) -> None:
         self._nodes.pop(name, None)
+        self._offer(name, {})
         self._silent.discard(name)
         self._deleted[name] = None
         if len(self._deleted) > TOMBSTONES:

@@ -259,7 +259,7 @@ class Reconciler:
         return Observed(
             pods=pods,
             nodes=self.shared.nodes.of(pod.node for pod in pods),
-            node_count=self.shared.nodes.count,
+            offering=self.shared.nodes.offering(job.accelerator),
             gone=children.gone_of(self.key, job.uid),
             support=children.support_of(self.key, job.uid),
             refusal=self._refusal,

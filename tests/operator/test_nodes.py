@@ -8,12 +8,14 @@ from planner_bench import START, Bench, raw_job
 
 from dapo_core.run.last_words import LastWords
 from dapo_operator.children import Children
+from dapo_operator.jobs.actions import CreatePod
 from dapo_operator.jobs.builders.scheduling import Avoid, avoiding
 from dapo_operator.jobs.node_state import HEALTHY, Node, node_of
 from dapo_operator.jobs.planner.draft import SILENT_SECONDS
 from dapo_operator.kube.objects import timestamp
 from dapo_operator.node_cache import NodeCache
 
+GPU_NODES = {"a": 8, "b": 8, "c": 8}
 HEAD, TRAINER = "first-head-1-0", "first-trainer-1-0"
 BUDGET = ("PodDisruptionBudget", "first")
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -81,7 +83,7 @@ def test_a_deleted_node_is_gone_and_one_that_was_never_seen_is_not() -> None:
     cache.keep(set(), None, "9")
     assert cache.of(["a", "b", "never", None]) == {name: Node(gone="it was deleted") for name in ("a", "b")}
     cache.put(raw_node("a"))
-    assert (set(cache.of(["a", "b"])), changed, cache.count) == ({"b"}, ["a", "b"], 1)
+    assert (set(cache.of(["a", "b"])), changed, cache.offering("")) == ({"b"}, ["a", "b"], {"a": 1})
 
 
 def test_a_node_wakes_the_jobs_on_it_and_no_others() -> None:
@@ -109,7 +111,7 @@ def on_nodes(bench: Bench, **nodes: Node) -> Bench:
         bench.change(HEAD, node="a", address="10.0.0.1")
     if TRAINER in bench.pods:
         bench.change(TRAINER, node="b", address="10.0.0.2")
-    bench.seen = replace(bench.seen, nodes=nodes, node_count=3)
+    bench.seen = replace(bench.seen, nodes=nodes, offering=GPU_NODES)
     return bench
 
 
@@ -233,7 +235,7 @@ def fail(bench: Bench, pod: str, code: int, message: str, address: str | None = 
     bench.run_all().settle(1)
     bench.change(f"first-head-{number}-0", node="a", address="10.0.0.1")
     bench.change(f"first-trainer-{number}-0", node="b", address="10.0.0.2")
-    bench.seen = replace(bench.seen, node_count=3)
+    bench.seen = replace(bench.seen, offering=GPU_NODES)
     name = f"first-{pod}-{number}-0"
     bench.finish(name, code).change(name, words=LastWords("X", message, address=address))
     while bench.settle(30).status.attempts[-1].number == number:
@@ -299,3 +301,48 @@ def test_each_alternative_of_the_users_affinity_avoids_the_nodes(given: dict[str
     assert repr(given) == before
     preferred = avoiding(given, Avoid(("a",)))["affinity"]["nodeAffinity"][PREFERRED]
     assert preferred[-1] == {"weight": 100, "preference": {"matchFields": fields[:1]}}
+
+
+def must_avoid(bench: Bench, name: str) -> bool:
+    """Whether this pod, once it is created, must not run on the nodes that the job avoids, or only should not."""
+    while not (made := [action.body for action in bench.step(5).actions if isinstance(action, CreatePod)]):
+        pass
+    [body] = [body for body in made if body["metadata"]["name"] == name]
+    affinity = body["spec"]["affinity"]["nodeAffinity"]
+    assert (REQUIRED in affinity) != any("metadata.name" in repr(entry) for entry in affinity.get(PREFERRED, ()))
+    return REQUIRED in affinity
+
+
+@pytest.mark.parametrize(
+    ("offering", "trainer"),
+    [
+        pytest.param({"a": 8, "c": 8}, True, id="another node has as many"),
+        pytest.param({"b": 8}, False, id="no other node has GPUs, however many there are"),
+        pytest.param({"b": 8, "c": 4}, False, id="the other one has too few"),
+        pytest.param({}, False, id="no node has GPUs yet"),
+        pytest.param(None, False, id="nodes are not watched"),
+    ],
+)
+def test_only_nodes_that_can_take_the_pods_make_it_a_must(offering: dict[str, int] | None, trainer: bool) -> None:
+    bench = Bench(raw_job(topology={"trainer": {"replicas": 1, "gpusPerPod": 8}})).settle()
+    bench.run_all().settle(1)
+    bench.change(HEAD, node="a").change(TRAINER, node="b")
+    bench.seen = replace(bench.seen, offering=offering)
+    bench.finish(TRAINER, 15, "NodeUnfit", "Node b is unfit.")
+    assert must_avoid(bench, "first-trainer-2-0") is trainer
+
+
+def test_what_nodes_offer_follows_their_state() -> None:
+    cache = NodeCache(lambda name: None)
+    assert cache.offering("nvidia.com/gpu") is None
+    gpus, none = {"cpu": "64", "nvidia.com/gpu": "8", "memory": "1Ti"}, {"cpu": "8", "nvidia.com/gpu": "0"}
+    for name, allocatable in (("a", gpus), ("b", gpus), ("c", none), ("d", None)):
+        raw = raw_node(name)
+        raw["status"]["allocatable"] = allocatable
+        cache.put(raw)
+    assert cache.offering("nvidia.com/gpu") == {"a": 8, "b": 8}
+    assert cache.offering("") == dict.fromkeys("abcd", 1)
+    assert cache.offering("amd.com/gpu") == {}
+    cache.put(raw_node("a", unschedulable=True))
+    cache.drop(raw_node("b"))
+    assert (cache.offering("nvidia.com/gpu"), cache.offering("")) == ({}, {"c": 1, "d": 1})

@@ -98,6 +98,13 @@ class Job:
         that one with the operator's finalizer can be deleted."""
         return self.managed_by not in (None, MANAGER) and not (self.held and self.deleting_since is not None)
 
+    @property
+    def accelerator(self) -> str:
+        """The extended resource of the job's GPUs; empty for a job on CPUs, and for an invalid one."""
+        return (
+            self.parsed.spec.topology.gpu_resource if self.parsed is not None and self.spec.topology.layout.gpus else ""
+        )
+
     def support_digests(self, revision: str | None) -> dict[tuple[str, str], str]:
         """Digests of the support objects of a valid job, by kind and name. Computed once: they are compared far more
         often than they change."""

@@ -35,6 +35,14 @@ HEALTHY: Final = Node()
 DELETED: Final = Node(gone="it was deleted")
 
 
+def offered_by(raw: Mapping[str, Any]) -> dict[str, int]:
+    """How much pods may request of each extended resource of a node, and 1 under "" for the node itself."""
+    allocatable = raw.get("status", {}).get("allocatable") or {}
+    # Those of Kubernetes itself have no domain, and quantities with units.
+    counts = {name: int(amount) for name, amount in allocatable.items() if "/" in name and str(amount).isdecimal()}
+    return {"": 1} | {name: count for name, count in counts.items() if count}
+
+
 def node_of(raw: Mapping[str, Any]) -> Node:
     """The node as a small value; HEALTHY, always the same object, for one of which there is nothing to say."""
     spec, conditions = raw.get("spec", {}), raw.get("status", {}).get("conditions") or ()

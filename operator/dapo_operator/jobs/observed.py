@@ -123,20 +123,21 @@ class Observed:
     """Everything a plan is made from besides the job and its status.
 
     `gone` are deleted pods whose last state tells why they ended. `undeletable` is the last refusal to delete a pod.
-    `nodes` are those nodes of the pods of which there is something to say, and `node_count` how many nodes there are
-    (None: nodes are not watched). `support` maps (kind, name) to the digest of what was applied. `acceptable`: pods
-    that were refused would be accepted now. `store_since` (Unix seconds) is when the metadata store became readable and
-    writable again, `store_failed_at` when it was last seen to work before it failed. `recorded_attempt` is the newest
-    attempt that the store knows, and `reached` the last step of it. `alerts` are None until the guards were judged.
-    `run_known`: the store was asked for the run; `run_namespace` is None for one that it does not know. `run_pods` are
-    pods of this run that another DAPOJob owns. `reservations` are the job's own with gang schedulers. `flavors` are the
-    specs of Kueue's ResourceFlavors by name, of those that could be read.
+    `nodes` are those nodes of the pods of which there is something to say. `offering` are all nodes that take pods and
+    offer GPUs as the job asks for, with their number (1 for a job without GPUs; None: nodes are not watched). `support`
+    maps (kind, name) to the digest of what was applied. `acceptable`: pods that were refused would be accepted now.
+    `store_since` (Unix seconds) is when the metadata store became readable and writable again, `store_failed_at` when
+    it was last seen to work before it failed. `recorded_attempt` is the newest attempt that the store knows, and
+    `reached` the last step of it. `alerts` are None until the guards were judged. `run_known`: the store was asked for
+    the run; `run_namespace` is None for one that it does not know. `run_pods` are pods of this run that another DAPOJob
+    owns. `reservations` are the job's own with gang schedulers. `flavors` are the specs of Kueue's ResourceFlavors by
+    name, of those that could be read.
     """
 
     pods: tuple[Pod, ...] = ()
     gone: tuple[Pod, ...] = ()
     nodes: Mapping[str, Node] = field(default_factory=dict)
-    node_count: int | None = None
+    offering: Mapping[str, int] | None = None
     support: Mapping[tuple[str, str], str] = field(default_factory=dict)
     refusal: Refusal | None = None
     undeletable: Refusal | None = None

@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
+from dapo_core.jobspec import DAPOJob
+from dapo_core.naming import Role
 from dapo_core.run.reasons import ExitCode, Reason
 from dapo_core.run.status import MAX_NODE_FAULTS, Attempt, NodeFault
 from dapo_operator.jobs.observed import Pod
@@ -35,6 +37,17 @@ def avoided_nodes(draft: Draft) -> list[str]:
     unfit = {fault.node for fault in faults if fault.reason == Reason.NODE_UNFIT}
     counts = Counter(fault.node for fault in faults)
     return sorted(unfit | {node for node, count in counts.items() if count >= DEVICE_FAULTS})
+
+
+def has_room_without(draft: Draft, avoided: Sequence[str], job: DAPOJob, role: Role) -> bool:
+    """Whether the cluster has nodes besides the avoided ones for a pod of this role; for one with GPUs, whether these
+    nodes have as many as all pods with GPUs request. False when nodes are not watched."""
+    offering, layout = draft.seen.offering or {}, job.spec.topology.layout
+    others = [count for node, count in offering.items() if node not in avoided]
+    if not (gpus := layout.gpus_per_pod(role)):
+        return bool(others)
+    wanted = sum(pods for each, pods in layout.pods.items() if layout.gpus_per_pod(each))
+    return sum(count // gpus for count in others) >= wanted
 
 
 def tell_avoided(draft: Draft) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Final
 
 from dapo_core.jobspec import DAPOJob
-from dapo_core.naming import LABEL_JOB, MAX_ATTEMPT, Role, child_name
+from dapo_core.naming import LABEL_JOB, MAX_ATTEMPT, ROLES, Role, child_name
 from dapo_core.run.reasons import Reason
 from dapo_core.run.status import Attempt, Pinned
 from dapo_operator.jobs.actions import ApplySupport, CreatePod, CreateToken, TryPod
@@ -17,7 +17,7 @@ from dapo_operator.jobs.dapojob import Job
 from dapo_operator.jobs.planner.admission import held_by, hold
 from dapo_operator.jobs.planner.draft import Draft
 from dapo_operator.jobs.planner.named_run import may_use_run
-from dapo_operator.jobs.planner.node_faults import avoided_nodes, tell_avoided
+from dapo_operator.jobs.planner.node_faults import avoided_nodes, has_room_without, tell_avoided
 from dapo_operator.jobs.planner.refusals import retry_is_due
 from dapo_operator.jobs.planner.reservations import has_room, missing_reservation, placed_pod
 from dapo_operator.kube.objects import timestamp, unix_seconds
@@ -229,8 +229,11 @@ def _pods(draft: Draft, job: DAPOJob, number: int, wanted: Iterable[tuple[Role, 
     pinned = draft.status.pinned
     # The image that reads the run's job file so far.
     site = replace(draft.site, image=pinned.image) if pinned is not None and pinned.image else draft.site
-    avoided, nodes = avoided_nodes(draft), draft.seen.node_count
-    # Where there may be no other node, a pod on a bad one is better than none.
-    avoid = Avoid(tuple(avoided), required=nodes is not None and nodes > len(avoided))
+    # Where there may be no room elsewhere, a pod on a bad node is better than none.
+    nodes = avoided_nodes(draft)
+    avoid = {role: Avoid(tuple(nodes), required=has_room_without(draft, nodes, job, role)) for role in ROLES}
     run = draft.job.uid, draft.job.run_id
-    return [placed_pod(draft, role, pod(job, *run, role, number, index, site, pinned, avoid)) for role, index in wanted]
+    return [
+        placed_pod(draft, role, pod(job, *run, role, number, index, site, pinned, avoid[role]))
+        for role, index in wanted
+    ]
