@@ -12,7 +12,7 @@ from dapo_core.db import AmbiguousRunError, MetadataReader, RunRow
 from dapo_core.run.formatting import ago, duration, printable
 from dapo_dashboard.escaping import markdown
 from dapo_dashboard.reads.cached_reader import CachedReader, NothingReadError, Reading
-from dapo_dashboard.server_settings import DashboardSettings, read_access
+from dapo_dashboard.server_settings import DashboardSettings, person, read_access
 
 T = TypeVar("T")
 Load = Callable[[MetadataReader, T | None], T]
@@ -67,8 +67,7 @@ def viewer() -> Viewer:
     if not login_is_configured():
         return Viewer(getpass.getuser(), None)
     user: dict[str, Any] = st.user.to_dict()
-    name = user.get("email") or user.get("preferred_username") or user.get("sub") or "unknown"
-    return Viewer(str(name), read_access(settings().access_file).namespaces(user))
+    return Viewer(person(user), read_access(settings().access_file).namespaces(user))
 
 
 def read_run(name: str) -> Reading[RunRow | None]:

@@ -96,10 +96,23 @@ class Access:
 
     def namespaces(self, user: Mapping[str, Any]) -> frozenset[str] | None:
         """The namespaces that the user may see; None means all. Groups that the file does not list add none."""
-        claimed = user.get(self.claim) or ()
+        claimed = verified(user).get(self.claim) or ()
         names = [claimed] if isinstance(claimed, str) else [str(name) for name in claimed]
         seen = {namespace for name in names for namespace in self.groups.get(name, ())} | set(self.everyone)
         return None if ALL_NAMESPACES in seen else frozenset(seen)
+
+
+def verified(user: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The claims of a login without an e-mail address that the provider says it has not verified: people choose that
+    themselves, so it is nobody's name and no group."""
+    is_verified = str(user.get("email_verified", True)).lower() == "true"
+    return user if is_verified else {claim: value for claim, value in user.items() if claim != "email"}
+
+
+def person(user: Mapping[str, Any]) -> str:
+    """By which name a login is shown, such as of who acknowledged an alert."""
+    known = verified(user)
+    return str(known.get("email") or known.get("preferred_username") or known.get("sub") or "unknown")
 
 
 def read_access(path: Path | None) -> Access:

@@ -26,7 +26,8 @@ class OperatorSettings:
     # DAPO_METADATA_URL: the metadata store; None: progress, stalls and guards are not watched.
     metadata_url: str | None = None
     # DAPO_TRAINER_IMAGE, DAPO_IMAGE_PULL_POLICY, DAPO_TOPOLOGY_KEY, DAPO_DASHBOARD_URL, DAPO_COSCHEDULER,
-    # DAPO_STATUS_DELAY_SECONDS, DAPO_POD_TEMPLATES, DAPO_POD_USER: what applies to the pods and the status of all jobs.
+    # DAPO_STATUS_DELAY_SECONDS, DAPO_POD_TEMPLATES, DAPO_POD_TEMPLATE_POLICY, DAPO_POD_USER: what applies to the pods
+    # and the status of all jobs.
     site: Site = field(default_factory=Site)
     # DAPO_LOG_FORMAT: `json` for machines, `plain` for a terminal. DAPO_LOG_LEVEL: a level of Python's logging.
     log_format: str = "json"
@@ -62,6 +63,7 @@ class OperatorSettings:
             status_delay_seconds=float(environment.get("DAPO_STATUS_DELAY_SECONDS", defaults.status_delay_seconds)),
             pod_templates=_pod_templates(environment.get("DAPO_POD_TEMPLATES") or "{}"),
             fixed_user=environment.get("DAPO_POD_USER", "fixed") != "assigned",
+            restricts_templates=environment.get("DAPO_POD_TEMPLATE_POLICY", "any") != "any",
         )
         return cls(
             namespaces=tuple(names),

@@ -64,14 +64,29 @@ CLOSED: Final[dict[str, tuple[str, str]]] = {
     "A21": (
         "Secrets on pages, foreign frames, other names, colliding names; a node's credentials; threads of the operator",
         "redaction, response headers, allowed host names, checks of the chart; an egress policy for jobs' pods; a "
-        "bound of the telemetry port's connections",
+        "bound of the telemetry port's connections; `jobs.podTemplatePolicy`",
     ),
     "B1": (
         "A pod takes a job's weights, or sends it others, where nothing enforces NetworkPolicies",
         "weights are encrypted, with keys that Ray hands out, and headers are JSON; both ends of the pods' start prove "
         "that they have the job's token",
     ),
-    "D": ("Bad spool lines, manifests, templates and batches", "an error of its own, or a value that was checked"),
+    "B2": (
+        "A job that restarts at once and for ever uses up the operator's requests",
+        "the share of its namespace (A8)",
+    ),
+    "B4": (
+        "A manifest stops an administrator's `dapo checkpoints sweep`",
+        "a manifest that is none is that run's alone",
+    ),
+    "B7": (
+        "Somebody registers at the login with another's e-mail address",
+        "an address that the provider says is not verified is no name and no group",
+    ),
+    "D": (
+        "Bad spool lines, manifests, templates, batches and data files",
+        "an error of its own, or a value that was checked",
+    ),
 }
 # What remains, and what a site can do about it.
 OPEN: Final[dict[str, tuple[str, str]]] = {
@@ -82,19 +97,25 @@ OPEN: Final[dict[str, tuple[str, str]]] = {
     "A21": (
         "Whoever may create DAPOJobs may create any pod that the namespace admits, with any of its service accounts "
         "and Secrets",
-        "the pod security standard `restricted` on job namespaces, and no other Secrets there",
+        "`jobs.podTemplatePolicy: restricted`, the pod security standard `restricted` on job namespaces, and no other "
+        "Secrets there",
     ),
     "A21, egress": (
         "Job pods reach the API server, where they have no token, and the internet; other pods of a job namespace "
         "reach the node's metadata service",
         "`networkPolicies.jobEgress.to` with what jobs download; a policy of the site for all pods of the namespace",
     ),
-    "Network plug-in": (
+    "B3": (
+        "Who may edit NetworkPolicies in a job namespace opens the jobs there: an edit of the operator's own is not "
+        "undone, and an additional policy would do the same",
+        "no such permission for people who are not to have it",
+    ),
+    "Network plug-in, B1": (
         "Without NetworkPolicies a pod reaches other jobs' vLLM servers, verl's data queue (pickled messages) "
         "and NCCL, none of which asks for a token; Ray, the start of pods and our weight transfer do",
         "a network plug-in that enforces them",
     ),
-    "Plain connections": (
+    "Plain connections, B6": (
         "Postgres and MinIO of the chart use no TLS",
         "external stores with TLS, or a network that encrypts",
     ),

@@ -251,7 +251,7 @@ def _request(path: str) -> Any:
     return SimpleNamespace(url=SimpleNamespace(path=path))
 
 
-def test_a08_a_namespace_of_thousands_of_requests_delays_no_other() -> None:
+def test_a08_doubt_2_a_namespace_of_thousands_of_requests_delays_no_other() -> None:
     answered: list[str] = []
 
     async def handler(request: Any) -> Any:

@@ -25,7 +25,7 @@ from dapo_dashboard.charts.view import window_of
 from dapo_dashboard.reads import stored_samples
 from dapo_dashboard.reads.cached_reader import CachedReader, NothingReadError
 from dapo_dashboard.reads.stored_samples import read_samples, store_url
-from dapo_dashboard.server_settings import DashboardSettings
+from dapo_dashboard.server_settings import Access, DashboardSettings, person
 
 SERVER = DashboardSettings("", store_url="s3://dapo/{namespace}?endpoint=http://minio:9000&pathStyle=true")
 OWN = "s3://dapo/b?endpoint=http://minio:9000&pathStyle=true"
@@ -158,3 +158,18 @@ def test_a20_any_text_is_printed_without_control_characters(text: str) -> None:
     said = console.file.getvalue()  # type: ignore[attr-defined]
     said.encode()
     assert not set(said) & {chr(code) for code in range(32) if chr(code) not in "\n\t"}
+
+
+@pytest.mark.parametrize("claimed", [False, "false", "False", None, 0], ids=repr)
+def test_doubt_7_an_address_that_was_not_verified_is_nobodys(claimed: object) -> None:
+    """Where a provider lets people register with any address, `claim: email` gave them its owner's namespaces."""
+    user = {"email": "boss@example.org", "email_verified": claimed, "preferred_username": "b", "sub": "17"}
+    assert Access("email", {"boss@example.org": ["*"]}, ["demo"]).namespaces(user) == frozenset({"demo"})
+    assert person(user) == "b"
+
+
+@pytest.mark.parametrize("claims", [{"email_verified": True}, {"email_verified": "true"}, {}], ids=repr)
+def test_doubt_7_a_verified_address_is_a_name(claims: dict[str, object]) -> None:
+    user = {"email": "boss@example.org", "preferred_username": "b", **claims}
+    assert Access("email", {"boss@example.org": ["*"]}).namespaces(user) is None
+    assert person(user) == "boss@example.org"

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from dapo_core.db import MetadataReader, RunRow, open_reader, open_writer, upgrade
 from dapo_core.errors import CheckpointError, DapoError, SpecError
-from dapo_core.naming import checkpoint_prefix
+from dapo_core.naming import checkpoint_prefix, manifest_key
 from dapo_core.objectstore import FolderStore, open_store
 from dapo_core.run.checkpoint import Retention
 from dapo_core.run.home import Home as HomeFolder
@@ -177,6 +177,21 @@ def test_a_login_of_one_namespace_knows_no_unknown_runs(home: Home, monkeypatch:
     monkeypatch.setattr(MetadataReader, "only_namespace", lambda _self: "team-a")
     refused = home.refused("sweep", "--unknown-runs")
     assert isinstance(refused, SpecError) and "sees only runs of the namespace team-a" in str(refused)
+
+
+@pytest.mark.parametrize("manifest", [b'{"size": 1e999}', b"[" * 5000, b"\xff", b"", b'{"version": 4, "files": 7}'])
+def test_doubt_4_a_runs_manifests_stop_no_sweep_of_others(home: Home, manifest: bytes) -> None:
+    hostile = RUN.replace("first", "evil")
+    spec = dumped(job())
+    open_writer(home.url).create_run(RunRow(hostile, name="evil", namespace="b", spec=spec, created_at=1.0))
+    home.store.put_bytes(manifest_key(hostile, 5, 1), manifest)
+    for run in (hostile, RUN):
+        home.store.put_bytes(f"{run}/checkpoints/shared/{'0' * 64}", b"nobody's")
+        home.store.put_bytes(checkpoint_prefix(run, 25, 1) + "model.pt", b"half")
+    age(home)
+    told = home.told("sweep")
+    rows = [line for line in told.splitlines() if RUN in line]
+    assert [any(what in row for row in rows) for what in ("incomplete upload of step 25", "shared files")] == [True] * 2
 
 
 def test_the_record_of_another_place_sweeps_nothing(home: Home, tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ from dapo_trainer.rewards.rule_rewards import balanced
 from dapo_trainer.rewards.statement import TAIL_CHARACTERS
 
 SHOWN_PROBLEMS = 5
+# Brackets in a line of JSON above which its nesting is looked at.
+MAX_NESTING = 500
 Row = dict[str, Any]
 
 
@@ -34,19 +36,9 @@ def parquet_rows(path: Path) -> int:
 def read(file: PromptFile) -> list[Row]:
     """The file's rows as they are. Raises DataError when it cannot be read or lacks a column."""
     try:
-        if file.path.suffix in {".jsonl", ".json"}:
-            from pyarrow import json as reader
-
-            table = reader.read_json(file.path)
-        else:
-            from pyarrow import parquet
-
-            table = parquet.read_table(file.path)
+        table = _table(file.path)
     except Exception as error:  # pyarrow raises OSError, ArrowInvalid and UnicodeDecodeError alike
-        raise DataError(
-            f"{file.field}: {file.path} cannot be read ({first_line(error)}): "
-            "use a complete parquet or JSON-lines file."
-        ) from error
+        raise _unreadable(file, error) from error
     missing = [column for column in ("prompt", "reward_model") if column not in table.column_names]
     if missing:
         raise DataError(
@@ -57,8 +49,41 @@ def read(file: PromptFile) -> list[Row]:
     if table.num_rows == 0:
         raise DataError(f"{file.field}: {file.path} has no rows.")
     read = [name for name in ("prompt", "reward_model", "extra_info") if name in table.column_names]
-    rows: list[Row] = table.select(read).to_pylist()
+    try:
+        rows: list[Row] = table.select(read).to_pylist()
+    except UnicodeDecodeError as error:  # pyarrow reads texts without looking at them
+        raise _unreadable(file, error) from error
     return rows
+
+
+def _table(path: Path) -> Any:
+    if path.suffix in {".jsonl", ".json"}:
+        from pyarrow import json as reader
+
+        _refuse_nesting(path)
+        return reader.read_json(path)
+    from pyarrow import parquet
+
+    return parquet.read_table(path)
+
+
+def _refuse_nesting(path: Path) -> None:
+    """Raises ValueError for a line of JSON that is so deeply nested that pyarrow would end the process."""
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if line.count(b"[") + line.count(b"{") > MAX_NESTING:
+                try:
+                    json.loads(line)
+                except RecursionError:
+                    raise ValueError(f"line {number} is nested too deeply") from None
+                except ValueError:  # which pyarrow describes
+                    continue
+
+
+def _unreadable(file: PromptFile, error: Exception) -> DataError:
+    return DataError(
+        f"{file.field}: {file.path} cannot be read ({first_line(error)}): use a complete parquet or JSON-lines file."
+    )
 
 
 def _messages(prompt: Any) -> list[dict[str, str]] | None:

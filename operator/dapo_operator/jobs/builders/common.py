@@ -29,6 +29,7 @@ class Site:
     the jobs' statuses say so, and how long a new message of a condition waits to be written when nothing else changed;
     new progress waits half as long.
     `pod_templates` are PodTemplateSpecs for the pods of all jobs, or of one role.
+    `restricts_templates`: those of a job may not ask for the node or another service account.
     `fixed_user`: pods run as user 1000 unless a template names another; False where the cluster assigns users.
     """
 
@@ -40,6 +41,7 @@ class Site:
     status_delay_seconds: float = 60.0
     pod_templates: Mapping[Literal["all"] | Role, Mapping[str, Any]] = field(default_factory=dict)
     fixed_user: bool = True
+    restricts_templates: bool = False
 
     @property
     def topology_keys(self) -> list[str]:

@@ -1,6 +1,6 @@
 """The pods of a job: one container `dapo` each, whose program is its role."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from dapo_core.errors import Problem
@@ -28,6 +28,7 @@ from dapo_operator.jobs.builders.disks import (
     work_mount,
     work_volume,
 )
+from dapo_operator.jobs.builders.pod_privileges import node_folders, privileges
 from dapo_operator.jobs.builders.pod_template import merged, refused
 from dapo_operator.jobs.builders.scheduling import ANYWHERE, Avoid, avoiding, placement
 from dapo_operator.jobs.gangs.schedulers import SCHEDULERS
@@ -42,10 +43,14 @@ def template_problems(job: DAPOJob, site: Site) -> list[Problem]:
     """What is wrong with the pod templates of the job and of its roles."""
     common = job.spec.topology.pod_template
     problems = refused(job.spec, None, common)
+    if site.restricts_templates:
+        problems += _not_allowed([*_privileges("spec.topology.podTemplate", common), *node_folders(job.spec)])
     checked = not problems
     for role, count in job.spec.topology.layout.pods.items():
         template = _template(job.spec, role)
         refusals = refused(job.spec, role, template)
+        if site.restricts_templates:
+            refusals += _not_allowed(_privileges(f"spec.topology.{role}.podTemplate", template))
         given = (*_site_templates(site, role), common, template)
         if checked and not refusals and count and not (site.image or any(map(_image, given))):
             field = f"spec.topology.{role}.podTemplate.spec.containers[{CONTAINER}].image"
@@ -53,6 +58,15 @@ def template_problems(job: DAPOJob, site: Site) -> list[Problem]:
         # A Colocated job has no rollout pods, but a mistake in their template would show up once the mode is changed.
         problems += refusals
     return problems
+
+
+def _privileges(root: str, template: Mapping[str, Any]) -> list[str]:
+    return [f"{root}.{path}" for path in privileges(template)]
+
+
+def _not_allowed(fields: Iterable[str]) -> list[Problem]:
+    sentence = "is not allowed in this installation (jobs.podTemplatePolicy): remove it, or ask the administrator"
+    return [Problem(field, f"{field} {sentence}.") for field in fields]
 
 
 def pod(
