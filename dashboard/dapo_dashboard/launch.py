@@ -8,6 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
+from dapo_core.addresses import ALL_IPV4
 from dapo_core.cli.common_options import HomeOption, MetadataOption
 from dapo_core.cli.main import DISTRIBUTION
 from dapo_core.db import upgrade
@@ -34,8 +35,10 @@ def dashboard(
     env = environment(home, metadata, show_demo)
     if env.get(server_settings.DEMO) == "1":
         typer.echo("Showing the demo runs that come with the platform; `dapo run job.yaml` starts your own.")
-    typer.echo(f"The dashboard is at http://{'localhost' if address in (LOOPBACK, '0.0.0.0') else address}:{port}")
-    arguments = ["--server.port", str(port), "--server.address", address]
+    typer.echo(f"The dashboard is at http://{'localhost' if address in (LOOPBACK, ALL_IPV4) else address}:{port}")
+    arguments = ["--server.port", str(port)]
+    if address != ALL_IPV4:  # left out, Streamlit listens on all addresses of IPv6, too
+        arguments += ["--server.address", address]
     if address == LOOPBACK:
         # A web page whose name resolves to this machine must not read its runs.
         env.setdefault(ALLOWED_HOSTS, f"localhost {LOOPBACK}")

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import kopf
 
+from dapo_core.addresses import every_interface
 from dapo_core.naming import GROUP, PLURAL, VERSION
 from dapo_operator.controller import Controller
 from dapo_operator.kube.client import PAGE, KubeClient
@@ -58,7 +59,9 @@ async def operate(settings: OperatorSettings) -> None:
     controller = Controller(kube, settings, telemetry)
     telemetry.jobs = controller.conditions
     telemetry.metrics.leader.set_function(lambda: leadership is None or leadership.holds())
-    server = TelemetryServer("0.0.0.0", settings.telemetry_port, telemetry.metrics.registry, telemetry.health.problems)
+    server = TelemetryServer(
+        every_interface(), settings.telemetry_port, telemetry.metrics.registry, telemetry.health.problems
+    )
     server.start()
     try:
         await _lead(controller, kube, settings, leadership, telemetry)

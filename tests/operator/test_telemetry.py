@@ -15,6 +15,7 @@ import pytest
 from aiohttp import web
 from patience import patient
 
+from dapo_core.addresses import every_interface
 from dapo_operator.telemetry.health import MOST_CONNECTIONS, Health, TelemetryServer
 from dapo_operator.telemetry.instrumentation import Telemetry, resource_in
 from dapo_operator.telemetry.logs import bound, set_up
@@ -178,7 +179,7 @@ def test_one_job_that_is_left_out_is_seen() -> None:
 def served() -> Iterator[tuple[str, list[str], list[str]]]:
     """The URL, and what is wrong."""
     ill, unready = list[str](), list[str]()
-    server = TelemetryServer("127.0.0.1", 0, Telemetry().metrics.registry, lambda: ill, lambda: unready)
+    server = TelemetryServer(every_interface(), 0, Telemetry().metrics.registry, lambda: ill, lambda: unready)
     server.start()
     yield f"http://127.0.0.1:{server.port}", ill, unready
     server.stop()

@@ -10,6 +10,7 @@ from contextlib import closing, suppress
 import pytest
 from patience import patient
 
+from dapo_core.addresses import every_interface
 from dapo_trainer.pod.gate import Gate, GateConnection, proof
 
 
@@ -24,9 +25,9 @@ def left() -> list[str]:
     return []
 
 
-@pytest.fixture
-def gate(left: list[str]) -> Iterator[Gate]:
-    gate = Gate("127.0.0.1", left.append, port=0)
+@pytest.fixture(params=["127.0.0.1", every_interface()], ids=["IPv4", "both families"])
+def gate(left: list[str], request: pytest.FixtureRequest) -> Iterator[Gate]:
+    gate = Gate(request.param, left.append, port=0)
     yield gate
     gate.close(done=False)
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import psutil
 
+from dapo_core.addresses import host_of
 from dapo_core.db import CheckpointRow, MetadataWriter, open_reader, open_writer
 from dapo_core.errors import CheckpointError, DapoError, StoreError
 from dapo_core.jobspec import DAPOJob, load_job
@@ -159,7 +160,7 @@ class TrainingAttempt:
         from dapo_trainer.verl_config.placement import node_resources
 
         cluster.queue_ready()
-        self._gate = Gate(ray_address.rpartition(":")[0], self._pod_leaves)
+        self._gate = Gate(host_of(ray_address), self._pod_leaves)
         wait_for(node_resources(self.job.spec), lambda missing: self.report.phase("start", 0, 0, missing))
 
     def _spread(self, workers: Sequence[Any], fsdp_size: int, resumed: Restored | None) -> None:

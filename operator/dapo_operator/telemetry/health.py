@@ -12,6 +12,8 @@ from typing import Any, Final
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
+from dapo_core.addresses import family_of
+
 Key = tuple[str, str]
 
 BEAT_SECONDS: Final = 1.0
@@ -85,6 +87,7 @@ class _BoundedServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self.address_family = family_of(address[0])
         super().__init__(address, handler)
         self._lock = threading.Lock()
         self._open: dict[socket.socket, None] = {}

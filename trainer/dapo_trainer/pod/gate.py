@@ -18,6 +18,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
+from dapo_core.addresses import family_of
+
 PORT: Final = 6380
 CONNECT_SECONDS: Final = 5.0
 # A peer whose machine is gone is noticed after idle + count x interval seconds.
@@ -41,6 +43,7 @@ class _GateServer(socketserver.ThreadingTCPServer):
     allow_reuse_address = True
 
     def __init__(self, address: tuple[str, int], on_leaving: Callable[[str], None]) -> None:
+        self.address_family = family_of(address[0])
         super().__init__(address, _Visitor)
         self.on_leaving = on_leaving
         self.inside: set[socket.socket] = set()

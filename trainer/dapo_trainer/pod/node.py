@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from dapo_core.addresses import host_of, resolved
 from dapo_core.jobspec import DAPOJobSpec
 from dapo_core.naming import Role
 from dapo_trainer.verl_config.placement import NODE_RESOURCE, Device
@@ -53,14 +54,14 @@ class PodEnvironment:
             ready=Path(environment.get(READY_FILE, "/var/lib/dapo/ready")),
             pod=name,
             # A pod's own name is in its hosts file; Ray would look for a route to the internet instead.
-            ip=environment.get("DAPO_POD_IP") or socket.gethostbyname(name),
+            ip=environment.get("DAPO_POD_IP") or resolved(name),
             shm_bytes=facts.f_bavail * facts.f_frsize,
         )
 
     @property
     def head_host(self) -> str:
         """Name or address of the head pod."""
-        return self.head_address.rpartition(":")[0]
+        return host_of(self.head_address)
 
     def report_ready(self) -> None:
         """Create the file that the readiness probe looks for."""

@@ -11,6 +11,7 @@ from typing import Final, NoReturn
 
 import psutil
 
+from dapo_core.addresses import with_port
 from dapo_core.errors import DistributedFaultError
 from dapo_core.jobspec import DAPOJobSpec
 from dapo_core.run.reasons import ExitCode
@@ -36,7 +37,7 @@ def become_driver(node: RayNode, environment: PodEnvironment, spec: DAPOJobSpec)
     if (code := _start_ray(node, environment)) != 0:
         raise DistributedFaultError(f"Ray's head node did not start (exit code {code}): see the pod's log.")
     environment.report_ready()
-    os.environ["RAY_ADDRESS"] = f"{node.ip}:{PORT}"
+    os.environ["RAY_ADDRESS"] = with_port(node.ip, PORT)
     from dapo_trainer.main import main
 
     main()  # in the same process: the kubelet's SIGTERM reaches the driver, which saves a checkpoint

@@ -17,6 +17,8 @@ import zmq
 import zmq.asyncio
 from verl.checkpoint_engine.base import CheckpointEngine, CheckpointEngineRegistry
 
+from dapo_core.addresses import bracketed, with_port
+
 Named = tuple[str, torch.Tensor]
 
 
@@ -74,7 +76,9 @@ class TcpTransport(CheckpointEngine):
         key, self.socket.curve_secretkey = zmq.curve_keypair()
         self.socket.curve_server = True
         host = ray.util.get_node_ip_address()
-        address = f"tcp://{host}:{self.socket.bind_to_random_port(f'tcp://{host}')}"
+        self.socket.ipv6 = ":" in host
+        port = self.socket.bind_to_random_port(f"tcp://{bracketed(host)}")
+        address = f"tcp://{with_port(host, port)}"
         return Listener(address, key, secrets.token_bytes(32))
 
     @classmethod
@@ -92,6 +96,7 @@ class TcpTransport(CheckpointEngine):
             self.socket = zmq.asyncio.Context.instance().socket(zmq.DEALER)
             self.socket.curve_serverkey = listener.key
             self.socket.curve_publickey, self.socket.curve_secretkey = zmq.curve_keypair()
+            self.socket.ipv6 = "[" in listener.address
             self.socket.connect(listener.address)
 
     def finalize(self) -> None:

@@ -239,6 +239,8 @@ def _environment(
         *({"name": key, "value": value} for key, value in values.items()),
         {"name": "RAY_AUTH_TOKEN", "valueFrom": token},
         {"name": POD_NAME, "valueFrom": pod_name},
+        # Of the cluster's first family of addresses, as is that of the head's name.
+        {"name": "DAPO_POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
         {"name": "DAPO_NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
     ]
 
