@@ -57,9 +57,11 @@ FILL = (
     "INSERT INTO runs (run_id, name, namespace, spec, state, created_at, tags) "
     f"SELECT {FILLED}, 'job', 'default', '{{}}', 'Succeeded', 1, '{{}}' "
     "FROM generate_series(:first, :last) number",
-    "INSERT INTO points (run_id, metric_id, step, attempt, ts, value) "
-    f"SELECT {FILLED}, metric_id, step, 1, 1.7e9 + step, step + metric_id / 7.0 "
-    "FROM generate_series(:first, :last) number, metric_names, generate_series(1, :steps) step",
+    f"INSERT INTO run_keys (run_id) SELECT {FILLED} FROM generate_series(:first, :last) number",
+    "INSERT INTO curve_points (run_key, metric_id, step, attempt, ts, value) "
+    "SELECT run_key, metric_id, step, 1, 1.7e9 + step, step + metric_id / 7.0 "
+    "FROM generate_series(:first, :last) number, metric_names, generate_series(1, :steps) step, run_keys "
+    f"WHERE run_id = {FILLED}",
     "INSERT INTO rollups (run_id, metric_id, width, bucket, step_from, step_to, low, high, total, finite, count, last) "
     f"SELECT {FILLED}, metric_id, width, bucket, bucket * width, "
     "bucket * width + width - 1, bucket, bucket, bucket, width, width, bucket "

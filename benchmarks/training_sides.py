@@ -194,7 +194,7 @@ def ours(job: DAPOJob, folder: Path) -> Result:
     begun, watch = measured(command, {}, folder / "ours.log")
     with sqlite3.connect(home / "dapo.db") as database:
         rows = database.execute(
-            "select step, ts, name, value from points join metric_names using (metric_id)"
+            "select step, ts, name, value from curve_points join metric_names using (metric_id)"
             " where name like 'timing_s/%' or name = 'dapo/accuracy/generated' order by step"
         ).fetchall()
     steps: dict[int, Step] = {}

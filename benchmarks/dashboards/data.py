@@ -23,13 +23,21 @@ def _wavy(shape: Callable[[int], float], step: int) -> float:
 # What a run's page draws: its curves, in the shapes of the tests' runs.
 CURVES: Final[dict[str, Callable[[int], float]]] = {name: partial(_wavy, shape) for name, shape in SHAPES.items()}
 _COPY_POINTS: Final = """
-INSERT INTO points (run_id, metric_id, step, attempt, ts, value)
-SELECT %(run)s, metric_id, step, 1, %(start)s + step, sin(step * 0.001 + metric_id) + 0.1 * sin(step * 0.37)
+INSERT INTO curve_points (run_key, metric_id, step, attempt, ts, value)
+SELECT (SELECT run_key FROM run_keys WHERE run_id = %(run)s), metric_id, step, 1, %(start)s + step,
+sin(step * 0.001 + metric_id) + 0.1 * sin(step * 0.37)
 FROM metric_names, generate_series(1, %(points)s) AS step WHERE name = ANY(%(names)s)
 """
 _COPY_RUN: Final = """
 INSERT INTO {table} (run_id, {columns}) SELECT 'run-' || i, {columns} FROM {table}, generate_series(1, %(runs)s) AS i
 WHERE run_id = 'template'
+"""
+_COPY_KEYS: Final = "INSERT INTO run_keys (run_id) SELECT 'run-' || i FROM generate_series(1, %(runs)s) AS i"
+_COPY_TEMPLATE: Final = """
+INSERT INTO curve_points (run_key, metric_id, step, attempt, ts, value, flag)
+SELECT copies.run_key, metric_id, step, attempt, ts, value, flag
+FROM curve_points JOIN run_keys template USING (run_key), run_keys copies
+WHERE template.run_id = 'template' AND copies.run_id LIKE 'run-%%'
 """
 
 _COLUMNS: Final = "SELECT column_name FROM information_schema.columns WHERE table_name = %s AND column_name <> 'run_id'"
@@ -42,7 +50,7 @@ def fill(url: str, runs: int, points: int) -> None:
         _start(url, run_id, "Running" if run_id == GROWING else "Succeeded")
         grow(url, run_id, range(1, steps + 1))
     with psycopg.connect(plain(url)) as connection:
-        for table in ("runs", "attempts", "points", "latest", "rollups"):
+        for table in ("runs", "attempts", "latest", "rollups"):
             columns = [
                 row[0]
                 for row in connection.execute(
@@ -51,7 +59,10 @@ def fill(url: str, runs: int, points: int) -> None:
                 )
             ]
             connection.execute(_COPY_RUN.format(table=table, columns=", ".join(columns)), {"runs": runs})
-        connection.execute("DELETE FROM points WHERE run_id = %s", (LONG,))
+        connection.execute(_COPY_KEYS, {"runs": runs})
+        connection.execute(_COPY_TEMPLATE, {"runs": runs})
+        of_long = "run_key = (SELECT run_key FROM run_keys WHERE run_id = %s)"
+        connection.execute(f"DELETE FROM curve_points WHERE {of_long}", (LONG,))
         connection.execute(_COPY_POINTS, {"run": LONG, "start": START, "points": points - 1, "names": list(CURVES)})
         connection.commit()
     # The last step goes through the writer, which makes the rollups of all before it.

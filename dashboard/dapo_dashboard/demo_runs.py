@@ -8,13 +8,16 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from dapo_core.db import upgrade
+
 ARCHIVE: Final = Path(__file__).with_name("demo_runs.tar.xz")
 
 
 def unpack(cache: Path | None = None) -> Path:
     """The folder with the demo's dapo.db and object store, unpacked once for each version of the archive.
 
-    It is in the user's cache folder, so that an acknowledged alert stays acknowledged; removing it resets the demo."""
+    It is in the user's cache folder, so that an acknowledged alert stays acknowledged; removing it resets the demo.
+    Raises OSError and StoreError."""
     packed = ARCHIVE.read_bytes()
     name = f"demo-{hashlib.sha256(packed).hexdigest()[:12]}"
     folder = (cache or _cache()) / name
@@ -27,6 +30,8 @@ def unpack(cache: Path | None = None) -> Path:
             except OSError:  # another process was first
                 if not folder.is_dir():
                     raise
+    # The archive, or the folder, may be of an earlier version.
+    upgrade(f"sqlite:///{folder / 'dapo.db'}")
     return folder
 
 

@@ -18,7 +18,18 @@ from dapo_core.jobspec import parse_job
 from dapo_core.run.guards import evaluate, metrics_of
 from dapo_dashboard.demo_runs import ARCHIVE
 
-_TABLES: Final = ("runs", "attempts", "points", "latest", "rollups", "events", "checkpoints", "samples", "alerts")
+_TABLES: Final = (
+    "runs",
+    "attempts",
+    "run_keys",
+    "points",
+    "latest",
+    "rollups",
+    "events",
+    "checkpoints",
+    "samples",
+    "alerts",
+)
 _PLACE: Final = "file:///demo"
 
 
@@ -47,7 +58,8 @@ def _copy_rows(source: Path, target: Path, run_ids: Sequence[str]) -> None:
     for table in _TABLES:
         connection.execute(f"DELETE FROM {table} WHERE run_id NOT IN ({marks})", run_ids)
     connection.execute("DELETE FROM deliveries")
-    connection.execute("DELETE FROM metric_names WHERE metric_id NOT IN (SELECT metric_id FROM points)")
+    connection.execute("DELETE FROM curve_points WHERE run_key NOT IN (SELECT run_key FROM run_keys)")
+    connection.execute("DELETE FROM metric_names WHERE metric_id NOT IN (SELECT metric_id FROM latest)")
     connection.close()
 
 

@@ -71,7 +71,19 @@ def attacker(teams: Teams) -> Iterator[Session]:
         session.rollback()
 
 
-TABLES = ("points", "latest", "attempts", "rollups", "events", "checkpoints", "samples", "deliveries", "metric_names")
+TABLES = (
+    "run_keys",
+    "curve_points",
+    "points",
+    "latest",
+    "attempts",
+    "rollups",
+    "events",
+    "checkpoints",
+    "samples",
+    "deliveries",
+    "metric_names",
+)
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -86,11 +98,25 @@ def test_a04_no_login_of_a_tenant_locks_a_table(table: str, attacker: Session) -
         "INSERT INTO metric_names (metric_id, name) SELECT n, 'x' || n FROM generate_series(1, 3000) n",
         "SELECT nextval('metric_names_metric_id_seq')",
         "SELECT setval('metric_names_metric_id_seq', 2147483647)",
+        "INSERT INTO run_keys (run_key, run_id) VALUES (1, 'b')",
+        "UPDATE run_keys SET run_key = 7",
+        "SELECT nextval('run_keys_run_key_seq')",
+        "INSERT INTO run_keys (run_id) VALUES ('a')",
     ],
 )
-def test_a10_no_number_of_a_metric_can_be_taken(statement: str, attacker: Session) -> None:
+def test_a10_no_number_of_a_metric_or_a_run_can_be_taken(statement: str, attacker: Session) -> None:
     with pytest.raises(errors.InsufficientPrivilege):
         attacker.execute(statement.encode())
+
+
+def test_a10_points_of_another_team_are_neither_seen_nor_written(teams: Teams, attacker: Session) -> None:
+    with psycopg.connect(plain(teams.owner)) as owner:
+        [(key,)] = owner.execute("SELECT run_key FROM run_keys WHERE run_id = 'a'").fetchall()
+    assert attacker.execute("SELECT run_id FROM run_keys").fetchall() == [("b",)]
+    assert attacker.execute("SELECT FROM curve_points WHERE run_key = %s", (key,)).fetchall() == []
+    assert attacker.execute("UPDATE curve_points SET value = 7 WHERE run_key = %s", (key,)).rowcount == 0
+    with pytest.raises(errors.InsufficientPrivilege):
+        attacker.execute("INSERT INTO curve_points VALUES (1, 1, 1, %s, 1, 1, NULL)", (key,))
 
 
 def test_a10_names_of_one_team_leave_numbers_to_the_others(teams: Teams, attacker: Session) -> None:
@@ -203,9 +229,9 @@ def test_a18_the_operators_login_writes_all_runs_and_is_no_administrator(teams: 
 
 
 BAD_ROWS = [
-    "UPDATE points SET value = 'Infinity'",
-    "UPDATE points SET value = 'NaN'",
-    "UPDATE points SET ts = '-Infinity'",
+    "UPDATE curve_points SET value = 'Infinity'",
+    "UPDATE curve_points SET value = 'NaN'",
+    "UPDATE curve_points SET ts = '-Infinity'",
     "INSERT INTO points VALUES ('b', 1, -1, 1, 1, 1, NULL)",
     "UPDATE latest SET value = 'NaN'",
     "UPDATE latest SET step = -9223372036854775808",

@@ -13,8 +13,8 @@ from sqlalchemy import NullPool, create_engine, text
 
 from dapo_core.db import AttemptRow, Batch, Bucket, MetadataReader, MetadataWriter, Point, RunRow, open_writer
 from dapo_core.db.curves import bucket_width
+from dapo_core.db.points import points_of
 from dapo_core.db.rollups import of_points, seen
-from dapo_core.db.schema import points
 
 __all__ = ["reader", "writer"]
 
@@ -104,15 +104,18 @@ def test_a_long_curve_is_read_by_parallel_workers(postgres: PostgresServer) -> N
     url = postgres.new_database(upgraded=True)
     with closing(open_writer(url)) as writer:
         writer.write("r", Batch(points=curve("m", 1, 1, 2000)))
-    old = points.alias("old")
-    mine = (old.c.run_id == "r", old.c.metric_id == 1)
-    query = of_points(seen(256, old, mine), is_one=True)
     with create_engine(url, poolclass=NullPool).connect() as connection:
-        connection.execute(text("ANALYZE points"))
+        stored = points_of(connection, "r")
+        old = stored.table("old")
+        mine = (old.c.run_id == "r", old.c.metric_id == 1)
+        query = of_points(seen(256, old, mine), stored.table("final"), is_one=True)
+        connection.execute(text("ANALYZE curve_points"))
         # As of a table that is large.
         for setting in ("parallel_setup_cost", "min_parallel_table_scan_size", "enable_indexscan", "enable_bitmapscan"):
             connection.execute(text(f"SET {setting} = 0"))
-        planned = query.params(run_id="r", metric_id=1).compile(connection, compile_kwargs={"literal_binds": True})
+        planned = query.params(stored.parameters | {"run_id": "r", "metric_id": 1}).compile(
+            connection, compile_kwargs={"literal_binds": True}
+        )
         plan = "\n".join(connection.execute(text(f"EXPLAIN {planned}")).scalars())
     assert "Partial" in plan and "Parallel" in plan, plan
 

@@ -148,7 +148,7 @@ FORBIDDEN = {
     "writer: the owner's role": ("writer", "SET ROLE dapo"),
     "writer: a run to another namespace": ("writer", "UPDATE runs SET namespace = 'team-b'"),
     "writer: a run's spec": ("writer", "UPDATE runs SET spec = '{}'"),
-    "writer: remove": ("writer", "DELETE FROM points"),
+    "writer: remove": ("writer", "DELETE FROM curve_points"),
     "writer: empty": ("writer", "TRUNCATE points"),
     "writer: acknowledge": ("writer", "UPDATE alerts SET acknowledged_by = 'me'"),
     "writer: rename a metric": ("writer", "UPDATE metric_names SET name = 'x'"),
@@ -172,6 +172,7 @@ def test_what_is_forbidden(session: Session, statement: str) -> None:
 
 UNSEEN = {
     "update": "UPDATE points SET value = 7 WHERE run_id = 'b'",
+    "update by number": "UPDATE curve_points SET value = 7 WHERE run_key NOT IN (SELECT run_key FROM run_keys)",
     "update of state": "UPDATE runs SET state = 'Failed' WHERE run_id = 'b'",
     "read of a spec": "SELECT spec FROM runs WHERE namespace = 'team-b'",
     "read of a checkpoint": "SELECT uri FROM checkpoints WHERE run_id = 'b'",
@@ -258,7 +259,7 @@ def test_an_upgrade_leaves_correct_policies_alone(logins: Logins) -> None:
     """It would wait for whoever reads a table, and all others for it."""
     upgrade(logins.owner, with_roles=True)
     with psycopg.connect(plain(logins.owner)) as reading:
-        reading.execute("SELECT count(*) FROM points")
+        reading.execute("SELECT count(*) FROM curve_points")
         upgrade(logins.owner, with_roles=True)
 
 
@@ -268,7 +269,7 @@ def test_an_upgrade_restores_a_policy_beside_a_writer_without_a_deadlock(logins:
         with psycopg.connect(plain(logins.owner)) as writing, ThreadPoolExecutor() as threads:
             writing.execute("SET deadlock_timeout = '100ms'")
             writing.execute("SELECT 1 FROM runs WHERE run_id = 'a' FOR NO KEY UPDATE")
-            writing.execute("UPDATE points SET value = value WHERE run_id = 'a'")
+            writing.execute("UPDATE curve_points SET value = value")
             upgraded = threads.submit(upgrade, logins.owner, with_roles=True)
             time.sleep(1.0)
             for table in ("latest", "attempts", "events", "checkpoints", "samples", "alerts"):

@@ -121,7 +121,7 @@ def test_a_file_that_is_not_a_database_is_an_error(tmp_path: Path) -> None:
 KINDS = {"sqlite": "sqlite", "postgresql+psycopg": "postgres"}
 
 
-@pytest.mark.parametrize("revision", ["0001", "0002", "0003"])
+@pytest.mark.parametrize("revision", ["0001", "0002", "0003", "0004"])
 def test_a_kept_database_of_an_older_revision(revision: str, url: str) -> None:
     load(url, KEPT / f"r{revision}.{KINDS[url.partition(':')[0]]}.sql")
     upgrade(url)

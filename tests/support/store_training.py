@@ -76,14 +76,14 @@ def assert_each_point_once(url: str, *folders: Path) -> None:
                 points += [(name, record.step, record.attempt, value) for name, value in record.numbers.items()]
             else:
                 events.add(record.body["dedup_key"])
-    query = "SELECT name, step, attempt, value FROM points JOIN metric_names USING (metric_id)"
+    query = "SELECT name, step, attempt, value FROM curve_points JOIN metric_names USING (metric_id)"
     with psycopg.connect(plain(url)) as connection:
         stored = connection.execute(query).fetchall()
         counted = connection.execute("SELECT sum(count) FROM rollups WHERE width = 16").fetchone()
         told = {key for (key,) in connection.execute("SELECT dedup_key FROM events").fetchall()}
         rolled = connection.execute(
-            "SELECT count(DISTINCT (metric_id, points.step)) FROM points JOIN latest USING (run_id, metric_id) "
-            "WHERE points.step < rolled_to"
+            "SELECT count(DISTINCT (metric_id, points.step)) FROM curve_points points JOIN run_keys USING (run_key) "
+            "JOIN latest USING (run_id, metric_id) WHERE points.step < rolled_to"
         ).fetchone()
     assert sorted(stored) == sorted(points) and told == events
     assert counted == rolled and rolled is not None and rolled[0] > 0

@@ -264,7 +264,8 @@ def test_killed_at_any_moment(where: Callable[[Path, int], Path], tmp_path: Path
 
 def every_point(writer: MetadataWriter, metric: str) -> list[tuple[int, int, float]]:
     look = (
-        "SELECT step, attempt, value FROM points JOIN metric_names USING (metric_id) "
+        "SELECT step, attempt, value FROM curve_points JOIN run_keys USING (run_key) "
+        "JOIN metric_names USING (metric_id) "
         f"WHERE name = '{metric}' AND run_id = 'r'"
     )
     with writer._engine.begin() as connection:

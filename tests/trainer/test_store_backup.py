@@ -52,7 +52,7 @@ def test_a_moment_before_a_mistake(archive: Path, tmp_path: Path) -> None:
         training.until_delivered(50)
         reached = training.delivered()
         tell(server, "SELECT pg_create_restore_point('before')")
-        tell(server, "DELETE FROM points", training.url.rpartition("/")[2])
+        tell(server, "DELETE FROM curve_points", training.url.rpartition("/")[2])
         training.until_delivered(300)
         assert training.close()
         (last,) = tell(server, "SELECT pg_walfile_name(pg_switch_wal())")
@@ -70,7 +70,7 @@ def test_a_moment_before_a_mistake(archive: Path, tmp_path: Path) -> None:
         }
         server.start()
         assert reached <= training.delivered() < training.step - 200
-        (count,) = tell(server, "SELECT count(*) FROM points", training.url.rpartition("/")[2])
+        (count,) = tell(server, "SELECT count(*) FROM curve_points", training.url.rpartition("/")[2])
         assert count == 10 * training.delivered(), "the points of before the mistake are back"
         assert drain(training.folder, training.writer, RUN, PATIENCE)  # as the trainer's sender does, or a resume
         assert_each_point_once(training.url, training.folder)

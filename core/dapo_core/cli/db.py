@@ -48,11 +48,35 @@ def upgrade(
 def check(metadata: MetadataOption = None, home: HomeOption = None) -> None:
     """Show the store's URL, revision and size; exit with 31 if the store needs an upgrade."""
     from dapo_core.db import check
+    from dapo_core.db.convert import waiting
 
-    status = check(_url(metadata, home))
+    url = _url(metadata, home)
+    status = check(url)
     typer.echo(f"{status.url}: {status.server}, revision {status.revision}, {size(status.size_bytes)}.")
     if not status.is_current:
         raise StoreError(f"This version of dapo needs revision {status.program}: run `dapo db upgrade`.")
+    ended, going_on = waiting(url)
+    if ended or going_on:
+        typer.echo(
+            f"{ended} runs have points of an earlier version, which take twice the space: `dapo db convert` moves them "
+            f"while the store is in use. {going_on} more runs have not ended."
+        )
+
+
+@db.command()
+def convert(
+    metadata: MetadataOption = None,
+    home: HomeOption = None,
+    batch: Annotated[int, typer.Option(min=1, help="Points that one transaction moves.")] = 20_000,
+) -> None:
+    """Move points that earlier versions wrote to where they take half the space, of runs that have ended."""
+    from dapo_core.db.convert import convert
+
+    moved = runs = 0
+    for run_id, points in convert(_url(metadata, home), batch):
+        typer.echo(f"{run_id:<40}{points:>14,} points")
+        moved, runs = moved + points, runs + 1
+    typer.echo(f"{moved:,} points of {runs} runs were moved. Runs that go on are moved once they have ended.")
 
 
 @db.command()

@@ -9,6 +9,7 @@ from typing import Any, Final
 from sqlalchemy import BigInteger, Connection, Select, and_, bindparam, func, literal, select
 
 from dapo_core.db import schema
+from dapo_core.db.points import Place, points_of, points_of_runs, table_at
 from dapo_core.db.rollups import COARSE, FINE, newest, of_points, of_rollups, seen
 from dapo_core.run.store_rows import Bucket, CurvePoint
 
@@ -16,7 +17,7 @@ Series = tuple[str, str]
 """Run ID and metric."""
 Sparklines = dict[str, list[float | None]]
 
-points, latest, attempts, names = schema.points, schema.latest, schema.attempts, schema.metric_names
+latest, attempts, names = schema.latest, schema.attempts, schema.metric_names
 _WHOLE: Final = latest.alias("whole")
 # Rollups of curves that are written together end at most so many steps apart.
 _ALIKE: Final = 16 * COARSE
@@ -84,19 +85,23 @@ def points_since(
 ) -> dict[str, list[CurvePoint]]:
     """Points of several metrics after `after_step`; of each step that of the highest attempt."""
     ids = metric_ids(connection, metrics)
+    stored = points_of(connection, run_id)
+    points = stored.table()
     columns = (points.c.metric_id, points.c.step, points.c.attempt, points.c.ts, points.c.value, points.c.flag)
     new_points = and_(points.c.run_id == run_id, points.c.metric_id.in_(ids), points.c.step > after_step)
     query = select(*columns).where(new_points).order_by(points.c.metric_id, points.c.step, points.c.attempt)
     by_step: dict[str, dict[int, CurvePoint]] = {metric: {} for metric in metrics}
-    for metric_id, step, *rest in connection.execute(query):
+    for metric_id, step, *rest in connection.execute(query, stored.parameters):
         by_step[ids[metric_id]][step] = CurvePoint(step, *rest)
     return {metric: list(curve.values()) for metric, curve in by_step.items()}
 
 
 def moments_of(connection: Connection, run_id: str, metric: str, most: int) -> list[tuple[int, float]]:
     """(step, Unix seconds) of at most `most` + 1 points of a metric, each the last of its bucket."""
+    stored = points_of(connection, run_id)
+    points = stored.table()
     of_metric = (points.c.run_id == run_id, points.c.metric_id.in_(metric_ids(connection, [metric])))
-    last = connection.execute(select(func.max(points.c.step)).where(*of_metric)).scalar() or 0
+    last = connection.execute(select(func.max(points.c.step)).where(*of_metric), stored.parameters).scalar() or 0
     width = ceil((last + 1) / most)
     ends = select(literal(width - 1).label("end")).cte("ends", recursive=True)
     ends = ends.union_all(select(ends.c.end + width).where(ends.c.end < last))
@@ -106,7 +111,8 @@ def moments_of(connection: Connection, run_id: str, metric: str, most: int) -> l
     lasts = select(step).select_from(ends).subquery("lasts")
     ts = select(points.c.ts).where(*of_metric, points.c.step == lasts.c.step)
     newest_ts = ts.order_by(points.c.attempt.desc()).limit(1).scalar_subquery()
-    rows = connection.execute(select(lasts.c.step, newest_ts).where(lasts.c.step.is_not(None)).order_by("step"))
+    query = select(lasts.c.step, newest_ts).where(lasts.c.step.is_not(None)).order_by("step")
+    rows = connection.execute(query, stored.parameters)
     return [(step, ts) for step, ts in rows]
 
 
@@ -153,10 +159,12 @@ def bucketed(
 ) -> dict[Series, list[Bucket]]:
     """Buckets from coarse rollups as far as these go, then from fine ones, and from points at the end."""
     parts: dict[tuple[str, int, int], list[Any]] = {}
+    stored = points_of_runs(connection, run_ids)
     for reach in _rolled(connection, run_ids, list(ids), width):
-        parameters = reach.parameters(limits)
+        parameters = reach.parameters(limits) | stored.parameters
         is_one = len(reach.run_ids) == len(reach.metric_ids) == 1
-        for query in _queries(reach.levels(width), width, frozenset(limits), is_repeated, is_one):
+        several = is_repeated or stored.is_double
+        for query in _queries(stored.place, reach.levels(width), width, frozenset(limits), several, is_one):
             # All at once: fetching rows one by one takes longer than the query.
             for row in connection.execute(query, parameters).all():
                 parts.setdefault(row[:3], []).append(row)
@@ -192,7 +200,7 @@ def _rolled(connection: Connection, run_ids: Sequence[str], ids: Sequence[int], 
 
 @lru_cache(maxsize=256)
 def _queries(
-    levels: tuple[int, ...], width: int, limits: frozenset[str], is_repeated: bool, is_one: bool
+    place: Place, levels: tuple[int, ...], width: int, limits: frozenset[str], is_repeated: bool, is_one: bool
 ) -> list[Select[Any]]:
     """One query for each level of rollups, and one for the points after them. Cached, because building a query mostly
     takes longer than running it."""
@@ -207,17 +215,17 @@ def _queries(
             conditions += [old.c.bucket >= done // level, old.c.bucket >= bindparam("fine_from", type_=BigInteger)]
         queries.append(of_rollups(level, width, conditions, old, _beside_latest(old)))
         done = end * level
-    old = points.alias("old")
-    conditions = [*_of(old), *_limits(old.c.step, 1, limits)]
+    stored: Any = table_at(place, "old")
+    conditions = [*_of(stored), *_limits(stored.c.step, 1, limits)]
     joined = None
     if done is not None:
-        conditions.append(old.c.step >= bindparam("step_from", type_=BigInteger))
+        conditions.append(stored.c.step >= bindparam("step_from", type_=BigInteger))
     if width >= FINE and not is_one:
         # Of one curve the numbers say all. Of several they are how the database finds its way, and this is for each.
-        conditions += [*_of(_WHOLE), alike, *([] if done is None else [old.c.step >= done])]
-        joined = _beside_latest(old)
+        conditions += [*_of(_WHOLE), alike, *([] if done is None else [stored.c.step >= done])]
+        joined = _beside_latest(stored)
     one_a_step = newest if is_repeated else seen
-    return [*queries, of_points(one_a_step(width, old, conditions, joined), is_one=is_one)]
+    return [*queries, of_points(one_a_step(width, stored, conditions, joined), table_at(place, "final"), is_one=is_one)]
 
 
 def _of(table: Any) -> list[Any]:
@@ -280,10 +288,12 @@ def _repeated(connection: Connection, run_ids: Sequence[str]) -> set[str]:
 
 def _means(connection: Connection, run_ids: Sequence[str], metric_id: int, width: int) -> Sparklines:
     """Only the means, of short runs, which most are: a fifth of the work of whole buckets."""
+    stored = points_of_runs(connection, run_ids)
+    points = stored.table()
     slot = (points.c.step // bindparam(None, width, literal_execute=True)).label("slot")
     of_curves = and_(points.c.run_id.in_(run_ids), points.c.metric_id == metric_id)
     query = select(points.c.run_id, func.avg(points.c.value)).where(of_curves).group_by(points.c.run_id, slot)
     means: Sparklines = {}
-    for run_id, mean in connection.execute(query.order_by(points.c.run_id, slot)):
+    for run_id, mean in connection.execute(query.order_by(points.c.run_id, slot), stored.parameters):
         means.setdefault(run_id, []).append(mean)
     return means

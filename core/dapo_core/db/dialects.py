@@ -274,7 +274,7 @@ def probe_writing(connection: Connection) -> None:
     """Writes a row without changing it, where a trainer's tables can be written. Raises SQLAlchemyError, for example
     while the disk is full, the server is read-only or somebody holds a lock of those tables."""
     if is_postgres(connection):
-        connection.execute(text("LOCK TABLE points, latest, attempts IN ROW EXCLUSIVE MODE NOWAIT"))
+        connection.execute(text("LOCK TABLE curve_points, latest, attempts IN ROW EXCLUSIVE MODE NOWAIT"))
     connection.execute(text("UPDATE alembic_version SET version_num = version_num"))
 
 
@@ -284,13 +284,14 @@ def lock_run(connection: Connection, run_id: str) -> None:
         connection.execute(_LOCK_NAME, {"run_id": run_id})
 
 
-def estimated_rows(connection: Connection, table: Table) -> int | None:
-    """About how many rows a table has, by the server's statistics; None where they are not known."""
+def estimated_rows(connection: Connection, *tables: Table) -> int | None:
+    """About how many rows tables have together, by the server's statistics; None where they are not known."""
     if not is_postgres(connection):
         return None
     query = text("SELECT reltuples FROM pg_class WHERE oid = CAST(:name AS regclass)")
-    estimated = int(connection.execute(query, {"name": table.name}).scalar_one())
-    return estimated if estimated > 0 else None
+    # -1 of a table that was never analyzed.
+    rows = [int(connection.execute(query, {"name": table.name}).scalar_one()) for table in tables]
+    return sum(max(0, number) for number in rows) or None
 
 
 def size(connection: Connection) -> int:

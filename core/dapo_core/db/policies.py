@@ -49,7 +49,11 @@ def statements() -> list[str]:
         f"GRANT SELECT ON alembic_version TO {_ALL}",
         # By which the operator tries whether the database takes writes.
         f"GRANT UPDATE (version_num) ON alembic_version TO {_OPERATOR}",
-        *_metric_names(),
+        *_numbers("metric_names", "metric_id"),
+        f"REVOKE ALL ON metric_names FROM PUBLIC, {_ALL}",
+        f"GRANT SELECT ON metric_names TO {_ALL}",
+        f"GRANT INSERT (name) ON metric_names TO {_WRITER}, {_OPERATOR}",
+        *_numbers("run_keys", "run_key"),
     ]
     for table in bound_tables():
         made += _rights(table) + _policies(table)
@@ -78,22 +82,20 @@ def _scope() -> list[str]:
     ]
 
 
-def _metric_names() -> list[str]:
-    """A new name gets a random number. Numbers from a sequence could be taken in advance, or used up."""
+def _numbers(table: str, column: str) -> list[str]:
+    """A new row gets a random number. Numbers from a sequence could be taken in advance, or used up. With the rights of
+    the owner, who sees the numbers that other teams have."""
     return [
         _function(
-            "CREATE OR REPLACE FUNCTION dapo_metric_id() RETURNS trigger LANGUAGE plpgsql",
-            "LOOP NEW.metric_id := 1 + floor(random() * 2147483646)::integer; "
-            "EXIT WHEN NOT EXISTS (SELECT FROM %1$I.metric_names WHERE metric_id = NEW.metric_id); "
+            f"CREATE OR REPLACE FUNCTION dapo_{column}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER",
+            f"LOOP NEW.{column} := 1 + floor(random() * 2147483646)::integer; "
+            f"EXIT WHEN NOT EXISTS (SELECT FROM %1$I.{table} WHERE {column} = NEW.{column}); "
             "END LOOP; RETURN NEW;",
         ),
-        "ALTER TABLE metric_names ALTER COLUMN metric_id DROP DEFAULT",
-        "CREATE OR REPLACE TRIGGER dapo_metric_id BEFORE INSERT ON metric_names "
-        "FOR EACH ROW EXECUTE FUNCTION dapo_metric_id()",
-        f"REVOKE ALL ON metric_names FROM PUBLIC, {_ALL}",
-        f"REVOKE ALL ON SEQUENCE metric_names_metric_id_seq FROM PUBLIC, {_ALL}",
-        f"GRANT SELECT ON metric_names TO {_ALL}",
-        f"GRANT INSERT (name) ON metric_names TO {_WRITER}, {_OPERATOR}",
+        f"ALTER TABLE {table} ALTER COLUMN {column} DROP DEFAULT",
+        f"CREATE OR REPLACE TRIGGER dapo_{column} BEFORE INSERT ON {table} "
+        f"FOR EACH ROW EXECUTE FUNCTION dapo_{column}()",
+        f"REVOKE ALL ON SEQUENCE {table}_{column}_seq FROM PUBLIC, {_ALL}",
     ]
 
 
@@ -106,6 +108,12 @@ def _function(head: str, body: str) -> str:
 
 
 def _rights(table: Table) -> list[str]:
+    if table is schema.run_keys:
+        return [
+            f"REVOKE ALL ON run_keys FROM PUBLIC, {_ALL}",
+            f"GRANT SELECT ON run_keys TO {_ALL}",
+            f"GRANT INSERT (run_id) ON run_keys TO {_WRITER}, {_OPERATOR}",
+        ]
     changed = _CHANGED.get(table.name) or ", ".join(c.name for c in table.columns if not c.primary_key)
     return [
         f"REVOKE ALL ON {table.name} FROM PUBLIC, {_ALL}",
@@ -118,9 +126,11 @@ def _rights(table: Table) -> list[str]:
 
 def _policies(table: Table) -> list[str]:
     """The rows that a login may read and write. Subqueries without a reference to the row run once per statement; the
-    one on `runs` is itself subject to the policy of `runs`."""
+    one on `runs` or `run_keys` is itself subject to the policy of that table."""
     bound = "namespace = (SELECT dapo_scope())"
-    if table.name != "runs":
+    if table is schema.curve_points:
+        bound = "EXISTS (SELECT 1 FROM run_keys WHERE run_keys.run_key = curve_points.run_key)"
+    elif table.name != "runs":
         bound = f"EXISTS (SELECT 1 FROM runs WHERE runs.run_id = {table.name}.run_id)"
     rows = f"((SELECT dapo_scope()) = '*' OR {bound})"
     policies = [

@@ -23,13 +23,12 @@ from sqlalchemy import (
 from sqlalchemy.exc import SQLAlchemyError
 
 from dapo_core.db import dialects, schema
+from dapo_core.db.convert import convert_run, has_finished
 from dapo_core.db.rollups import FINE
-from dapo_core.run.entries import ENDED_STATES
 
 DAY: Final = 86_400.0
-# A suspended run is to be resumed.
-_FINISHED: Final = sorted(ENDED_STATES - {"Suspended"})
-runs, points, latest, rollups = schema.runs, schema.points, schema.latest, schema.rollups
+runs, latest, rollups, run_keys = schema.runs, schema.latest, schema.rollups, schema.run_keys
+named, points = schema.points, schema.curve_points
 
 
 @dataclass(frozen=True)
@@ -78,9 +77,12 @@ def plan(url: str, keep: Keep, now: float) -> PrunePlan:
     try:
         with engine.connect() as connection:
             # Only a limit of the whole store needs the exact number, for which all of the table is read.
-            total = None if keep.most_points is not None else dialects.estimated_rows(connection, points)
+            total = None if keep.most_points is not None else dialects.estimated_rows(connection, named, points)
             if total is None:
-                total = int(connection.execute(select(func.count()).select_from(points)).scalar_one())
+                total = sum(
+                    int(connection.execute(select(func.count()).select_from(table)).scalar_one())
+                    for table in (named, points)
+                )
             ended = _ended(connection, keep)
             size = dialects.size(connection)
     except SQLAlchemyError as error:
@@ -119,6 +121,8 @@ def apply(url: str, plan: PrunePlan) -> None:
                 with engine.connect() as connection:
                     metric_ids = connection.execute(select(latest.c.metric_id).where(latest.c.run_id == run.run_id))
                     ids = sorted(metric_ids.scalars())
+                if work is _thin:
+                    convert_run(engine, run.run_id)
                 for metric_id in ids:
                     _if_ended(engine, run.run_id, partial(work, metric_id=metric_id))
         for run in plan.remove:
@@ -142,13 +146,17 @@ def _older(run: Ended, days: float | None, now: float) -> bool:
 
 
 def _ended(connection: Connection, keep: Keep) -> list[Ended]:
-    chosen: list[ColumnElement[bool]] = [runs.c.ended_at.is_not(None), runs.c.state.in_(_FINISHED)]
+    chosen: list[ColumnElement[bool]] = [has_finished()]
     if keep.run_id is not None:
         chosen.append(runs.c.run_id == keep.run_id)
     if keep.namespace is not None:
         chosen.append(runs.c.namespace == keep.namespace)
     # By the key of the points, for each run: grouping by run would read the points of all runs.
-    of_run = select(func.count()).where(points.c.run_id == runs.c.run_id).scalar_subquery()
+    numbered = run_keys.join(points, points.c.run_key == run_keys.c.run_key)
+    of_run = (
+        select(func.count()).where(named.c.run_id == runs.c.run_id).scalar_subquery()
+        + select(func.count()).select_from(numbered).where(run_keys.c.run_id == runs.c.run_id).scalar_subquery()
+    )
     # A run is thinned once nothing that is rolled up is left to thin, also if it was resumed since.
     left = func.max(latest.c.rolled_to - latest.c.thinned_to)
     to_thin = select(left).where(latest.c.run_id == runs.c.run_id).scalar_subquery()
@@ -159,17 +167,23 @@ def _ended(connection: Connection, keep: Keep) -> list[Ended]:
 
 def _has_ended(connection: Connection, run_id: str) -> bool:
     """Whether the run has not been resumed since the plan was made."""
-    ended = and_(runs.c.run_id == run_id, runs.c.ended_at.is_not(None), runs.c.state.in_(_FINISHED))
+    ended = and_(runs.c.run_id == run_id, has_finished())
     return connection.execute(select(runs.c.run_id).where(ended)).first() is not None
+
+
+def _key(run_id: str) -> Any:
+    return select(run_keys.c.run_key).where(run_keys.c.run_id == run_id).scalar_subquery()
 
 
 def _remove_metric(connection: Connection, run_id: str, metric_id: int) -> None:
     # `latest` at last: it says which metrics an interrupted removal has left.
-    for table in (points, rollups, latest):
+    connection.execute(delete(points).where(points.c.run_key == _key(run_id), points.c.metric_id == metric_id))
+    for table in (named, rollups, latest):
         connection.execute(delete(table).where(table.c.run_id == run_id, table.c.metric_id == metric_id))
 
 
 def _remove(connection: Connection, run_id: str) -> None:
+    connection.execute(delete(points).where(points.c.run_key == _key(run_id)))
     for table in schema.metadata.sorted_tables:
         if "run_id" in table.c and table is not runs:
             connection.execute(delete(table).where(table.c.run_id == run_id))
@@ -179,21 +193,20 @@ def _remove(connection: Connection, run_id: str) -> None:
 def _thin(connection: Connection, run_id: str, metric_id: int) -> None:
     """Keeps the last point of each bucket that is rolled up: curves keep their shape, and rollups the extremes."""
     bucket: Any = points.c.step // literal_column(str(FINE))
-    of_metric = and_(latest.c.run_id == points.c.run_id, latest.c.metric_id == points.c.metric_id)
-    rolled_to = select(latest.c.rolled_to).where(of_metric).scalar_subquery()
+    of_latest = and_(latest.c.run_id == run_id, latest.c.metric_id == metric_id)
+    rolled_to = select(latest.c.rolled_to).where(of_latest).scalar_subquery()
     last = exists().where(
-        rollups.c.run_id == points.c.run_id,
-        rollups.c.metric_id == points.c.metric_id,
+        rollups.c.run_id == run_id,
+        rollups.c.metric_id == metric_id,
         rollups.c.width == FINE,
         rollups.c.bucket == bucket,
         rollups.c.step_to == points.c.step,
     )
     newer = points.alias("newer")
     same_step = and_(
-        newer.c.run_id == points.c.run_id, newer.c.metric_id == points.c.metric_id, newer.c.step == points.c.step
+        newer.c.run_key == points.c.run_key, newer.c.metric_id == points.c.metric_id, newer.c.step == points.c.step
     )
     overtaken = exists().where(same_step, newer.c.attempt > points.c.attempt)
-    here = and_(points.c.run_id == run_id, points.c.metric_id == metric_id)
+    here = and_(points.c.run_key == _key(run_id), points.c.metric_id == metric_id)
     connection.execute(delete(points).where(here, points.c.step < rolled_to, or_(not_(last), overtaken)))
-    of_latest = and_(latest.c.run_id == run_id, latest.c.metric_id == metric_id)
     connection.execute(update(latest).where(of_latest).values(thinned_to=latest.c.rolled_to))

@@ -10,6 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from dapo_core.db import curves, dialects, roles, run_changes, run_table, schema, validations
 from dapo_core.db.dialects import AmbiguousRunError
+from dapo_core.db.points import points_of
 from dapo_core.naming import RUN_ID
 from dapo_core.run.store_rows import (
     AlertRow,
@@ -118,15 +119,17 @@ class MetadataReader:
 
     def curve(self, run_id: str, metric: str, since_step: int | None = None) -> list[CurvePoint]:
         """The metric's points after `since_step`, by step; of each step that of the highest attempt."""
-        points, names = schema.points, schema.metric_names
+        names = schema.metric_names
         metric_id = select(names.c.metric_id).where(names.c.name == metric).scalar_subquery()
-        query = select(points.c.step, points.c.attempt, points.c.ts, points.c.value, points.c.flag).where(
-            points.c.run_id == run_id, points.c.metric_id == metric_id
-        )
-        if since_step is not None:
-            query = query.where(points.c.step > since_step)
         with self._connection() as connection:
-            rows = connection.execute(query.order_by(points.c.step, points.c.attempt)).all()
+            stored = points_of(connection, run_id)
+            points = stored.table()
+            query = select(points.c.step, points.c.attempt, points.c.ts, points.c.value, points.c.flag).where(
+                points.c.run_id == run_id, points.c.metric_id == metric_id
+            )
+            if since_step is not None:
+                query = query.where(points.c.step > since_step)
+            rows = connection.execute(query.order_by(points.c.step, points.c.attempt), stored.parameters).all()
         # Columns by position: by name, unpacking a row takes as long as fetching it.
         return list(map(CurvePoint._make, {row[0]: row for row in rows}.values()))
 

@@ -32,7 +32,9 @@ _LOCK_ORDER: Final = (
     "runs",
     "deliveries",
     "metric_names",
+    "run_keys",
     "points",
+    "curve_points",
     "latest",
     "attempts",
     "rollups",
@@ -66,8 +68,8 @@ _IN_FORCE: Final = text(
     "JOIN pg_class ON pg_class.oid = attrelid "
     "WHERE relnamespace = current_schema()::regnamespace AND attacl IS NOT NULL UNION ALL "
     "SELECT concat_ws(' ', prosrc, proacl, proconfig) FROM pg_proc "
-    "WHERE oid IN (to_regproc('dapo_scope'), to_regproc('dapo_metric_id')) UNION ALL "
-    "SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE tgname = 'dapo_metric_id' UNION ALL "
+    "WHERE oid IN (to_regproc('dapo_scope'), to_regproc('dapo_metric_id'), to_regproc('dapo_run_key')) UNION ALL "
+    "SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE tgname IN ('dapo_metric_id', 'dapo_run_key') UNION ALL "
     "SELECT concat_ws(' ', nspname, nspacl) FROM pg_namespace WHERE nspname = current_schema() UNION ALL "
     "SELECT concat_ws(' ', datacl) FROM pg_database WHERE datname = current_database() UNION ALL "
     f"SELECT rolname FROM pg_roles WHERE rolname IN ({', '.join(repr(name) for name in GROUPS.values())})) lines"

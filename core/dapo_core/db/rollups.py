@@ -6,6 +6,7 @@ even if points arrive late, twice or from an earlier attempt.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -26,12 +27,13 @@ from sqlalchemy import (
 )
 
 from dapo_core.db import dialects, schema
+from dapo_core.db.points import Points
 
 FINE: Final = 16
 COARSE: Final = 256
 COLUMNS: Final = ("step_from", "step_to", "low", "high", "total", "finite", "count", "last", "flag")
 
-points, rollups, latest = schema.points, schema.rollups, schema.latest
+rollups, latest = schema.rollups, schema.latest
 # Of all metrics of the run: a list of those that are written would be a different statement for each length.
 _ROLLED_TO: Final = select(latest.c.metric_id, latest.c.rolled_to).where(latest.c.run_id == bindparam("run"))
 
@@ -68,8 +70,9 @@ def _columns(width: int, old: FromClause) -> list[Any]:
     return [old.c.run_id, old.c.metric_id, old.c.step, old.c.value, old.c.flag, slot]
 
 
-def maintain(connection: Connection, run_id: str, touched: Mapping[int, Collection[int]]) -> None:
-    """Updates the run's rollups after its points of steps `touched` (by metric ID) were written.
+def maintain(connection: Connection, run_id: str, touched: Mapping[int, Collection[int]], stored: Points) -> None:
+    """Updates the run's rollups after points of steps `touched` (by metric ID) were written; `stored` are all of its
+    points.
 
     The caller holds the run's lock (`dialects.lock_run`), so that no other writer interferes.
     """
@@ -83,11 +86,11 @@ def maintain(connection: Connection, run_id: str, touched: Mapping[int, Collecti
         if end > begin:
             ahead.setdefault((begin, end), set()).add(metric_id)
     for first, last, metric_ids in _spans(late):
-        _roll(connection, run_id, metric_ids, first * FINE, (last + 1) * FINE)
+        _roll(connection, run_id, stored, metric_ids, first * FINE, (last + 1) * FINE)
     for first, last, metric_ids in _spans(_complete(late, rolled)):
         _roll_coarse(connection, run_id, metric_ids, first, last + 1)
     for (begin, end), metric_ids in ahead.items():
-        _roll(connection, run_id, metric_ids, begin, end)
+        _roll(connection, run_id, stored, metric_ids, begin, end)
         if end // COARSE > begin // COARSE:
             _roll_coarse(connection, run_id, metric_ids, begin // COARSE, end // COARSE)
         of_curves = and_(latest.c.run_id == run_id, latest.c.metric_id.in_(metric_ids))
@@ -121,11 +124,14 @@ def _spans(buckets: Mapping[int, set[int]]) -> list[tuple[int, int, set[int]]]:
     return spans
 
 
-def _roll(connection: Connection, run_id: str, metric_ids: Collection[int], begin: int, end: int) -> None:
+def _roll(
+    connection: Connection, run_id: str, stored: Points, metric_ids: Collection[int], begin: int, end: int
+) -> None:
     """Stores the fine buckets of the steps from `begin` to before `end`."""
-    old = points.alias("old")
+    old = stored.table("old")
     of_curves = and_(old.c.run_id == run_id, old.c.metric_id.in_(sorted(metric_ids)))
-    _store(connection, FINE, of_points(newest(FINE, old, [of_curves, old.c.step >= begin, old.c.step < end])))
+    fine = newest(FINE, old, [of_curves, old.c.step >= begin, old.c.step < end])
+    _store(connection, FINE, of_points(fine, stored.table("final")), stored.parameters)
 
 
 def _roll_coarse(connection: Connection, run_id: str, metric_ids: Collection[int], first: int, end: int) -> None:
@@ -136,7 +142,9 @@ def _roll_coarse(connection: Connection, run_id: str, metric_ids: Collection[int
     _store(connection, COARSE, of_rollups(FINE, COARSE, [of_curves, inside], old))
 
 
-def _store(connection: Connection, width: int, source: Select[Any]) -> None:
+def _store(
+    connection: Connection, width: int, source: Select[Any], parameters: Mapping[str, Any] = MappingProxyType({})
+) -> None:
     buckets = source.subquery()
     columns = ["run_id", "metric_id", "width", "bucket", *COLUMNS]
     values = [
@@ -152,7 +160,7 @@ def _store(connection: Connection, width: int, source: Select[Any]) -> None:
     # Only of a thinned run are there fewer points than the bucket counted: what is gone stays in it.
     is_partial = new["count"] < rollups.c["count"]
     changes = {name: case((is_partial, _merged(connection, name, new)), else_=new[name]) for name in COLUMNS}
-    connection.execute(statement.on_conflict_do_update(index_elements=key, set_=changes))
+    connection.execute(statement.on_conflict_do_update(index_elements=key, set_=changes), parameters)
 
 
 def _merged(connection: Connection, name: str, new: Any) -> Any:
@@ -168,8 +176,9 @@ def _merged(connection: Connection, name: str, new: Any) -> Any:
     return func.coalesce(new[name], old) if name == "flag" else old
 
 
-def of_points(old: FromClause, *, is_one: bool = False) -> Select[Any]:
-    """Points (`seen`, `newest`) as buckets: run_id, metric_id, slot and the columns of a rollup.
+def of_points(old: FromClause, final: FromClause, *, is_one: bool = False) -> Select[Any]:
+    """Points (`seen`, `newest`) as buckets: run_id, metric_id, slot and the columns of a rollup; `final` is where they
+    are, once more, for the last value of each.
 
     `is_one`: all are of one curve, whose parameters are `run_id` and `metric_id`; not sorting them by curve takes a
     third less time.
@@ -192,7 +201,6 @@ def of_points(old: FromClause, *, is_one: bool = False) -> Select[Any]:
         .group_by(*([] if is_one else curve), old.c.slot)
         .subquery("grouped")
     )
-    final = points.alias("final")
     here = and_(
         final.c.run_id == grouped.c.run_id,
         final.c.metric_id == grouped.c.metric_id,

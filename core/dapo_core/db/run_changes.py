@@ -7,9 +7,10 @@ from sqlalchemy import Connection, and_, func, or_, select
 
 from dapo_core.db import schema
 from dapo_core.db.curves import metric_ids
+from dapo_core.db.points import points_of
 from dapo_core.run.store_rows import CurvePart, RunMark, finite_value
 
-points, latest, attempts, checkpoints = schema.points, schema.latest, schema.attempts, schema.checkpoints
+latest, attempts, checkpoints = schema.latest, schema.attempts, schema.checkpoints
 _MAX_STEP: Final = 2**63 - 1
 
 
@@ -47,6 +48,8 @@ def curve_part_of(
     """At most `most` points from `from_step` on (None: all): those of the newest attempt, and of the steps before it
     those of the highest attempt."""
     ids = metric_ids(connection, metrics)
+    stored = points_of(connection, run_id)
+    points = stored.table()
     of_run = and_(points.c.run_id == run_id, points.c.metric_id.in_(ids))
     own = points.c.attempt == mark.attempt
     if mark.step_from is not None:
@@ -62,7 +65,7 @@ def curve_part_of(
     )
     if from_step is not None:
         query = query.where(points.c.step >= from_step)
-    rows = connection.execute(query).all()
+    rows = connection.execute(query, stored.parameters).all()
     curves: dict[str, dict[int, Any]] = {}
     for metric_id, step, value, flag in rows:
         curves.setdefault(ids[metric_id], {})[step] = (step, *finite_value(value, flag))

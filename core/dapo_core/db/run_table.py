@@ -7,12 +7,13 @@ from sqlalchemy import Connection, and_, func, or_, select
 
 from dapo_core.db import dialects, schema
 from dapo_core.db.curves import metric_ids
+from dapo_core.db.points import points_of_runs
 from dapo_core.jobspec.layout import Layout
 from dapo_core.run.store_rows import CheckpointRow, CurvePoint, Flag, RunProgress, RunTableRow, finite_value
 
 History = dict[str, list[tuple[int, float | None, Flag | None]]]
 
-runs, attempts, latest, points = schema.runs, schema.attempts, schema.latest, schema.points
+runs, attempts, latest = schema.runs, schema.attempts, schema.latest
 alerts, checkpoints = schema.alerts, schema.checkpoints
 _SHOWN = "run_id name namespace state reason message created_at started_at ended_at total_steps owner tags".split()
 
@@ -165,6 +166,8 @@ def _histories(
     ids = metric_ids(connection, metrics)
     # Only the first and the last steps of each curve: what is in between is not read.
     begin, end = latest.alias("a"), latest.alias("b")
+    stored = points_of_runs(connection, run_ids)
+    points = stored.table()
     by_run: dict[str, dict[str, dict[int, Any]]] = {}
     for bound, near in (
         (begin, points.c.step <= first),
@@ -176,9 +179,11 @@ def _histories(
             select(points.c.run_id, points.c.metric_id, points.c.step, points.c.value, points.c.flag)
             .select_from(bound.join(points, here))
             .where(bound.c.run_id.in_(run_ids), bound.c.metric_id.in_(ids))
+            # The same once more, which a union of tables needs to be read by key.
+            .where(points.c.run_id.in_(run_ids), points.c.metric_id.in_(ids))
             .order_by(points.c.attempt)
         )
-        for run_id, metric_id, step, value, flag in connection.execute(query):
+        for run_id, metric_id, step, value, flag in connection.execute(query, stored.parameters):
             by_run.setdefault(run_id, {}).setdefault(ids[metric_id], {})[step] = (step, *finite_value(value, flag))
     return {
         run_id: {name: [curve[step] for step in sorted(curve)] for name, curve in of_run.items()}

@@ -7,7 +7,20 @@ cost more than the point.
 
 from typing import Final
 
-from sqlalchemy import JSON, BigInteger, Boolean, Column, Double, Index, Integer, MetaData, String, Table, Text
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    Double,
+    Index,
+    Integer,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    Text,
+)
 
 # A later migration can change a constraint only if its name is known.
 metadata: Final = MetaData(
@@ -61,6 +74,31 @@ metric_names: Final = Table(
     Column("name", String(512), nullable=False, unique=True),
 )
 
+# The number by which `curve_points` name a run: 4 bytes of each point instead of its whole ID, twice.
+run_keys: Final = Table(
+    "run_keys",
+    metadata,
+    Column("run_key", Integer, primary_key=True),
+    Column("run_id", String(128), nullable=False, unique=True),
+)
+
+# In order of width, so that no row has gaps.
+curve_points: Final = Table(
+    "curve_points",
+    metadata,
+    Column("ts", Double, nullable=False),
+    Column("value", Double),
+    Column("step", BigInteger, nullable=False),
+    Column("run_key", Integer, nullable=False),
+    Column("metric_id", Integer, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("flag", String(4)),
+    PrimaryKeyConstraint("run_key", "metric_id", "step", "attempt"),
+    # The primary key is the table: half the size and one lookup less per point. PostgreSQL ignores this.
+    sqlite_with_rowid=False,
+)
+
+# What versions before revision 0005 wrote, and still write; `dapo_core.db.points` reads both tables.
 points: Final = Table(
     "points",
     metadata,
@@ -71,7 +109,6 @@ points: Final = Table(
     Column("ts", Double, nullable=False),
     Column("value", Double),
     Column("flag", String(4)),
-    # The primary key is the table: half the size and one lookup less per point. PostgreSQL ignores this.
     sqlite_with_rowid=False,
 )
 
@@ -87,7 +124,7 @@ latest: Final = Table(
     Column("flag", String(4)),
     # Below this step, `rollups` are complete.
     Column("rolled_to", BigInteger, nullable=False, server_default="0"),
-    # Below this step, `points` have one per bucket (`prune`).
+    # Below this step, there is one point per bucket (`prune`).
     Column("thinned_to", BigInteger, nullable=False, server_default="0"),
     sqlite_with_rowid=False,
 )

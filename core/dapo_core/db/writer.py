@@ -13,6 +13,7 @@ from sqlalchemy import ColumnElement, Connection, Table, and_, bindparam, func, 
 from sqlalchemy.exc import SQLAlchemyError
 
 from dapo_core.db import dialects, rollups, schema
+from dapo_core.db.points import numbered
 from dapo_core.errors import StoreError
 from dapo_core.run.entries import RunState
 from dapo_core.run.store_rows import (
@@ -31,7 +32,8 @@ Wins = Callable[[Table, Any], ColumnElement[bool]]
 _DELIVERED = select(schema.deliveries.c.seq).where(
     schema.deliveries.c.run_id == bindparam("run"), schema.deliveries.c.spool == bindparam("spool_id")
 )
-_POINT = ("run_id", "metric_id", "step", "attempt", "ts", "value", "flag")
+_LATEST = ("run_id", "metric_id", "step", "attempt", "ts", "value", "flag")
+_POINT = ("run_key", *_LATEST[1:])
 # Parameters that a statement may have; the sender splits a batch that is rejected.
 MAX_NAMES = 30_000
 # Columns that keep their first value.
@@ -189,19 +191,20 @@ class MetadataWriter:
             raise dialects.RejectedError(f"A batch has points of {len(names)} metrics, more than {MAX_NAMES}.")
         ids = self._ids(connection, names)
         # A statement must not touch a row twice: the last one of each key, in the order of the table's keys.
+        run_key, stored = numbered(connection, run_id)
         last = {
-            (ids[metric], step, attempt): (run_id, ids[metric], step, attempt, ts, value, flag)
+            (ids[metric], step, attempt): (run_key, ids[metric], step, attempt, ts, value, flag)
             for metric, step, attempt, ts, value, flag in points
         }
         rows = [last[key] for key in sorted(last)]
-        _put(connection, schema.points, _POINT, rows, _newer)
-        newest = {row[1]: row for row in sorted(rows, key=itemgetter(3))}
-        _put(connection, schema.latest, _POINT, list(newest.values()), _further)
+        _put(connection, schema.curve_points, _POINT, rows, _newer)
+        newest = {row[1]: (run_id, *row[1:]) for row in sorted(rows, key=itemgetter(3))}
+        _put(connection, schema.latest, _LATEST, list(newest.values()), _further)
         _upsert(connection, schema.attempts, _reached(run_id, {row[2:5] for row in rows}), _behind)
         touched: dict[int, set[int]] = {}
         for row in rows:
             touched.setdefault(row[1], set()).add(row[2])
-        rollups.maintain(connection, run_id, touched)
+        rollups.maintain(connection, run_id, touched, stored)
 
     def _ids(self, connection: Connection, names: set[str]) -> dict[str, int]:
         """IDs of metric names. Names are never removed, so IDs are cached."""

@@ -12,7 +12,7 @@ from dapo_core.errors import StoreError
 
 FOLDER: Final = Path(__file__).parent
 # The newest revision, repeated here so that a current database does not need to import Alembic.
-HEAD: Final = "0004"
+HEAD: Final = "0005"
 
 
 @dataclass(frozen=True)
