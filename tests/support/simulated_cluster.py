@@ -11,6 +11,7 @@ from builders import MINIMAL
 from fake_kube import FakeKube, Object
 from simulated_nodes import SimulatedNodes
 from simulated_poison import BUGGY, Turns, poison, reconciler_class
+from simulated_queues import RESERVED, SimulatedQueues, cache_of, gang_of, reservation_resources
 
 from dapo_core.jobspec.presets import merged
 from dapo_core.naming import LABEL_ATTEMPT
@@ -20,7 +21,7 @@ from dapo_operator.jobs.builders.common import Site
 from dapo_operator.jobs.dapojob import JOBS
 from dapo_operator.kube.api_errors import ApiError, error_of
 from dapo_operator.kube.informer import report
-from dapo_operator.kube.objects import PODS, ObjectReference
+from dapo_operator.kube.objects import PODS, ObjectReference, Resource
 from dapo_operator.metadata_store import MetadataStore
 from dapo_operator.node_cache import NodeCache
 from dapo_operator.reconciler import Reconciler, Shared
@@ -83,6 +84,12 @@ class Operator:
             for raw in self.kube.of_kind(kind):
                 report(cache.put, raw, resource)
             cache.keep({raw["metadata"]["uid"] for raw in self.kube.of_kind(kind)}, None, version)
+        for name, resource in reservation_resources():
+            reserved = [raw for kind in RESERVED for raw in self.kube.of_kind(kind) if _is_of(raw, resource)]
+            reservations = self.children.reservations[name]
+            for raw in reserved:
+                report(reservations.put, raw, resource)
+            reservations.keep({raw["metadata"]["uid"] for raw in reserved}, None, version)
         for raw in self.kube.of_kind("DAPOJob"):
             self._job("MODIFIED", raw)
 
@@ -97,6 +104,9 @@ class Operator:
             elif raw["kind"] in ("Pod", *WATCHED):
                 cache: Any = self.children.pods if raw["kind"] == "Pod" else self.children.support(raw["kind"])
                 report(cache.drop if kind == "DELETED" else cache.put, raw, PODS)
+            elif raw["kind"] in RESERVED:
+                reservations = cache_of(self.children, raw)
+                report(reservations.drop if kind == "DELETED" else reservations.put, raw, PODS)
         if self.seen > KEPT_EVENTS:
             del events[: self.seen]
             self.seen = 0
@@ -140,6 +150,10 @@ class Operator:
         self._wake(key)
 
 
+def _is_of(raw: Object, resource: Resource) -> bool:
+    return bool(raw["apiVersion"] == resource.api_version)
+
+
 def asyncio_run(call: Any) -> Any:
     """Run to the end; nothing of the fake ever waits."""
     return _LOOP.run_until_complete(call)
@@ -156,6 +170,7 @@ class Simulation:
         self.kube = FakeKube(seed, 1_800_000_000.0)
         self.kube.fault = self._fault
         self.nodes = SimulatedNodes(seed, self.kube.time)
+        self.queues = SimulatedQueues(seed, self.kube)
         self.trouble = 0.0
         self.deaths = self.freezes = 0
         # By UID: the status before, and how often the operator had written it.
@@ -169,7 +184,7 @@ class Simulation:
 
     def submit(self, name: str) -> None:
         """Somebody applies a job."""
-        raw = merged(copy.deepcopy(MINIMAL), {"spec": SPEC})
+        raw = merged(merged(copy.deepcopy(MINIMAL), {"spec": SPEC}), {"spec": gang_of(name)})
         if name.endswith("0"):
             raw = merged(raw, {"spec": {"runPolicy": {"disruption": "Deny"}}})
         raw["metadata"] = {"name": name, "namespace": NAMESPACE}
@@ -180,6 +195,7 @@ class Simulation:
         self.kube.time += seconds
         for _ in range(seconds):
             self.nodes.step(faults)
+            self.queues.step(faults)
         self._run_pods(faults)
         if faults:
             self._people()
@@ -334,6 +350,7 @@ class Simulation:
         jobs = {raw["metadata"]["uid"]: raw for raw in self.kube.of_kind("DAPOJob")}
         self._check_frozen(jobs)
         self._check_pinned(jobs)
+        self.queues.check()
         attempts: dict[str, set[int]] = {}
         for pod in self.own_pods():
             owner = pod["metadata"]["ownerReferences"][0]["uid"]

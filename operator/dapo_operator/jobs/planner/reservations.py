@@ -129,7 +129,7 @@ def release(draft: Draft) -> None:
     for known in draft.seen.reservations:
         if known.attempt != live:
             draft.act(Release(known.scheduler, known.name, known.uid))
-    if live is None and draft.holds("QuotaReserved"):
+    if live is None and draft.condition("QuotaReserved") is not None:
         draft.set_condition("QuotaReserved", False, Reason.QUOTA_RELEASED, "No attempt needs quota.")
     # Kueue keeps pods of its own pod groups until their Workload is gone, which no watch reports: it is not ours.
     kept = {pod.attempt for pod in draft.seen.pods if pod.owned and _is_kept_by_kueue(pod, live)}
