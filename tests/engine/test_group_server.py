@@ -8,6 +8,7 @@ import engines
 import pytest
 
 TOKENS = [7, 8]
+REFUSED = [13]
 
 
 class Engine:
@@ -20,25 +21,28 @@ class Engine:
         self.admitting_at_pause: int | None = None
         self.aborted: list[str] = []
         self.flat: list[bool] = []
+        self.copied: list[bool] = []
 
-    async def add_request(self, request_id: str, _prompt: Any, params: Any, **_: Any) -> Any:
+    async def add_request(self, request_id: str, prompt: Any, params: Any, **_: Any) -> Any:
         from vllm.v1.engine.output_processor import RequestOutputCollector
 
-        if request_id == "refused":
+        if request_id == "refused" or prompt["prompt_token_ids"] == REFUSED:
             raise ValueError("no such prompt")
         self.flat.append(params.flat_logprobs)
+        self.copied.append(not params.skip_clone)
         self.requests[request_id] = RequestOutputCollector(params.output_kind, request_id)
         return self.requests[request_id]
 
-    def finish(self, reason: str) -> None:
+    def finish(self, reason: str, most: int | None = None) -> None:
+        """The oldest requests, at most so many."""
         from vllm.logprobs import FlatLogprobs, Logprob
 
-        for collector in self.requests.values():
+        for name in list(self.requests)[:most]:
+            collector = self.requests.pop(name)
             log_probs = FlatLogprobs()
             log_probs.extend([{token: Logprob(-0.5)} for token in TOKENS])
             answer = SimpleNamespace(token_ids=TOKENS, logprobs=log_probs, finish_reason=reason)
             collector.put(SimpleNamespace(outputs=[answer], finished=True, num_cached_tokens=0, prompt_logprobs=None))
-        self.requests.clear()
 
     async def abort(self, request_id: str, internal: bool) -> None:
         self.aborted.append(request_id)
@@ -89,6 +93,17 @@ async def settle() -> None:
 SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "logprobs": True}
 
 
+def request(*prompts: list[int]) -> Any:
+    group_request = engines.load("dapo_trainer.verl_adapter.group_server").GroupRequest
+    return group_request(prompts, [8] * len(prompts), SAMPLING)
+
+
+async def the_only_group(server: Any, asked: Any) -> list[Any]:
+    [[(place, responses)]] = [finished async for finished in server.generate_groups([asked])]
+    assert place == 0
+    return list(responses)
+
+
 def test_b4_a_weight_update_does_not_wait_for_what_is_being_generated(
     server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,12 +111,11 @@ def test_b4_a_weight_update_does_not_wait_for_what_is_being_generated(
     monkeypatch.setattr("verl.workers.rollout.vllm_rollout.vllm_async_server._GATE_BARRIER_TIMEOUT_S", 0.2)
 
     async def scene() -> list[Any]:
-        group = asyncio.ensure_future(server.generate_group([[1, 2], [1, 2]], [8, 8], SAMPLING))
+        group = asyncio.ensure_future(the_only_group(server, request([1, 2], [1, 2])))
         await settle()
         assert len(server.engine.requests) == 2
         await server.abort_all_requests()
-        responses: list[Any] = await group
-        return responses
+        return await group
 
     responses = asyncio.run(scene())
     assert server.engine.admitting_at_pause == 0, "each was in the engine, and counted as still on its way there"
@@ -112,16 +126,50 @@ def test_b4_a_weight_update_does_not_wait_for_what_is_being_generated(
 
 def test_a_group_is_finished_when_its_last_response_is(server: Any) -> None:
     async def scene() -> list[Any]:
-        group = asyncio.ensure_future(server.generate_group([[1], [1]], [8, 8], SAMPLING))
+        group = asyncio.ensure_future(the_only_group(server, request([1], [1])))
         await settle()
         assert server._admitting == 0 and not group.done()
         server.engine.finish("stop")
-        responses: list[Any] = await group
-        return responses
+        return await group
 
     assert [response.finished for response in asyncio.run(scene())] == [True, True]
     assert server.engine.flat == [True, True], "S8: vLLM keeps two objects for each token otherwise"
+    assert server.engine.copied == [False, False], "verl makes the settings of a request for it alone"
     assert server.engine.aborted == []
+
+
+def test_groups_of_one_call_are_reported_as_they_finish(server: Any) -> None:
+    async def scene() -> list[list[int]]:
+        reports: list[list[int]] = []
+
+        async def read() -> None:
+            async for finished in server.generate_groups([request([place]) for place in range(4)]):
+                reports.append(sorted(place for place, _ in finished))
+
+        reader = asyncio.ensure_future(read())
+        await settle()
+        assert reports == []
+        server.engine.finish("stop", most=1)
+        await settle()
+        assert reports == [[0]], "the others are still generated"
+        server.engine.finish("stop", most=2)
+        await settle()
+        server.engine.finish("stop")
+        await reader
+        return reports
+
+    assert asyncio.run(scene()) == [[0], [1, 2], [3]], "those that finish at the same time share a report"
+
+
+def test_a_prompt_that_the_engine_refuses_ends_the_call_and_what_it_generates(server: Any) -> None:
+    async def scene() -> None:
+        with pytest.raises(ValueError, match="no such prompt"):
+            async for _ in server.generate_groups([request([1]), request(REFUSED)]):
+                pass
+        await settle()
+
+    asyncio.run(scene())
+    assert len(server.engine.aborted) == 1 and server._admitting == 0
 
 
 def test_what_the_engine_does_not_take_is_no_longer_on_its_way(server: Any) -> None:

@@ -123,8 +123,7 @@ QUEUE_STORAGE = "transfer_queue.storage:AsyncSimpleStorageManager"
         (f"{SERVER}.generate", "prompt_ids sampling_params request_id"),
         (f"{REPLICA}.launch_servers", ""),
         (f"{REPLICA}._get_server_name_prefix", ""),
-        (f"{CLIENT}._acquire_server", "request_id"),
-        (f"{CLIENT}._release_server", "server_id request_id"),
+        (f"{CLIENT}.__init__", "load_balancer_handle only_hybrid"),
         ("verl.workers.rollout.replica:RolloutReplicaRegistry.register", "name"),
         ("verl.workers.rollout.llm_server:LLMServerManager.get_client", "client_cls"),
         ("verl.trainer.ppo.utils:create_rl_dataset", "data_paths data_config tokenizer processor is_train"),
@@ -204,6 +203,10 @@ def test_verl_takes_our_importance_weights(level: str, cap: float) -> None:
         pytest.param("_server_handle", f"{REPLICA}.launch_servers", id="our server's name"),
         pytest.param("No available servers in load balancer", f"{CLIENT}._acquire_server", id="the words it waits on"),
         pytest.param("parameter_sync_step", f"{TRAINER}.step", id="mini-batches of a separated step"),
+        pytest.param("self._only_hybrid", f"{CLIENT}.__init__", id="whether to wait for a server"),
+        pytest.param(
+            "self._load_balancer", "verl.workers.rollout.llm_server:LLMServerClient.__init__", id="our router"
+        ),
         pytest.param("global_steps", f"{SERVER}", id="the server's weight version"),
     ],
 )

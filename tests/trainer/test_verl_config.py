@@ -286,6 +286,11 @@ def test_warm_up_is_counted_in_rollout_steps(mode: str, calls: int) -> None:
     assert value(config, f"{ACTOR}optim.lr_warmup_steps") == calls
 
 
+@pytest.mark.parametrize(("placement", "kernel"), [(CPU, {"fused": True}), (CUDA, None)], ids=["CPUs", "GPUs"])
+def test_on_cpus_the_optimizer_is_one_kernel(placement: Placement, kernel: dict[str, bool] | None) -> None:
+    assert value(compose(spec(), placement, PATHS), f"{ACTOR}optim.override_optimizer_config") == kernel
+
+
 class TestTopology:
     def test_colocated(self) -> None:
         config = compose(spec(), CPU, PATHS)

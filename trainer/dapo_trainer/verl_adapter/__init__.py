@@ -15,6 +15,7 @@
 | cluster, engine_watch, node_files, runner, session | `TaskRunnerV1`'s sequence |
 | preload, ray_agent, ray_ids, ray_parts, worker_start | none: how Ray's processes start |
 | group_server | `RolloutReplicaRegistry` |
+| group_client | `LLMServerManager.get_client` |
 | group_router | `rollout.router_config_path` |
 | agent_loop | `rollout.agent.agent_loop_manager_class` |
 | group_buffer | `trainer.v1.sampler.custom_sampler` |

@@ -26,7 +26,8 @@ from dapo_trainer.rewards.scorer import Scored, Scorer
 from dapo_trainer.rewards.verdict import ResponseGroup
 from dapo_trainer.verl_adapter import published_rule
 from dapo_trainer.verl_adapter.group_buffer import TRAIN, stored
-from dapo_trainer.verl_adapter.group_server import GroupClient, Response
+from dapo_trainer.verl_adapter.group_client import GroupClient
+from dapo_trainer.verl_adapter.group_server import Response
 from dapo_trainer.verl_adapter.session import current
 
 VALIDATION = "val"
@@ -76,8 +77,7 @@ class GroupAgentLoopManager:
         partition = VALIDATION if shared.get("validate") else TRAIN
         rows = [shared | {name: _plain(values[i]) for name, values in columns.items()} for i in range(len(prompts))]
         current().groups.submit(partition, [row["uid"] for row in rows])
-        for row in rows:
-            self._spawn(self._run(partition, row))
+        self._spawn(self._run_all(partition, rows))
 
     def close(self) -> None:
         """Stop the loop and the reward processes; groups in flight are abandoned."""
@@ -86,6 +86,10 @@ class GroupAgentLoopManager:
 
     def _spawn(self, work: Any) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop).add_done_callback(_report_crash)
+
+    async def _run_all(self, partition: str, rows: list[Row]) -> None:
+        """Begun together, so that the client asks for all of them in one call."""
+        await asyncio.gather(*(self._run(partition, row) for row in rows))
 
     async def _run(self, partition: str, row: Row) -> None:
         prompt = self._tokenizer.apply_chat_template(

@@ -42,6 +42,15 @@ class GroupRouter:
         if self._in_flight.get(server_id, 0) > 0:
             self._in_flight[server_id] -= 1
 
+    def acquire_servers(self, count: int) -> list[tuple[str, Any]]:
+        """One for each of `count` groups: the same as so many calls of `acquire_server`, in one (group_client)."""
+        return [self.acquire_server("") for _ in range(count)]
+
+    def release_servers(self, server_id: str, count: int) -> None:
+        """`count` groups of a server are finished."""
+        for _ in range(count):
+            self.release_server(server_id)
+
     def add_servers(self, servers: dict[str, Any]) -> None:
         self._servers |= servers
         for server in servers:

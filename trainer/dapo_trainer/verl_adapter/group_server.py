@@ -1,27 +1,24 @@
-"""vLLM served by groups: one call generates all responses to a prompt.
+"""vLLM served by groups: one call generates all responses to some prompts.
 
 verl requests each response separately and has vLLM report every token of it. The responses of a group share the prompt
-and are used together, so this server generates the group, reports once at the end, and leaves decoding to the scorer.
+and are used together, so this server generates the group, reports once at its end, and leaves decoding to the scorer.
 """
 
 import asyncio
 import os
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import ray
-from verl.workers.rollout.llm_server import FullyAsyncLLMServerClient
 from verl.workers.rollout.replica import RolloutReplicaRegistry
 from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica
 from vllm.sampling_params import RequestOutputKind
 
 from dapo_trainer.verl_adapter.group_router import ServerName
 
-RESUME_PAUSE_SECONDS = 0.05
 ENGINE_LOOK_SECONDS = 0.5
 
 
@@ -33,6 +30,19 @@ class Response:
     log_probs: list[float]
     finished: bool
     versions: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class GroupRequest:
+    """Token ids to continue, each with how many tokens at most; `sampling` is for all of them, by vLLM's names."""
+
+    prompts: Sequence[list[int]]
+    budgets: Sequence[int]
+    sampling: dict[str, Any]
+
+
+# By the places of their requests in a call.
+FinishedGroups = list[tuple[int, list[Response]]]
 
 
 class AnnouncingEngine:
@@ -81,13 +91,22 @@ class GroupServer(vLLMHttpServer):
         while not self.engine.errored:
             await asyncio.sleep(ENGINE_LOOK_SECONDS)
 
-    async def generate_group(
-        self, prompts: Sequence[list[int]], budgets: Sequence[int], sampling: dict[str, Any]
-    ) -> list[Response]:
-        """One response for each prompt, of at most its budget of tokens; aborted responses are returned unfinished."""
+    async def generate_groups(self, requests: Sequence[GroupRequest]) -> AsyncIterator[FinishedGroups]:
+        """The groups as they finish, those that finish together at once; aborted responses are returned unfinished."""
+        groups = [asyncio.ensure_future(self._generate(request)) for request in requests]
+        places = {group: place for place, group in enumerate(groups)}
+        try:
+            while places:
+                done, _ = await asyncio.wait(places, return_when=asyncio.FIRST_COMPLETED)
+                yield [(places.pop(group), group.result()) for group in done]
+        finally:
+            for group in places:
+                group.cancel()
+
+    async def _generate(self, request: GroupRequest) -> list[Response]:
         calls = [
-            self.generate(prompt, {**sampling, "max_tokens": budget, **_FINAL_ONLY}, request_id=uuid4().hex)
-            for prompt, budget in zip(prompts, budgets, strict=True)
+            self.generate(prompt, {**request.sampling, "max_tokens": budget, **_SETTINGS}, request_id=uuid4().hex)
+            for prompt, budget in zip(request.prompts, request.budgets, strict=True)
         ]
         outputs = await asyncio.gather(*calls)
         version = int(self.global_steps or 0)
@@ -97,8 +116,14 @@ class GroupServer(vLLMHttpServer):
         ]
 
 
-# Flat: lists instead of two objects for each token, which are 385 bytes and slow down the garbage collector.
-_FINAL_ONLY = {"output_kind": RequestOutputKind.FINAL_ONLY, "detokenize": False, "flat_logprobs": True}
+_SETTINGS = {
+    "output_kind": RequestOutputKind.FINAL_ONLY,
+    "detokenize": False,
+    # Lists instead of two objects for each token, which are 385 bytes and slow down the garbage collector.
+    "flat_logprobs": True,
+    # verl makes these settings anew for each request: vLLM need not copy them.
+    "skip_clone": True,
+}
 
 
 class GroupReplica(vLLMReplica):
@@ -110,47 +135,6 @@ class GroupReplica(vLLMReplica):
         await super().launch_servers()
         name = f"{self._get_server_name_prefix()}server_{self.replica_rank}_0{self.name_suffix}"
         self._server_handle = ServerName(name)
-
-
-class GroupClient(FullyAsyncLLMServerClient):
-    """Finds the least busy server for a group, and continues the group after weight updates that interrupt it."""
-
-    async def generate_group(
-        self, prompt: list[int], count: int, budget: int, sampling: dict[str, Any]
-    ) -> list[Response]:
-        """`count` finished responses of at most `budget` tokens."""
-        responses = [Response([], [], False, (1 << 31, -1)) for _ in range(count)]
-        while open_ := [r for r in responses if not r.finished]:
-            for response, more in zip(open_, await self._ask(prompt, open_, budget, sampling), strict=True):
-                _append(response, more, budget)
-            if any(not r.finished for r in open_):
-                await asyncio.sleep(RESUME_PAUSE_SECONDS)
-        return responses
-
-    async def _ask(
-        self, prompt: list[int], responses: list[Response], budget: int, sampling: dict[str, Any]
-    ) -> list[Response]:
-        request = uuid4().hex
-        server_id, server = await self._acquire_server(request, prompt_ids=prompt, sampling_params=sampling)
-        try:
-            generated: list[Response] = await _actor(server).generate_group.remote(
-                [prompt + r.token_ids for r in responses], [budget - len(r.token_ids) for r in responses], sampling
-            )
-            return generated
-        finally:
-            self._release_server(server_id, request)
-
-
-@cache
-def _actor(server: ServerName) -> Any:
-    return ray.get_actor(server.actor)
-
-
-def _append(response: Response, more: Response, budget: int) -> None:
-    response.token_ids += more.token_ids
-    response.log_probs += more.log_probs
-    response.finished = more.finished or len(response.token_ids) >= budget
-    response.versions = (min(response.versions[0], more.versions[0]), max(response.versions[1], more.versions[1]))
 
 
 def register() -> None:

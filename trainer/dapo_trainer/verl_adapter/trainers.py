@@ -30,8 +30,8 @@ from dapo_trainer.groups.sample_log import choose
 from dapo_trainer.verl_adapter.agent_loop import VALIDATION
 from dapo_trainer.verl_adapter.batch_parts import InParts, by_part, loss_tokens, parts, reads_batch_again, take_out
 from dapo_trainer.verl_adapter.group_buffer import TRAIN, GroupBuffer, NothingLeft
+from dapo_trainer.verl_adapter.group_client import GroupClient
 from dapo_trainer.verl_adapter.group_router import ServerName
-from dapo_trainer.verl_adapter.group_server import GroupClient
 from dapo_trainer.verl_adapter.session import current
 from dapo_trainer.verl_adapter.validation import validate
 from dapo_trainer.verl_config.placement import NODE_RESOURCE

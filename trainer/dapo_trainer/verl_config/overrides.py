@@ -142,7 +142,7 @@ def _rejection(spec: DAPOJobSpec) -> Overrides:
     }
 
 
-def _optimizer(spec: DAPOJobSpec) -> Overrides:
+def _optimizer(spec: DAPOJobSpec, placement: Placement) -> Overrides:
     optimizer, optim = spec.optimizer, "actor_rollout_ref.actor.optim."
     # verl's schedule advances with each call of the trainer: once per step, or in `Separated` mode once per update.
     calls = spec.batch.updates_per_step if spec.topology.mode == "Separated" else 1
@@ -151,6 +151,8 @@ def _optimizer(spec: DAPOJobSpec) -> Overrides:
         f"{optim}lr_warmup_steps": optimizer.warmup_steps * calls,
         f"{optim}weight_decay": optimizer.weight_decay,
         f"{optim}clip_grad": optimizer.gradient_clip,
+        # On CPUs torch's default goes through the parameters in Python.
+        **({f"{optim}override_optimizer_config": {"fused": True}} if placement.device == "cpu" else {}),
     }
 
 
@@ -322,7 +324,7 @@ def overrides(spec: DAPOJobSpec, placement: Placement, paths: Paths) -> Override
         | _algorithm(spec)
         | _importance(spec)
         | _rejection(spec)
-        | _optimizer(spec)
+        | _optimizer(spec, placement)
         | _trainer_engine(spec, placement)
         | _rollout(spec, placement, paths)
         | _topology(spec, placement)
