@@ -1,6 +1,7 @@
 """What an operator costs and how soon it acts, on a real API server with fake nodes.
 
     PYTHONPATH=tests/support python benchmarks/operator/run.py [--jobs 100] [--namespaces 1] [--json FILE]
+    ... --store [--step-seconds 60]                     with a Postgres in which all jobs make progress
     ... --kuberay BINARY --kuberay-crds FOLDER          both, one after the other
 
 Each job has ten pods. One run: create all jobs, wait until every pod exists, every job is ready, the operator is quiet
@@ -30,6 +31,7 @@ from servers.kubernetes import Cluster
 from servers.ports import free_port
 from servers.process import Process
 from subjects import PODS_PER_JOB, Subject, environment, kuberay, ours
+from training import Training
 
 Figures = dict[str, Any]
 QUIET_SECONDS = 3.0
@@ -46,6 +48,10 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=100)
     parser.add_argument("--deletes", type=int, default=50, help="pods to delete, two per second")
     parser.add_argument("--idle", type=float, default=60, help="seconds to watch an idle operator")
+    parser.add_argument(
+        "--store", action="store_true", help="a metadata store; jobs make progress while idle and churn"
+    )
+    parser.add_argument("--step-seconds", type=float, default=60, help="between two steps of a job")
     parser.add_argument("--rate", type=float, default=200, help="our operator's requests per second")
     parser.add_argument("--limit", type=float, default=1200, help="seconds until a phase counts as failed")
     parser.add_argument("--phases", nargs="*", default=list(PHASES), choices=PHASES, help="after the creation")
@@ -97,6 +103,7 @@ class Run:
         self.observer = Observer(self.cluster.api, subject)
         self.meter = Meter()
         self.operator: Process | None = None
+        self.training = Training(options.step_seconds) if options.store and subject.name == "dapo" else None
         spaces = [f"bench-{index}" for index in range(options.namespaces)]
         self.jobs = [(spaces[index % len(spaces)], f"job-{index:04}") for index in range(options.jobs)]
         self.spaces = spaces
@@ -123,6 +130,8 @@ class Run:
             if self.operator:
                 self.operator.kill()
             self.cluster.stop()
+            if self.training:
+                self.training.close()
             if not self.options.keep:
                 shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -138,6 +147,8 @@ class Run:
             cluster.namespace(space)
         kubeconfig = self.identity()
         env = environment(self.subject, kubeconfig)
+        if self.training:
+            env["DAPO_METADATA_URL"] = self.training.open()
         self.operator = Process(self.subject.name, self.subject.command, self.folder / "operator.log", env)
         self.operator.start()
         self.operator.wait_until(lambda: self.holder() is not None, 60)
@@ -225,17 +236,34 @@ class Run:
 
     def idle(self) -> Figures:
         """Nothing happens."""
+        self.train()
         self.say(f"idle for {self.options.idle:g} s")
         before, begun = self.meter.all_cpu(), Moment.now()
         time.sleep(self.options.idle)
         minutes = begun.seconds() / 60
         cpu = {name: seconds / minutes for name, seconds in spent(before, self.meter.all_cpu()).items()}
         requests = by_verb(self.audit.since(begun.wall))
-        return {"idle_cpu_s_per_minute": cpu, "idle_requests": dict(requests), "idle_s": self.options.idle}
+        found = {"idle_cpu_s_per_minute": cpu, "idle_requests": dict(requests), "idle_s": self.options.idle}
+        found["idle_memory_mib"] = self.meter.memory(self.subject.name)
+        return found | ({"steps": self.training.steps} if self.training else {})
+
+    def train(self) -> None:
+        """All jobs make progress, if there is a store. The first reading of all runs is not part of what follows."""
+        if self.training and not self.training.steps:
+            self.say("the jobs make progress")
+            jobs = self.cluster.api.items(self.subject.path(None))
+            self.training.record(
+                [(job["metadata"]["namespace"], job["metadata"]["name"], job["status"]["runId"]) for job in jobs]
+            )
+            self.training.go()
+            wait_until(lambda: self.training.steps >= len(self.jobs), "a step of each job", self.options.limit)
+        elif self.training:
+            self.training.go()
 
     def churn(self) -> Figures:
         """Pods deleted two per second: seconds until the first write about it, and until the job is ready."""
         keys = self.jobs[:: max(1, len(self.jobs) // self.options.deletes)][: self.options.deletes]
+        self.train()
         self.say(f"deleting a pod of {len(keys)} jobs")
         before, begun = self.meter.all_cpu(), Moment.now()
         deleted = {}
@@ -243,6 +271,8 @@ class Run:
             deleted[key] = self.delete_a_pod(key)
             time.sleep(0.5)
         wait_until(lambda: self.whole(keys, begun.steady), "the deleted pods are replaced", self.options.limit)
+        if self.training:
+            self.training.pause()
         wait_until(lambda: self.audit.quiet_for() > QUIET_SECONDS, "the operator is quiet", self.options.limit)
         requests = self.audit.since(begun.wall)
         acted = [self.first_write(key, at.wall) - at.wall for key, at in deleted.items()]

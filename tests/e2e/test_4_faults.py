@@ -1,5 +1,8 @@
 """Everything is killed once while the job trains, and it goes on."""
 
+import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -95,3 +98,34 @@ def test_kubectl_waits_after_an_edit(platform: Installation) -> None:
     """A condition whose observedGeneration stays behind would never be seen."""
     platform.patch({"runPolicy": {"maxRestarts": 50}})
     platform.kubectl("--namespace", TEAM, "wait", f"dapojob/{JOB}", "--for=condition=Training", "--timeout=100s")
+
+
+def test_a_drained_node_is_left_with_a_checkpoint(platform: Installation) -> None:
+    """The cluster may have one node: then the job waits until it takes pods again."""
+    attempt, counted = platform.attempt(), platform.status().get("restartsCounted", 0)
+    node = platform.pods()[platform.pod_of("head")]["spec"]["nodeName"]
+    platform.kubectl("cordon", node)
+    try:
+        platform.wait("the next attempt", lambda: platform.attempt() == attempt + 1, 600)
+    finally:
+        platform.kubectl("uncordon", node)
+    ended = platform.status()["attempts"][-2]
+    assert (ended["reason"], ended["exitCode"]) == ("Drained", 143)
+    assert platform.status().get("restartsCounted", 0) == counted
+    platform.goes_on("the node was drained")
+    assert platform.status()["attempts"][-1]["fromStep"] == ended["toStep"], "a drain costs no step"
+
+
+def test_b31_the_log_of_an_attempt_whose_pods_are_gone(platform: Installation) -> None:
+    with platform.stores() as secret:
+        for attempt, role in ((1, "head"), (1, "trainer"), (platform.attempt(), "head")):
+            command = [str(Path(sys.executable).with_name("dapo")), "logs", JOB, "--namespace", TEAM, "--role", role]
+            printed = subprocess.run(
+                [*command, f"--attempt={attempt}", "--tail=400"],
+                env={**os.environ, **secret, "KUBECONFIG": str(platform.kubeconfig)},
+                stdout=subprocess.PIPE,
+                text=True,
+                timeout=120,
+                check=True,
+            )
+            assert "dapo_trainer" in printed.stdout, (attempt, role, printed.stdout[-2000:])
