@@ -7,6 +7,7 @@ from typing import Final
 import attacks
 import chart_values
 import commands
+import operator_faults
 import permissions
 import runbooks
 from metrics_reference import metrics_reference
@@ -23,6 +24,7 @@ FILES: Final[Mapping[str, Callable[[str], str]]] = {
     "docs/commands.md": lambda old: commands.page(),
     "docs/install.md": permissions.page,
     "docs/metrics.md": lambda old: metrics_reference(),
+    "docs/operator-faults.md": lambda old: operator_faults.page(),
     "docs/operator.md": runbooks.page,
     "docs/security.md": attacks.page,
     "docs/reference.md": lambda old: reference(),
