@@ -134,6 +134,31 @@ def test_a_workloads_priority_class(labels: dict[str, str] | None, reference: di
     assert asked("kueue", labels, priorityClassName="high")["spec"]["priorityClassRef"] == reference
 
 
+@pytest.mark.parametrize(
+    ("scheduler", "least"),
+    [
+        ("volcano", {"minMember": 5}),
+        ("coscheduling", {"minMember": 5}),
+        ("kai", {"minMember": 5}),
+        ("kubernetes", {"schedulingPolicy": {"gang": {"minCount": 5}}}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_rollouts_that_may_join_later_are_not_reserved(scheduler: str, least: dict[str, Any]) -> None:
+    topology = TOPOLOGY | {"rollout": {"replicas": 8, "minReplicas": 2, "gpusPerPod": 4, "resources": SMALL}}
+    made = reservation(job_with(topology=topology, runPolicy={"gang": gang_of(scheduler)}), "uid", 1, SITE) or {}
+    assert made["spec"] == made["spec"] | least
+    if "minResources" in made["spec"]:
+        assert made["spec"]["minResources"]["nvidia.com/gpu"] == "24"
+
+
+def test_kueue_may_admit_a_part_of_the_rollouts() -> None:
+    topology = TOPOLOGY | {"rollout": {"replicas": 8, "minReplicas": 2, "gpusPerPod": 4, "resources": SMALL}}
+    made = reservation(job_with(topology=topology, runPolicy={"gang": gang_of("kueue")}), "uid", 1, SITE) or {}
+    counts = [(each["name"], each["count"], each.get("minCount")) for each in made["spec"]["podSets"]]
+    assert counts == [("head", 1, None), ("trainer", 2, None), ("rollout", 8, 2)]
+
+
 def test_a_topology_request_is_the_pods_annotation() -> None:
     meta = {"metadata": {"annotations": {"kueue.x-k8s.io/podset-required-topology": "rack"}}}
     topology = TOPOLOGY | {"trainer": TOPOLOGY["trainer"] | {"podTemplate": meta}}  # type: ignore[operator]
@@ -231,7 +256,7 @@ def test_pods_run_where_kueue_admitted_them() -> None:
         asked("kueue") | {"status": {"admission": admission, "admissionChecks": [check]}}
     )
     assert seen is not None
-    assert seen.placements["head"] == Placement(("spot",))
+    assert seen.placements["head"] == Placement(flavors=("spot",))
     spot = [{"key": "spot", "operator": "Exists"}]
     flavors: dict[str, dict[str, Any]] = {
         "spot": {"tolerations": spot},

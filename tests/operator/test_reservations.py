@@ -122,11 +122,19 @@ def test_a_deactivated_workload_suspends_the_job(start: Callable[[], Bench]) -> 
 
 
 def test_pods_wait_until_their_flavors_are_known() -> None:
-    bench = queued().admit("first-1", placements={"trainer": Placement(("h100",))}).settle()
+    bench = queued().admit("first-1", placements={"trainer": Placement(flavors=("h100",))}).settle()
     assert bench.names == []
     assert "ResourceFlavor h100 could not be read" in bench.condition("PodsReady").message
     bench.seeing(flavors={"h100": {"nodeLabels": {"gpu": "h100"}}}).settle()
     assert bench.names == [HEAD, TRAINER]
+
+
+def test_rollouts_that_kueue_did_not_admit_are_not_created() -> None:
+    topology = {"mode": "Separated", "rollout": {"replicas": 4, "minReplicas": 1}}
+    bench = queued(topology=topology).admit("first-1", placements={"rollout": Placement(count=2)})
+    bench.step()
+    assert [name for name in bench.names if "rollout" in name] == ["first-rollout-1-0", "first-rollout-1-1"]
+    assert HEAD in bench.names and TRAINER in bench.names
 
 
 def test_b15_admitted_is_said_when_kueue_says_so() -> None:

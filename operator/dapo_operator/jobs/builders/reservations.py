@@ -10,13 +10,15 @@ from dapo_operator.jobs.gangs.schedulers import SCHEDULERS
 
 
 def reservation(job: DAPOJob, uid: str, attempt: int, site: Site) -> Object | None:
-    """The object with which the attempt reserves room for all of its pods; None when its scheduler has none."""
+    """The object with which the attempt reserves room for its pods; None when its scheduler has none."""
     policy, layout = job.spec.run_policy, job.spec.topology.layout
     scheduler = SCHEDULERS[policy.gang.scheduler]
     if scheduler.resource is None:
         return None
     pod_sets = tuple(
-        PodSet(role, count, pod(job, uid, "", role, attempt, 0, site)) for role, count in layout.pods.items() if count
+        PodSet(role, count, layout.required_pods[role], pod(job, uid, "", role, attempt, 0, site))
+        for role, count in layout.pods.items()
+        if count
     )
     gang = Gang(
         job.metadata.name,
@@ -34,11 +36,11 @@ def reservation(job: DAPOJob, uid: str, attempt: int, site: Site) -> Object | No
 
 
 def _resources(pod_sets: tuple[PodSet, ...]) -> dict[str, str]:
-    """The sum of the requests of all pods; empty when a template has an invalid quantity, which the API server then
-    reports for its pod."""
+    """The sum of the requests of all required pods; empty when a template has an invalid quantity, which the API server
+    then reports for its pod."""
     try:
         total = quantities.total(
-            requests for pods in pod_sets for requests in [quantities.requests(pods.pod["spec"])] * pods.count
+            requests for pods in pod_sets for requests in [quantities.requests(pods.pod["spec"])] * pods.required
         )
     except ValueError:
         return {}

@@ -15,16 +15,17 @@ from dapo_operator.kube.objects import Resource
 
 @dataclass(frozen=True)
 class PodSet:
-    """Pods of one role: how many, and one of them as the API server gets it."""
+    """Pods of one role: how many, how many of them the attempt cannot do without, and one as the API server gets it."""
 
     role: Role
     count: int
+    required: int
     pod: Object
 
 
 @dataclass(frozen=True)
 class Gang:
-    """One attempt that asks for room. `resources` is the sum of its pods' requests, empty when that is unknown.
+    """One attempt that asks for room. `resources` is what its required pods request, empty when that is unknown.
     `workload_priority_class` is Kueue's own; it comes before `priority_class`."""
 
     job: str
@@ -39,9 +40,9 @@ class Gang:
     start_timeout_seconds: int = 3600
 
     @property
-    def pod_count(self) -> int:
-        """All pods."""
-        return sum(pods.count for pods in self.pod_sets)
+    def required_pods(self) -> int:
+        """The pods without which the attempt does not start."""
+        return sum(pods.required for pods in self.pod_sets)
 
     def object(self, api_version: str, kind: str, **content: Any) -> Object:
         """An object named after the attempt, with its labels and its owner."""
@@ -62,8 +63,10 @@ class PodFields:
 
 @dataclass(frozen=True)
 class Placement:
-    """What the scheduler decided for the pods of one role. `flavors` are names of Kueue's ResourceFlavors."""
+    """What the scheduler decided for the pods of one role. `count` is how many it admitted; None: all. `flavors` are
+    names of Kueue's ResourceFlavors."""
 
+    count: int | None = None
     flavors: tuple[str, ...] = ()
     node_selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: tuple[Mapping[str, Any], ...] = ()

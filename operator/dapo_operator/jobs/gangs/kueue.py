@@ -94,6 +94,8 @@ def _pod_set(pods: PodSet) -> Object:
         if spec.get(key)
     }
     made: Object = {"name": pods.role, "count": pods.count, "template": {"spec": told}}
+    if pods.required < pods.count:
+        made["minCount"] = max(1, pods.required)
     request = {field: annotations[key] for key, field in _TOPOLOGY.items() if key in annotations}
     return made | ({"topologyRequest": request} if request else {})
 
@@ -135,6 +137,7 @@ def _placement(assignment: Mapping[str, Any], updates: Iterable[Mapping[str, Any
     # Kueue's own controller takes the gate off, with the node that it has chosen for the pod.
     labels = merged["labels"] | ({_POD_SET_LABEL: assignment["name"]} if topology else {})
     return Placement(
+        count=assignment.get("count"),
         flavors=tuple(sorted(set((assignment.get("flavors") or {}).values()))),
         node_selector=merged["nodeSelector"],
         tolerations=tuple(tolerations),

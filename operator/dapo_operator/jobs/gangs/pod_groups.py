@@ -21,7 +21,7 @@ class Volcano:
     waits: Final = False
 
     def reserve(self, gang: Gang) -> Object:
-        content: dict[str, Any] = {"minMember": gang.pod_count, **_minimum(gang)}
+        content: dict[str, Any] = {"minMember": gang.required_pods, **_minimum(gang)}
         content |= {"queue": gang.queue} if gang.queue else {}
         content |= {"priorityClassName": gang.priority_class} if gang.priority_class else {}
         return gang.object(self.resource.api_version, _KIND, spec=content)
@@ -42,7 +42,7 @@ class Coscheduling:
 
     def reserve(self, gang: Gang) -> Object:
         wait = min(gang.start_timeout_seconds, _LONGEST_WAIT_SECONDS)
-        content = {"minMember": gang.pod_count, **_minimum(gang), "scheduleTimeoutSeconds": wait}
+        content = {"minMember": gang.required_pods, **_minimum(gang), "scheduleTimeoutSeconds": wait}
         return gang.object(self.resource.api_version, _KIND, spec=content)
 
     def pod_fields(self, group: str, queue: str | None, site: Site) -> PodFields:
@@ -60,7 +60,7 @@ class Kai:
     waits: Final = False
 
     def reserve(self, gang: Gang) -> Object:
-        content: dict[str, Any] = {"minMember": gang.pod_count}
+        content: dict[str, Any] = {"minMember": gang.required_pods}
         content |= {"queue": gang.queue} if gang.queue else {}
         content |= {"priorityClassName": gang.priority_class} if gang.priority_class else {}
         body = gang.object(self.resource.api_version, _KIND, spec=content)
@@ -84,7 +84,7 @@ class InTree:
 
     def reserve(self, gang: Gang) -> Object:
         content: dict[str, Any] = {
-            "schedulingPolicy": {"gang": {"minCount": gang.pod_count}},
+            "schedulingPolicy": {"gang": {"minCount": gang.required_pods}},
             # The loss of one pod ends the attempt: whoever preempts takes all.
             "disruptionMode": {"all": {}},
         }

@@ -59,6 +59,13 @@ def unread_flavors(draft: Draft) -> list[str]:
     return sorted({name for each in placements for name in each.flavors} - draft.seen.flavors.keys())
 
 
+def is_admitted(draft: Draft, role: Role, index: int) -> bool:
+    """Whether the scheduler gave room to this pod, of those that the attempt can do without."""
+    known = reserved(draft)
+    count = known.placements[role].count if known is not None and role in known.placements else None
+    return count is None or index < count
+
+
 def placed_pod(draft: Draft, role: Role, pod: Object) -> Object:
     """The pod where the scheduler wants it."""
     known = reserved(draft)

@@ -19,7 +19,7 @@ from dapo_operator.jobs.planner.draft import Draft
 from dapo_operator.jobs.planner.named_run import may_use_run
 from dapo_operator.jobs.planner.node_faults import avoided_nodes, has_room_without, tell_avoided
 from dapo_operator.jobs.planner.refusals import retry_is_due
-from dapo_operator.jobs.planner.reservations import has_room, missing_reservation, placed_pod
+from dapo_operator.jobs.planner.reservations import has_room, is_admitted, missing_reservation, placed_pod
 from dapo_operator.kube.objects import timestamp, unix_seconds
 
 # Failures that a changed spec repairs: nothing was trained with what was refused, and limits can be raised.
@@ -236,4 +236,5 @@ def _pods(draft: Draft, job: DAPOJob, number: int, wanted: Iterable[tuple[Role, 
     return [
         placed_pod(draft, role, pod(job, *run, role, number, index, site, pinned, avoid[role]))
         for role, index in wanted
+        if is_admitted(draft, role, index)
     ]
