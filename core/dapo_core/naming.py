@@ -18,6 +18,7 @@ LABEL_JOB: Final = f"{GROUP}/job"
 LABEL_ROLE: Final = f"{GROUP}/role"
 LABEL_ATTEMPT: Final = f"{GROUP}/attempt"
 LABEL_INDEX: Final = f"{GROUP}/index"
+LABEL_LIFE: Final = f"{GROUP}/life"
 LABEL_RUN: Final = f"{GROUP}/run"
 
 Role = Literal["head", "trainer", "rollout"]
@@ -41,13 +42,20 @@ NO_ATTEMPT: Final = 0
 _SUFFIX_ALPHABET: Final = "23456789abcdefghjkmnpqrstuvwxyz"
 
 
-def child_name(job: str, role: Role, attempt: int, index: int) -> str:
-    """The name of one pod: `{job}-{role}-{attempt}-{index}`."""
-    return f"{job}-{role}-{attempt}-{index}"
+def child_name(job: str, role: Role, attempt: int, index: int, life: int = 1) -> str:
+    """The name of one pod: `{job}-{role}-{attempt}-{index}`, and `-{life}` for those after the first of a rollout."""
+    first = f"{job}-{role}-{attempt}-{index}"
+    return first if life == 1 else f"{first}-{life}"
 
 
-def child_labels(job: str, run_id: str, role: Role, attempt: int, index: int) -> dict[str, str]:
-    """The labels of one pod, by which a job's pods are selected."""
+def host_name(job: str, role: Role, attempt: int, index: int, life: int = 1) -> str:
+    """The host name of one pod: its name, or that of its first life where the name of a later one is too long."""
+    name = child_name(job, role, attempt, index, life)
+    return name if len(name) <= MAX_LABEL else child_name(job, role, attempt, index)
+
+
+def child_labels(job: str, run_id: str, role: Role, attempt: int, index: int, life: int = 1) -> dict[str, str]:
+    """The labels of one pod, by which a job's pods are selected. Only rollouts have lives."""
     return {
         "app.kubernetes.io/name": "dapo",
         "app.kubernetes.io/managed-by": "dapo-operator",
@@ -56,6 +64,7 @@ def child_labels(job: str, run_id: str, role: Role, attempt: int, index: int) ->
         LABEL_ROLE: role,
         LABEL_ATTEMPT: str(attempt),
         LABEL_INDEX: str(index),
+        **({LABEL_LIFE: str(life)} if role == "rollout" else {}),
     }
 
 

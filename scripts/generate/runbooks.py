@@ -100,7 +100,8 @@ RUNBOOKS: Final[dict[ConditionType, Runbook]] = {
         },
     ),
     "PodsReady": Runbook(
-        "Whether all pods of the newest attempt are ready.",
+        "Whether the pods that the newest attempt needs are ready: the head, all trainers and, to start with, "
+        "`minReplicas` rollouts. Once it runs, rollouts have condition RolloutsDegraded.",
         "False is normal while an attempt starts or ends. While it lasts, nothing is trained.",
         _PODS + ".",
         {
@@ -148,6 +149,31 @@ RUNBOOKS: Final[dict[ConditionType, Runbook]] = {
             Reason.ENDING: Entry("The pods are terminating, the head first so that it can save a checkpoint."),
             Reason.WAITING_FOR_QUOTA: Entry("See condition QuotaReserved."),
             Reason.COMPLETED: Entry("The run is complete; its pods are kept for their logs."),
+        },
+    ),
+    "RolloutsDegraded": Runbook(
+        "True: fewer rollouts are ready than `topology.rollout.replicas`, while an attempt runs (Separated mode).",
+        "Steps take longer; with reason NoRollouts training waits. The attempt continues, and lost rollouts are "
+        "replaced.",
+        "`kubectl get pods -l dapo.io/job={job},dapo.io/role=rollout`, and `kubectl describe pod` of one that is not "
+        "ready; `status.rolloutLives` has those that were replaced.",
+        {
+            Reason.ROLLOUTS_READY: Entry("All rollouts are ready."),
+            Reason.NO_ROLLOUTS: Entry(
+                "No rollout is ready: training waits for one, without a limit.",
+                "The message says what they wait for: free or add nodes, or fix what it names.",
+            ),
+            Reason.STARTING: Entry("Rollouts that were replaced or added are starting."),
+            Reason.BACKING_OFF: Entry(
+                "A rollout ended early several times; its next pod starts at the time in the message.",
+                "See the log of the pod that ended, which is kept: `kubectl logs POD`.",
+            ),
+            Reason.UNSCHEDULABLE: Entry("The scheduler finds no node for a rollout.", "See condition PodsReady."),
+            Reason.CONTAINER_WAITING: Entry("A container of a rollout cannot start.", "Fix what the message names."),
+            Reason.QUOTA_EXCEEDED: Entry("A ResourceQuota rejects a rollout.", "See condition PodsReady."),
+            Reason.API_REFUSED: Entry("The API server refuses a rollout.", "See condition PodsReady."),
+            Reason.NAME_TAKEN: Entry("A pod's name belongs to something else.", "See condition PodsReady."),
+            Reason.ENDING: Entry("The attempt is ending."),
         },
     ),
     "Training": Runbook(

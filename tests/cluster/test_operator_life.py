@@ -209,14 +209,25 @@ def test_frozen_fields_are_refused_with_the_reason(job: JobOn) -> None:
         job.edit(model={"source": "hf://c/d"})
 
 
-def test_scaling_waits_for_the_next_attempt(job: JobOn) -> None:
-    job.submit(topology={"mode": "Separated", "rollout": {"replicas": 1}}).wait_phase("Training")
+def test_rollouts_are_scaled_and_replaced_while_their_attempt_runs(job: JobOn) -> None:
+    def wait_for(*names: str) -> None:
+        def are_there() -> bool:
+            live = [pod for pod in job.pods(role="rollout") if "exitCode" not in str(pod["status"])]
+            return {pod["metadata"]["name"].removeprefix(f"{job.name}-") for pod in live} == set(names)
+
+        job.wait(are_there, f"rollouts {names}")
+
+    job.submit(topology={"mode": "Separated", "rollout": {"replicas": 1, "maxReplicas": 2}}).wait_phase("Training")
+    with pytest.raises(Refused, match="more than maxReplicas"):
+        job.kubernetes.api.patch(f"{job.path}/scale", {"spec": {"replicas": 3}})
     job.kubernetes.api.patch(f"{job.path}/scale", {"spec": {"replicas": 2}})
-    job.wait_reason("SpecAccepted", "AppliesAtNextAttempt")
-    assert len(job.pods(role="rollout")) == 1
-    finish(job.kubernetes.api, job.pod("head"), 30)
-    job.wait_attempt(2)
-    assert len(job.pods(role="rollout")) == 2
+    wait_for("rollout-1-0", "rollout-1-1")
+    finish(job.kubernetes.api, job.pod("rollout"), 1)
+    wait_for("rollout-1-0-2", "rollout-1-1")
+    job.wait_reason("RolloutsDegraded", "RolloutsReady")
+    job.kubernetes.api.patch(f"{job.path}/scale", {"spec": {"replicas": 1}})
+    wait_for("rollout-1-0-2")
+    assert [attempt["number"] for attempt in job.status()["attempts"]] == [1]
 
 
 def test_time_to_live(job: JobOn) -> None:

@@ -96,16 +96,6 @@ def test_active_deadline() -> None:
     assert bench.names == []
 
 
-def test_scale_takes_effect_with_the_next_attempt() -> None:
-    bench = Bench(raw_job(**SEPARATED)).training()
-    assert bench.status.rollout_replicas == 2
-    bench.edit(topology={"rollout": {"replicas": 3}}).settle()
-    assert bench.says("SpecAccepted") == ("True", "AppliesAtNextAttempt")
-    assert len(bench.names) == 4
-    bench.finish("first-head-1-0", 30).settle(1)
-    assert bench.settle(20).names.count("first-rollout-2-2") == 1
-
-
 def test_support_that_somebody_removed_is_put_back() -> None:
     bench = Bench().training()
     gone = {key: digest for key, digest in bench.seen.support.items() if key[0] != "Service"}

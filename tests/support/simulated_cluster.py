@@ -9,16 +9,17 @@ from typing import Any
 
 from builders import MINIMAL
 from fake_kube import FakeKube, Object
-from simulated_nodes import SimulatedNodes
+from simulated_nodes import STEADY, SimulatedNodes
 from simulated_poison import BUGGY, Turns, poison, reconciler_class
 from simulated_queues import RESERVED, SimulatedQueues, cache_of, gang_of, reservation_resources
 
 from dapo_core.jobspec.presets import merged
-from dapo_core.naming import LABEL_ATTEMPT
+from dapo_core.naming import LABEL_ATTEMPT, LABEL_ROLE
 from dapo_operator.children import WATCHED, Children, JobKey
 from dapo_operator.executor import Executor
 from dapo_operator.jobs.builders.common import Site
 from dapo_operator.jobs.dapojob import JOBS
+from dapo_operator.jobs.planner.rollout_lives import UNSEEN_SECONDS
 from dapo_operator.kube.api_errors import ApiError, error_of
 from dapo_operator.kube.informer import report
 from dapo_operator.kube.objects import PODS, ObjectReference, Resource
@@ -163,9 +164,13 @@ _LOOP = asyncio.new_event_loop()
 
 
 class Simulation:
-    """`step()` lets a second pass; `check()` raises when something is as it must never be."""
+    """`step()` lets a second pass; `check()` raises when something is as it must never be. `only_rollouts`: heads and
+    trainers are spared, and so are the jobs; nothing happens but to rollouts, the operator and the API server."""
 
-    def __init__(self, seed: int, jobs: int) -> None:
+    def __init__(self, seed: int, jobs: int, only_rollouts: bool = False) -> None:
+        self.only_rollouts = only_rollouts
+        # By owner and name: the UID of a rollout pod, and since when it is there.
+        self.lives: dict[tuple[str, str], tuple[str, float]] = {}
         self.random = random.Random(seed)
         self.kube = FakeKube(seed, 1_800_000_000.0)
         self.kube.fault = self._fault
@@ -195,7 +200,7 @@ class Simulation:
         self.kube.time += seconds
         for _ in range(seconds):
             self.nodes.step(faults)
-            self.queues.step(faults)
+            self.queues.step(faults and not self.only_rollouts)
         self._run_pods(faults)
         if faults:
             self._people()
@@ -248,9 +253,9 @@ class Simulation:
     def _people(self) -> None:
         if self.random.random() < 0.05:
             self._person(self.random.choice(self.names))
-        if self.random.random() < 0.02:
+        if self.random.random() < 0.02 and not self.only_rollouts:
             poison(self.kube, self.random)
-        if self.random.random() < 0.02:
+        if self.random.random() < 0.02 and not self.only_rollouts:
             self._other_version(self.random.choice(self.names))
 
     def _other_version(self, name: str) -> None:
@@ -285,11 +290,12 @@ class Simulation:
             self.submit(name)
             return
         spec = raw["spec"]
-        match self.random.randrange(6):
+        match self.random.choice((2, 5)) if self.only_rollouts else self.random.randrange(6):
             case 0 | 1:
                 self.kube.update(raw, spec={**spec, "suspend": not spec.get("suspend", False)})
             case 2:
-                rollout = {"replicas": self.random.randint(1, 3)}
+                replicas = self.random.randint(1, 3)
+                rollout = {"replicas": replicas, "minReplicas": self.random.choice((None, *range(replicas + 1)))}
                 self.kube.update(raw, spec=merged(spec, {"topology": {"rollout": rollout}}))
             case 3:
                 self.kube.mark_deleted(raw)
@@ -299,6 +305,7 @@ class Simulation:
                 self.kube.update(raw, spec={**spec, "topology": topology})
             case _:
                 pods = [pod for pod in self.own_pods() if pod["metadata"]["labels"]["dapo.io/job"] == name]
+                pods = [pod for pod in pods if not self._spares(pod)]
                 if pods:
                     self.kube.mark_deleted(self.random.choice(pods))
 
@@ -311,11 +318,16 @@ class Simulation:
                 if meta["name"] not in self.kube.stuck and self.random.random() < 0.3:
                     self.kube.remove((PODS.plural, NAMESPACE, meta["name"]))
             elif phase not in ("Running", "Succeeded", "Failed") and self.random.random() < 0.3:
-                self.kube.update(pod, spec={**pod["spec"], "nodeName": self.nodes.place()}, status=self._started(pod))
+                node = STEADY if self._spares(pod) else self.nodes.place()
+                self.kube.update(pod, spec={**pod["spec"], "nodeName": node}, status=self._started(pod))
             elif phase == "Running" and "conditions" not in pod["status"]:
                 self.kube.update(pod, status=self._started(pod))
-            elif phase == "Running" and faults and self.random.random() < 0.0005:
-                self._hurt(pod)
+            elif phase == "Running" and faults and self.random.random() < (0.005 if self.only_rollouts else 0.0005):
+                if not self._spares(pod):
+                    self._hurt(pod)
+
+    def _spares(self, pod: Object) -> bool:
+        return self.only_rollouts and pod["metadata"]["labels"][LABEL_ROLE] != "rollout"
 
     def _started(self, pod: Object) -> Object:
         """It runs: an image of a tag that is moved all the time."""
@@ -351,6 +363,7 @@ class Simulation:
         self._check_frozen(jobs)
         self._check_pinned(jobs)
         self.queues.check()
+        self._check_rollouts(jobs)
         attempts: dict[str, set[int]] = {}
         for pod in self.own_pods():
             owner = pod["metadata"]["ownerReferences"][0]["uid"]
@@ -360,6 +373,21 @@ class Simulation:
             if (job := jobs.get(uid)) is not None:
                 recorded = {attempt["number"] for attempt in job.get("status", {}).get("attempts", ())}
                 assert numbers <= recorded, f"attempt {numbers} of {job['metadata']['name']} is not on record"
+
+    def _check_rollouts(self, jobs: dict[str, Object]) -> None:
+        """The end of a rollout is no end of its attempt, and no name comes back."""
+        for job in jobs.values():
+            roles = {attempt.get("role") for attempt in job.get("status", {}).get("attempts", ())}
+            assert "rollout" not in roles, f"a rollout ended an attempt of {job['metadata']['name']}"
+        for pod in self.own_pods():
+            meta = pod["metadata"]
+            if meta["labels"][LABEL_ROLE] == "rollout":
+                key = (meta["ownerReferences"][0]["uid"], meta["name"])
+                uid, since = self.lives.setdefault(key, (meta["uid"], self.kube.time))
+                if uid != meta["uid"]:
+                    # A life that ended before the operator knew of it may be asked for again.
+                    assert self.kube.time - since <= UNSEEN_SECONDS, f"the name {meta['name']} came back"
+                    self.lives[key] = (meta["uid"], self.kube.time)
 
     def _check_pinned(self, jobs: dict[str, Object]) -> None:
         """An upgrade of the platform does not mix images or job files in one attempt."""

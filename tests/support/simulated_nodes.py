@@ -7,6 +7,8 @@ from dapo_operator.kube.objects import timestamp
 from dapo_operator.node_cache import NodeCache
 
 COUNT = 12
+# Nothing ever happens to this one.
+STEADY = "steady"
 # How long the control plane waits for a kubelet before it gives a node up.
 GIVEN_UP_SECONDS = 50
 SPOT = {"key": "cloud.google.com/impending-node-termination", "effect": "NoSchedule"}
@@ -24,11 +26,13 @@ class SimulatedNodes:
         self._down: dict[str, tuple[float, float]] = {}
         for _ in range(COUNT):
             self._add()
+        self._write(STEADY, ready="True")
 
     def place(self) -> str:
         """The node of a pod; the last one if none takes pods."""
-        takes = [name for name in self._nodes if name not in self._down and not self.leaves(name)]
-        return self.random.choice(takes or list(self._nodes))
+        names = [name for name in self._nodes if name != STEADY]
+        takes = [name for name in names if name not in self._down and not self.leaves(name)]
+        return self.random.choice(takes or names)
 
     def leaves(self, name: str) -> bool:
         """Whether the node takes no pods, and those on it are to move."""
@@ -43,7 +47,7 @@ class SimulatedNodes:
         """A second."""
         self.now += 1
         if faults and self.random.random() < 0.01:
-            self._happen(self.random.choice(list(self._nodes)))
+            self._happen(self.random.choice([name for name in self._nodes if name != STEADY]))
         for name, (since, until) in list(self._down.items()):
             if self.now == since + GIVEN_UP_SECONDS:
                 self._write(name, ready="Unknown")

@@ -69,6 +69,9 @@ class Reason(StrEnum):
     API_REFUSED = "ApiRefused"
     UNSCHEDULABLE = "Unschedulable"
     CONTAINER_WAITING = "ContainerWaiting"
+    # Rollouts
+    ROLLOUTS_READY = "RolloutsReady"
+    NO_ROLLOUTS = "NoRollouts"
     # Training
     TRAINING = "Training"
     RESTARTING = "Restarting"

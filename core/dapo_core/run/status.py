@@ -12,6 +12,7 @@ ConditionType = Literal[
     "QuotaReserved",
     "NodesAvoided",
     "PodsReady",
+    "RolloutsDegraded",
     "Training",
     "Stalled",
     "Degraded",
@@ -21,6 +22,7 @@ ConditionType = Literal[
 ]
 MAX_ATTEMPTS_KEPT = 10
 MAX_NODE_FAULTS = 32
+MAX_ROLLOUTS = 1000
 
 
 class StatusModel(BaseModel):
@@ -83,15 +85,30 @@ class Attempt(StatusModel):
     driver_spec: str | None = Field(
         default=None, description="Digest of the part of the spec that its driver reads, to detect edits."
     )
-    pods: int | None = Field(default=None, description="Number of its pods.")
+    pods: int | None = Field(default=None, description="Number of its pods when it started.")
+    core: int | None = Field(default=None, description="Number of its pods whose loss ends it: all but rollouts.")
+    rollouts: int | None = Field(default=None, description="Number of its rollouts when it started.")
     steps: int | None = Field(default=None, description="`schedule.steps` of the job file that it runs.")
     scheduled_at: Time | None = Field(
         default=None, description="When its first pod was scheduled; the start deadline counts from then."
     )
     ready_at: Time | None = Field(default=None, description="When all its pods were ready for the first time.")
+    served_at: Time | None = Field(
+        default=None, description="When a rollout was ready again after there was none; stalls count from then."
+    )
     ending_at: Time | None = Field(
         default=None, description="When it began to end; its pods then have the grace period."
     )
+
+
+class RolloutLife(StatusModel):
+    """The newest life of a rollout that was replaced or added, or one that is to start."""
+
+    index: int = Field(description="Index of the rollout.")
+    life: int = Field(description="1, 2, ...: the number at the end of the pod's name; the first has none.")
+    since: Time = Field(description="When its pod was, or will be, created.")
+    failures: int | None = Field(default=None, description="Lives before it, in a row, that ended early.")
+    reason: str | None = Field(default=None, max_length=128, description="Why the life before it ended.")
 
 
 class CheckpointRef(StatusModel):
@@ -153,6 +170,9 @@ class DAPOJobStatus(StatusModel):
     )
     node_faults: list[NodeFault] | None = Field(
         default=None, max_length=MAX_NODE_FAULTS, description="Faults of nodes within the last day."
+    )
+    rollout_lives: list[RolloutLife] | None = Field(
+        default=None, max_length=MAX_ROLLOUTS, description="Rollouts of the newest attempt that were replaced or added."
     )
     pinned: Pinned | None = Field(default=None, description="What an upgrade of the platform does not change.")
     checkpoint: CheckpointRef | None = Field(default=None, description="The newest committed checkpoint.")

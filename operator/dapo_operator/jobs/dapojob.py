@@ -26,7 +26,9 @@ MANAGER: Final = "dapo.io/operator"
 # Fields that an error message names.
 _DETAILS: Final = 3
 # Begins with the version of what it is computed from.
-_SHAPE: Final = "1:"
+_SHAPE: Final = "2:"
+# Fields of spec.topology.rollout that apply to a running attempt.
+_LIVE: Final = frozenset({"replicas", "minReplicas", "maxReplicas"})
 
 
 @dataclass(frozen=True)
@@ -192,9 +194,11 @@ def _queue_problems(job: DAPOJob, label: str | None) -> list[Problem]:
 
 def _shape(spec: Mapping[str, Any], parsed: DAPOJob, queue: str | None) -> str:
     """The digest of what the user says about the pods. What the platform adds is left out: an upgrade must not end
-    attempts that are starting or waiting in a queue."""
+    attempts that are starting or waiting in a queue. So is the number of rollouts: they come and go."""
     layout, policy = parsed.spec.topology.layout, spec.get("runPolicy") or {}
     topology = {key: value for key, value in (spec.get("topology") or {}).items() if layout.pods.get(key, 1)}
+    if (rollout := topology.get("rollout")) is not None:
+        topology["rollout"] = {key: rollout[key] for key in rollout.keys() - _LIVE}
     said = {
         "topology": topology,
         "claims": claims(parsed.spec),

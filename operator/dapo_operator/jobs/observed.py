@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from dapo_core.naming import LABEL_ATTEMPT, LABEL_INDEX, LABEL_ROLE, ROLES, Role
+from dapo_core.naming import LABEL_ATTEMPT, LABEL_INDEX, LABEL_LIFE, LABEL_ROLE, ROLES, Role
 from dapo_core.run.formatting import printable
 from dapo_core.run.guards import Alert
 from dapo_core.run.last_words import LastWords
@@ -57,13 +57,14 @@ _ORDINARY: Final = frozenset({"ContainerCreating", "PodInitializing", ""})
 class Pod:
     """One pod of a job.
 
-    `owned`: by this DAPOJob, not by an earlier one of its name. `node` is the name of its node, `address` its IP
-    address. `exit_code` and `words` (the last words) are those of the container `dapo`. `disruption` is the failure
-    policy's reason when the cluster took the pod. `trouble` is a sentence about what keeps it from running. `detail` is
-    what the cluster says about a failed pod, or which of its init containers failed. `finalizers` keep it after its
-    deletion. `delete_by` (Unix seconds) is when a deletion should be over. `image` is that of the
-    container `dapo` as it was named, `image_by_digest` as the node has run it. `workload` is that of Kueue in which it
-    is counted; `grouped` is a pod of one of Kueue's pod groups, as earlier versions of the operator made them.
+    `owned`: by this DAPOJob, not by an earlier one of its name. `life` counts the pods of one rollout. `node` is the
+    name of its node, `address` its IP address. `exit_code`, `ended_at` (Unix seconds) and `words` (the last words) are
+    those of the container `dapo`. `disruption` is the failure policy's reason when the cluster took the pod. `trouble`
+    is a sentence about what keeps it from running. `detail` is what the cluster says about a failed pod, or which of
+    its init containers failed. `finalizers` keep it after its deletion. `delete_by` (Unix seconds) is when a deletion
+    should be over. `image` is that of the container `dapo` as it was named, `image_by_digest` as the node has run it.
+    `workload` is that of Kueue in which it is counted; `grouped` is a pod of one of Kueue's pod groups, as earlier
+    versions of the operator made them.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Pod:
     role: Role
     attempt: int
     index: int
+    life: int = 1
     owned: bool = True
     phase: Phase = "Pending"
     ready: bool = False
@@ -83,6 +85,7 @@ class Pod:
     delete_by: float | None = None
     finalizers: tuple[str, ...] = ()
     exit_code: int | None = None
+    ended_at: float | None = None
     out_of_memory: bool = False
     words: LastWords | None = None
     disruption: str | None = None
@@ -162,7 +165,8 @@ def pod_of(raw: Mapping[str, Any], owner_uid: str | None = None) -> Pod | None:
     meta, spec, status = raw["metadata"], raw.get("spec", {}), raw.get("status", {})
     labels = meta.get("labels", {})
     role, attempt, index = (labels.get(label, "") for label in (LABEL_ROLE, LABEL_ATTEMPT, LABEL_INDEX))
-    if role not in ROLES or not attempt.isdecimal() or not index.isdecimal():
+    life = labels.get(LABEL_LIFE, "1")
+    if role not in ROLES or not (attempt.isdecimal() and index.isdecimal() and life.isdecimal()):
         return None
     pod = Pod(
         name=meta["name"],
@@ -170,6 +174,7 @@ def pod_of(raw: Mapping[str, Any], owner_uid: str | None = None) -> Pod | None:
         role=role,
         attempt=int(attempt),
         index=int(index),
+        life=int(life),
         owned=owner_uid is None or controller_uid(raw) == owner_uid,
         scheduled=bool(spec.get("nodeName")),
         node=spec.get("nodeName") or None,
@@ -202,6 +207,7 @@ def _with_status(pod: Pod, spec: Mapping[str, Any], status: Mapping[str, Any]) -
         ready=_holds(conditions, "Ready"),
         started="running" in container.get("state", {}) or bool(ended),
         exit_code=ended.get("exitCode"),
+        ended_at=unix_seconds(ended.get("finishedAt")),
         out_of_memory=ended.get("reason") == Reason.OUT_OF_MEMORY,
         words=_words(ended.get("message")),
         disruption=_disruption(status, conditions),

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from dapo_core.errors import Problem
 from dapo_core.jobspec import DAPOJob, DAPOJobSpec, Resources, RunPolicy, Scratch
-from dapo_core.naming import Role, child_labels, child_name
+from dapo_core.naming import Role, child_labels, child_name, host_name
 from dapo_core.run.status import Pinned
 from dapo_operator.jobs.builders.common import (
     HEAD_PORT,
@@ -79,19 +79,22 @@ def pod(
     site: Site,
     pinned: Pinned | None = None,
     avoid: Avoid = ANYWHERE,
+    life: int = 1,
 ) -> Object:
     """One complete pod: what the operator builds, with the templates of the installation, of the job and of the role
     merged over it, and of `pinned` the job file and the images."""
     spec, name = job.spec, job.metadata.name
     revision = pinned.revision if pinned is not None else None
-    labels = child_labels(name, run_id, role, attempt, index)
+    labels = child_labels(name, run_id, role, attempt, index, life)
     policy = spec.run_policy
+    own = spec.topology.rollout.priority_class_name if role == "rollout" else None
+    priority = own or policy.priority_class_name
     gang = SCHEDULERS[policy.gang.scheduler].pod_fields(group_name(name, attempt), policy.gang.queue, site)
     base = {
         "metadata": {"labels": {**labels, **gang.labels}, "annotations": dict(gang.annotations)},
         "spec": {
             "restartPolicy": "Never",
-            "hostname": child_name(name, role, attempt, index),
+            "hostname": host_name(name, role, attempt, index, life),
             "subdomain": service_name(name),
             "terminationGracePeriodSeconds": grace_seconds(spec.run_policy),
             "automountServiceAccountToken": False,
@@ -102,7 +105,7 @@ def pod(
                 "fsGroupChangePolicy": "OnRootMismatch",
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
-            **({"priorityClassName": policy.priority_class_name} if policy.priority_class_name else {}),
+            **({"priorityClassName": priority} if priority else {}),
             **gang.spec,
             **placement(spec, name, role, attempt, site),
             "containers": [_container(job, role, site, _environment(job, uid, role, attempt, index, run_id, revision))],
@@ -114,7 +117,7 @@ def pod(
         built = merged(built, template)
     built = {"apiVersion": "v1", "kind": "Pod", "metadata": built["metadata"], "spec": avoiding(built["spec"], avoid)}
     built["metadata"] |= {
-        "name": child_name(name, role, attempt, index),
+        "name": child_name(name, role, attempt, index, life),
         "namespace": job.metadata.namespace,
         "ownerReferences": [owner(name, uid)],
     }

@@ -63,10 +63,12 @@ def network_policy(job: str, namespace: str, uid: str) -> Object:
 
 
 def disruption_budget(job: DAPOJob, uid: str) -> Object:
-    """With `disruption: Deny` no pod is evicted voluntarily: a drain waits until the job is suspended or over.
+    """With `disruption: Deny` no pod that the job needs is evicted voluntarily, only rollouts above minReplicas: until
+    the job is suspended or over, a drain waits.
     minAvailable, since maxUnavailable would be computed from the job's scale, which counts only rollout pods."""
     name, namespace = job.metadata.name, job.metadata.namespace
-    content = {"minAvailable": job.spec.topology.layout.pod_count, "selector": {"matchLabels": {LABEL_JOB: name}}}
+    content: Object = {"minAvailable": sum(job.spec.topology.layout.required_pods.values())}
+    content["selector"] = {"matchLabels": {LABEL_JOB: name}}
     content["unhealthyPodEvictionPolicy"] = "AlwaysAllow"
     return support("policy/v1", "PodDisruptionBudget", name, namespace, name, uid, spec=content)
 

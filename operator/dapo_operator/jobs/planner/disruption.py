@@ -1,10 +1,11 @@
-"""Nodes that are lost or leave: the attempt ends, and the next one starts elsewhere. Pods that Kubernetes itself takes
-are in `pod_failures`."""
+"""Nodes that are lost or leave: the attempt of the head or a trainer there ends, and the next one starts elsewhere.
+Pods that Kubernetes itself takes are in `pod_failures`, rollouts in `rollout_lives`."""
 
 from typing import Final
 
 from dapo_core.run.reasons import Reason
 from dapo_operator.jobs.actions import DeleteSupport
+from dapo_operator.jobs.observed import Pod
 from dapo_operator.jobs.planner.draft import SILENT_SECONDS, Draft
 from dapo_operator.jobs.planner.pod_failures import Ending
 
@@ -13,27 +14,33 @@ _BUDGET: Final = "PodDisruptionBudget"
 
 def lost_node(draft: Draft) -> Ending | None:
     """A node of a pod is lost: nothing waits until Kubernetes deletes its pods, and nothing can be saved."""
-    for pod in draft.pods:
-        if pod.finished:
-            continue
-        node = draft.node_of(pod)
-        if draft.lost(pod):
-            why = node.gone or "its kubelet no longer reports"
-            return Ending(Reason.NODE_LOST, f"Node {pod.node} of {pod.name} is lost: {why}.")
-        if node.silent_since is not None:
-            draft.wake(node.silent_since + SILENT_SECONDS)
+    endings = [loss_of_node(draft, pod) for pod in draft.core if not pod.finished]
+    return next((ending for ending in endings if ending is not None), None)
+
+
+def loss_of_node(draft: Draft, pod: Pod) -> Ending | None:
+    """That the pod's node is lost; None while it is not."""
+    node = draft.node_of(pod)
+    if draft.lost(pod):
+        why = node.gone or "its kubelet no longer reports"
+        return Ending(Reason.NODE_LOST, f"Node {pod.node} of {pod.name} is lost: {why}.")
+    if node.silent_since is not None:
+        draft.wake(node.silent_since + SILENT_SECONDS)
     return None
 
 
 def drained(draft: Draft) -> Ending | None:
     """A node of a pod is about to leave, and the policy is to move: the driver saves a checkpoint first."""
-    if _denies(draft):
+    endings = [drain_of_node(draft, pod) for pod in draft.core if not pod.finished]
+    return next((ending for ending in endings if ending is not None), None)
+
+
+def drain_of_node(draft: Draft, pod: Pod) -> Ending | None:
+    """That the pod's node is about to leave; None while it is not, and when the job is to stay."""
+    leaving = draft.node_of(pod).leaving
+    if leaving is None or _denies(draft):
         return None
-    for pod in draft.pods:
-        leaving = draft.node_of(pod).leaving
-        if leaving is not None and not pod.finished:
-            return Ending(Reason.DRAINED, f"Node {pod.node} of {pod.name} is being drained: {leaving}.")
-    return None
+    return Ending(Reason.DRAINED, f"Node {pod.node} of {pod.name} is being drained: {leaving}.")
 
 
 def _denies(draft: Draft) -> bool:

@@ -20,6 +20,8 @@ FORCE_SECONDS: Final = 45
 # A node that has not reported for so long after the control plane gave it up, which takes 50 seconds, is lost. A
 # kubelet that is restarted is back sooner, and its pods train on meanwhile.
 SILENT_SECONDS: Final = 30
+# The loss of a rollout may be why a driver of an older version ends within this time.
+EXPLAINS_SECONDS: Final = 120
 MAX_MESSAGE: Final = 1500
 # Timestamps are whole seconds, of another clock.
 _SLACK: Final = 5
@@ -59,10 +61,21 @@ class Draft:
         return [pod for pod in self.seen.pods if pod.owned and pod.attempt == number]
 
     @property
+    def core(self) -> list[Pod]:
+        """The newest attempt's own pods whose loss ends it: all but rollouts."""
+        return [pod for pod in self.pods if pod.role != "rollout"]
+
+    @property
     def ends(self) -> list[Pod]:
-        """The newest attempt's own pods, and those that were deleted and whose last state tells why they ended."""
+        """The newest attempt's own pods, and those that were deleted and whose last state tells why they ended. The end
+        of a rollout explains only what happens soon after it."""
         number = self.attempt.number if self.attempt else 0
-        return [*self.pods, *(pod for pod in self.seen.gone if pod.attempt == number)]
+        known = [*self.pods, *(pod for pod in self.seen.gone if pod.attempt == number)]
+        return [pod for pod in known if pod.role != "rollout" or not self._ended_long_ago(pod)]
+
+    def _ended_long_ago(self, pod: Pod) -> bool:
+        at = pod.ended_at if pod.ended_at is not None else pod.delete_by
+        return at is not None and self.now > at + EXPLAINS_SECONDS
 
     def node_of(self, pod: Pod) -> Node:
         """The pod's node; HEALTHY when there is nothing to say of it."""

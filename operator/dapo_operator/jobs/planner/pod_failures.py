@@ -6,10 +6,12 @@ from typing import Final
 
 from dapo_core.jobspec import DAPOJobSpec
 from dapo_core.naming import Role
-from dapo_core.run.failure_policy import History, decide, failure_of
+from dapo_core.run.failure_policy import NEVER_RETRIED, History, decide, failure_of, matches
 from dapo_core.run.reasons import ExitCode, Reason
 from dapo_operator.jobs.observed import Pod
 
+# How long a worker that lost its head waits for the head's own last words.
+SETTLE_SECONDS: Final = 20
 # Exit codes of a worker that only lost its head: the head's own last words explain the end better.
 SECONDARY: Final = (ExitCode.DONE, ExitCode.DISTRIBUTED)
 
@@ -42,11 +44,28 @@ def head_end(pods: Sequence[Pod]) -> Ending | None:
 
 
 def worker_end(pods: Sequence[Pod], spec: DAPOJobSpec | None, started: bool) -> Ending | None:
-    """The first worker whose end also ends the attempt. `started`: all pods were ready once."""
-    ends = [ending_of(pod) for pod in pods if pod.role != "head" and (pod.finished or _taken(pod, started))]
+    """The first trainer whose end also ends the attempt. `started`: all pods were ready once."""
+    ends = [ending_of(pod) for pod in pods if pod.role == "trainer" and (pod.finished or _taken(pod, started))]
     ends = [end for end in ends if not _ignored(end, spec)]
     # A worker with a cause of its own explains those that only lost their head.
     return next((end for end in ends if end.exit_code not in SECONDARY), ends[0] if ends else None)
+
+
+def rollout_end(pods: Sequence[Pod], spec: DAPOJobSpec | None, started: bool) -> Ending | None:
+    """The first rollout whose end, unlike others', also ends the attempt: a failure that would come again, before the
+    attempt has run at all, and what a rule of the user says about rollouts."""
+    for end in (ending_of(pod) for pod in pods):
+        if end.exit_code in NEVER_RETRIED and not started:
+            return end
+        if spec is not None and _ruled(end, spec):
+            return end
+    return None
+
+
+def _ruled(end: Ending, spec: DAPOJobSpec) -> bool:
+    failure = failure_of(spec, end.exit_code, end.reason, end.message, end.role)
+    rule = next((rule for rule in spec.run_policy.failure_rules if matches(rule, failure)), None)
+    return rule is not None and (rule.action == "Fail" or (rule.action == "Restart" and "rollout" in rule.roles))
 
 
 def head_taken(pods: Sequence[Pod], started: bool) -> Ending | None:

@@ -59,11 +59,10 @@ def unread_flavors(draft: Draft) -> list[str]:
     return sorted({name for each in placements for name in each.flavors} - draft.seen.flavors.keys())
 
 
-def is_admitted(draft: Draft, role: Role, index: int) -> bool:
-    """Whether the scheduler gave room to this pod, of those that the attempt can do without."""
+def admitted_count(draft: Draft, role: Role) -> int | None:
+    """How many pods of a role the scheduler gave room to; None: to all that were asked for."""
     known = reserved(draft)
-    count = known.placements[role].count if known is not None and role in known.placements else None
-    return count is None or index < count
+    return known.placements[role].count if known is not None and role in known.placements else None
 
 
 def placed_pod(draft: Draft, role: Role, pod: Object) -> Object:

@@ -10,9 +10,19 @@ from dapo_operator.jobs.planner.admission import revoked
 from dapo_operator.jobs.planner.disruption import drained, lost_node
 from dapo_operator.jobs.planner.draft import Draft
 from dapo_operator.jobs.planner.guard_alerts import stopped_by_guard
-from dapo_operator.jobs.planner.pod_failures import Ending, head_end, head_of, head_taken, trouble_of, worker_end
+from dapo_operator.jobs.planner.pod_failures import (
+    Ending,
+    head_end,
+    head_of,
+    head_taken,
+    rollout_end,
+    trouble_of,
+    worker_end,
+)
 from dapo_operator.jobs.planner.refusals import reason_of, refusal_of, refused_for_good, retry_is_due
 from dapo_operator.jobs.planner.reservations import missing_reservation, note_reservation, note_waiting, scheduler_of
+from dapo_operator.jobs.planner.rollout_lives import live_rollouts, tend_rollouts, unreplaced_ends, wanted_rollouts
+from dapo_operator.jobs.planner.rollouts_ready import is_quorate, note_rollouts
 from dapo_operator.jobs.planner.start import create_missing, missing_support
 from dapo_operator.jobs.planner.termination import begin
 from dapo_operator.jobs.planner.timeouts import timed_out
@@ -36,13 +46,14 @@ def run(draft: Draft, attempt: Attempt) -> None:
 def _ending(draft: Draft, attempt: Attempt) -> Ending | None:
     """Why the attempt has to end. The first rule that applies wins, and the order is their weight: what the head itself
     reports, then what the user wants, then what happened to the pods and their nodes, then limits, then guards."""
-    pods, started = draft.ends, attempt.ready_at is not None
+    ends, started = draft.ends, attempt.ready_at is not None
     spec = draft.job.spec if draft.job.parsed else None
     return (
-        head_end(pods)
+        head_end(ends)
         or revoked(draft)
-        or head_taken(pods, started)
-        or worker_end(pods, spec, started)
+        or head_taken(ends, started)
+        or worker_end(ends, spec, started)
+        or rollout_end(unreplaced_ends(draft), spec, started)
         or lost_node(draft)
         or drained(draft)
         or (_missing(draft, attempt) if started else _changed(draft, attempt) or refused_for_good(draft))
@@ -53,7 +64,8 @@ def _ending(draft: Draft, attempt: Attempt) -> Ending | None:
 
 def _missing(draft: Draft, attempt: Attempt) -> Ending | None:
     """A pod of a started attempt no longer exists, and its last state was not seen."""
-    pods, expected = draft.pods, attempt.pods or 0
+    # An earlier version of the operator recorded only how many pods there are in all.
+    pods, expected = (draft.pods, attempt.pods or 0) if attempt.core is None else (draft.core, attempt.core)
     if len(pods) >= expected:
         return None
     if head_of(pods) is None:
@@ -105,6 +117,9 @@ def _adopt(draft: Draft, attempt: Attempt) -> Attempt:
             fields["shape"] = draft.job.shape
         if attempt.driver_spec is None:
             fields |= {"driver_spec": draft.job.driver_spec, "steps": draft.job.spec.schedule.steps}
+        if attempt.core is None:
+            rollouts = sum(pod.role == "rollout" for pod in draft.pods)
+            fields |= {"core": max(1, (attempt.pods or 1) - rollouts), "rollouts": rollouts}
     if not fields:
         return attempt
     draft.change_attempt(**fields)
@@ -123,17 +138,18 @@ def _start_pods(draft: Draft, attempt: Attempt) -> None:
     job, pods = draft.job.parsed, draft.pods
     if job is None:
         return
-    wanted = job.spec.topology.layout.pod_count
-    ready = sum(pod.ready for pod in pods)
-    if ready == wanted and len(pods) == wanted:
-        _all_ready(draft, attempt, wanted)
+    if is_quorate(draft, attempt):
+        _all_ready(draft, attempt)
+        tend_rollouts(draft, attempt, job)
+        note_rollouts(draft, attempt, job)
         return
     create_missing(draft, job)
+    tend_rollouts(draft, attempt, job)
     refusal, trouble = refusal_of(draft), trouble_of(pods)
     if refusal is not None:
         _not_ready(draft, reason_of(refusal), f"The API server refused {refusal.what} (retrying): {refusal.message}")
     elif trouble is not None:
-        unscheduled = _unscheduled(pods, wanted) if trouble[0] == Reason.UNSCHEDULABLE else ""
+        unscheduled = _unscheduled(pods, len(pods)) if trouble[0] == Reason.UNSCHEDULABLE else ""
         _not_ready(draft, trouble[0], f"{unscheduled}{trouble[1]}")
     elif not note_waiting(draft):
         draft.set_condition("PodsReady", False, Reason.STARTING, f"Attempt {attempt.number} is starting.")
@@ -151,14 +167,23 @@ def _unscheduled(pods: list[Pod], wanted: int) -> str:
     return f"{count} of {wanted} pods {'has' if count == 1 else 'have'} no node; " if count else ""
 
 
-def _all_ready(draft: Draft, attempt: Attempt, count: int) -> None:
-    took = int(age(attempt.started_at, draft.now))
+def _all_ready(draft: Draft, attempt: Attempt) -> None:
+    took, are_ready = int(age(attempt.started_at, draft.now)), _are_ready(draft, attempt)
     draft.change_attempt(ready_at=timestamp(draft.now))
     _pin_images(draft)
-    draft.set_condition("PodsReady", True, Reason.PODS_READY, f"All {count} pods are ready.")
+    draft.set_condition("PodsReady", True, Reason.PODS_READY, f"{are_ready}.")
     draft.set_condition("Training", True, Reason.TRAINING, f"Attempt {attempt.number} is running.")
     draft.clear_condition("Stalled", Reason.TRAINING, "A new attempt is running.")
-    draft.event("Normal", Reason.PODS_READY, f"All {count} pods of attempt {attempt.number} are ready after {took} s.")
+    draft.event("Normal", Reason.PODS_READY, f"{are_ready} after {took} s in attempt {attempt.number}.")
+
+
+def _are_ready(draft: Draft, attempt: Attempt) -> str:
+    """A sentence without its period: which pods of an attempt that can run are ready."""
+    rollouts = live_rollouts(draft)
+    wanted = wanted_rollouts(draft, attempt, draft.job.parsed) if draft.job.parsed is not None else len(rollouts)
+    if len(rollouts) < wanted or not all(pod.ready for pod in rollouts):
+        return "Head and trainers are ready"
+    return f"All {len(draft.core) + len(rollouts)} pods are ready"
 
 
 def _pin_images(draft: Draft) -> None:
@@ -172,7 +197,7 @@ def _pin_images(draft: Draft) -> None:
 
 
 def _watch_pods(draft: Draft, attempt: Attempt) -> None:
-    """All pods were ready once. Restore support objects that somebody deleted."""
+    """All required pods were ready once. Replace rollouts, and restore support objects that somebody deleted."""
     job, refused = draft.job.parsed, ""
     if job is not None:
         edited = is_edited(attempt.shape, draft.job.shape)
@@ -185,10 +210,12 @@ def _watch_pods(draft: Draft, attempt: Attempt) -> None:
             draft.act(*lacking, *room)
         if lacking and (refusal := refusal_of(draft)) is not None:
             refused = f" But the API server refused {refusal.what} (retrying): {refusal.message}"
-    unready = sorted(pod.name for pod in draft.pods if not pod.ready)
+        tend_rollouts(draft, attempt, job)
+        note_rollouts(draft, attempt, job)
+    unready = sorted(pod.name for pod in draft.core if not pod.ready)
     if unready:
         message = f"No longer ready: {', '.join(unready[:3])}."
         draft.set_condition("PodsReady", False, Reason.CONTAINER_WAITING, message)
     else:
-        message = f"All {len(draft.pods)} pods are ready.{refused}"
+        message = f"{_are_ready(draft, attempt)}.{refused}"
         draft.set_condition("PodsReady", True, Reason.PODS_READY, message)

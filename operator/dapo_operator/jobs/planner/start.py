@@ -1,6 +1,6 @@
 """Between attempts: whether and when the next one starts, and the objects that it needs."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -19,7 +19,7 @@ from dapo_operator.jobs.planner.draft import Draft
 from dapo_operator.jobs.planner.named_run import may_use_run
 from dapo_operator.jobs.planner.node_faults import avoided_nodes, has_room_without, tell_avoided
 from dapo_operator.jobs.planner.refusals import retry_is_due
-from dapo_operator.jobs.planner.reservations import has_room, is_admitted, missing_reservation, placed_pod
+from dapo_operator.jobs.planner.reservations import has_room, missing_reservation, placed_pod
 from dapo_operator.kube.objects import timestamp, unix_seconds
 
 # Failures that a changed spec repairs: nothing was trained with what was refused, and limits can be raised.
@@ -67,7 +67,8 @@ def _recovered(draft: Draft) -> bool:
         refusal = draft.seen.refusal
         again = draft.now if refusal is None else refusal.at + TRY_AGAIN_SECONDS
         if draft.now >= again:
-            one_each = [(role, index) for role, index in draft.job.parsed.spec.topology.layout.members() if index == 0]
+            members = draft.job.parsed.spec.topology.layout.members()
+            one_each = [(role, index, 1) for role, index in members if index == 0]
             draft.act(*(TryPod(body) for body in _pods(draft, draft.job.parsed, MAX_ATTEMPT, one_each)))
             again = draft.now + TRY_AGAIN_SECONDS
         draft.wake(again)
@@ -134,9 +135,12 @@ def _start(draft: Draft, job: DAPOJob) -> None:
         shape=draft.job.shape,
         driver_spec=draft.job.driver_spec,
         pods=layout.pod_count,
+        core=layout.core_pods,
+        rollouts=layout.pods["rollout"],
         steps=job.spec.schedule.steps,
     )
     draft.add_attempt(attempt)
+    draft.change(rollout_lives=None)
     _pin(draft)
     draft.change(run_id=draft.job.run_id, started_at=draft.status.started_at or started, next_attempt_at=None)
     draft.set_condition("SpecAccepted", True, Reason.SPEC_ACCEPTED, "The spec is valid.")
@@ -147,10 +151,12 @@ def _start(draft: Draft, job: DAPOJob) -> None:
     for kind in ("Suspended", "Succeeded", "Failed"):
         if draft.condition(kind) is None:
             draft.set_condition(kind, False, Reason.STARTING, f"Attempt {number} is starting.")
+    draft.clear_condition("RolloutsDegraded", Reason.STARTING, f"Attempt {number} is starting.")
     counts = ", ".join(f"{count} {role}" for role, count in layout.pods.items() if count)
     origin = f"the checkpoint of step {from_step}" if from_step else "the model"
     draft.event("Normal", "AttemptStarted", f"Attempt {number} starts from {origin} with pods: {counts}.")
     create_missing(draft, job)
+    create_rollouts(draft, job, dict.fromkeys(range(layout.pods["rollout"]), 1))
 
 
 def _pin(draft: Draft) -> None:
@@ -165,7 +171,8 @@ def _pin(draft: Draft) -> None:
 
 
 def create_missing(draft: Draft, job: DAPOJob) -> None:
-    """Create whatever the newest attempt lacks, unless the API server refused some of it a moment ago."""
+    """Create whatever the newest attempt lacks besides rollouts, unless the API server refused some of it a moment
+    ago."""
     attempt = draft.attempt
     if attempt is None or not retry_is_due(draft):
         return
@@ -176,10 +183,20 @@ def create_missing(draft: Draft, job: DAPOJob) -> None:
     if not _has_token(draft, attempt):
         draft.act(CreateToken(_token(draft)))
     wanted = [
-        (role, index)
+        (role, index, 1)
         for role, index in job.spec.topology.layout.members()
-        if child_name(draft.job.name, role, attempt.number, index) not in names
+        if role != "rollout" and child_name(draft.job.name, role, attempt.number, index) not in names
     ]
+    draft.act(*(CreatePod(body) for body in _pods(draft, job, attempt.number, wanted)))
+
+
+def create_rollouts(draft: Draft, job: DAPOJob, lives: Mapping[int, int]) -> None:
+    """Create the rollouts of the newest attempt with these indices, each in the given life, unless there is no room for
+    them, or the API server refused something a moment ago."""
+    attempt = draft.attempt
+    if attempt is None or not lives or not retry_is_due(draft) or not has_room(draft):
+        return
+    wanted: list[tuple[Role, int, int]] = [("rollout", index, life) for index, life in lives.items()]
     draft.act(*(CreatePod(body) for body in _pods(draft, job, attempt.number, wanted)))
 
 
@@ -200,7 +217,8 @@ def _token(draft: Draft) -> Object:
 
 
 def missing_support(draft: Draft, job: DAPOJob, changed: bool = True) -> Iterator[ApplySupport]:
-    """Support objects that do not exist, or (with `changed`) differ from what the spec asks for."""
+    """Support objects that do not exist, or (with `changed`) differ from what the spec asks for. How many pods the
+    PodDisruptionBudget protects changes with the number of rollouts."""
     existing, revision = draft.seen.support, _revision(draft)
     # The job file never changes, and cannot be made again once spec or platform have changed.
     frozen = [] if _has_job_file(draft.job, revision) else ["ConfigMap"]
@@ -208,7 +226,7 @@ def missing_support(draft: Draft, job: DAPOJob, changed: bool = True) -> Iterato
         key
         for key, digest in draft.job.support_digests(revision).items()
         if (key not in existing and key[0] not in frozen)
-        or (changed and key[0] != "ConfigMap" and existing.get(key) != digest)
+        or ((changed or key[0] == "PodDisruptionBudget") and key[0] != "ConfigMap" and existing.get(key) != digest)
     }
     if lacking:
         for body in support_objects(job, draft.job.uid, revision):
@@ -225,7 +243,8 @@ def _has_job_file(job: Job, revision: str | None) -> bool:
     return revision is None or (job.kept_revision is None and job.revision == revision)
 
 
-def _pods(draft: Draft, job: DAPOJob, number: int, wanted: Iterable[tuple[Role, int]]) -> list[Object]:
+def _pods(draft: Draft, job: DAPOJob, number: int, wanted: Iterable[tuple[Role, int, int]]) -> list[Object]:
+    """Pods of these roles, indices and lives."""
     pinned = draft.status.pinned
     # The image that reads the run's job file so far.
     site = replace(draft.site, image=pinned.image) if pinned is not None and pinned.image else draft.site
@@ -234,7 +253,6 @@ def _pods(draft: Draft, job: DAPOJob, number: int, wanted: Iterable[tuple[Role, 
     avoid = {role: Avoid(tuple(nodes), required=has_room_without(draft, nodes, job, role)) for role in ROLES}
     run = draft.job.uid, draft.job.run_id
     return [
-        placed_pod(draft, role, pod(job, *run, role, number, index, site, pinned, avoid[role]))
-        for role, index in wanted
-        if is_admitted(draft, role, index)
+        placed_pod(draft, role, pod(job, *run, role, number, index, site, pinned, avoid[role], life))
+        for role, index, life in wanted
     ]

@@ -6,6 +6,7 @@ from dapo_core.naming import LABEL_JOB, LABEL_ROLE
 from dapo_core.run.reasons import Reason
 from dapo_core.run.status import Condition, ConditionType
 from dapo_operator.jobs.planner.draft import Draft
+from dapo_operator.jobs.planner.rollout_lives import live_rollouts, wanted_rollouts
 from dapo_operator.kube.objects import timestamp
 
 _FINISHED: Final[tuple[ConditionType, ...]] = ("Failed", "Succeeded")
@@ -61,7 +62,6 @@ def take_progress(draft: Draft) -> None:
 
 def summarize(draft: Draft) -> None:
     """Phase, counts and links, once all conditions are set."""
-    rollouts = [pod for pod in draft.pods if pod.role == "rollout" and not pod.finished]
     url = f"{draft.site.dashboard_url}/run?run={draft.job.run_id}" if draft.site.dashboard_url else None
     phase = _phase(draft)
     draft.change(
@@ -74,7 +74,7 @@ def summarize(draft: Draft) -> None:
         restarts=_restarts(draft),
         gpus=draft.job.spec.topology.layout.gpus if draft.job.parsed is not None else draft.status.gpus,
         run_id=draft.job.run_id,
-        rollout_replicas=len(rollouts),
+        rollout_replicas=len(live_rollouts(draft)),
         rollout_selector=f"{LABEL_JOB}={draft.job.name},{LABEL_ROLE}=rollout",
         restarts_counted=draft.status.restarts_counted or 0,
         dashboard_url=url,
@@ -132,7 +132,9 @@ def _reason(draft: Draft, phase: str) -> str | None:
 
 def _pods_reason(draft: Draft) -> str | None:
     """Why pods are not ready: a container's own reason, such as ImagePullBackOff, where there is one."""
-    ready = draft.condition("PodsReady")
+    ready, degraded = draft.condition("PodsReady"), draft.condition("RolloutsDegraded")
+    if ready is not None and ready.status == "True" and degraded is not None and degraded.status == "True":
+        return degraded.reason
     if ready is None or ready.status == "True" or ready.reason == Reason.STARTING:
         return None
     waiting = sorted(pod.name for pod in draft.pods if pod.trouble_reason and not pod.ready)
@@ -145,7 +147,12 @@ def _pods(draft: Draft) -> str | None:
     attempt = draft.attempt
     if attempt is None or attempt.ended_at is not None or attempt.pods is None:
         return None
-    return f"{sum(pod.ready for pod in draft.pods)}/{attempt.pods}"
+    pods = attempt.pods
+    if attempt.core is not None and attempt.rollouts and draft.job.parsed is not None:
+        # Rollouts are added and removed while the attempt runs.
+        pods = attempt.core + wanted_rollouts(draft, attempt, draft.job.parsed)
+    ready = sum(pod.ready for pod in (*draft.core, *live_rollouts(draft)))
+    return f"{ready}/{pods}"
 
 
 def _restarts(draft: Draft) -> str:

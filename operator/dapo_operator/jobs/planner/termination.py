@@ -9,12 +9,10 @@ from dapo_operator.jobs.builders.pods import grace_seconds
 from dapo_operator.jobs.observed import Pod
 from dapo_operator.jobs.planner.draft import Draft, overdue
 from dapo_operator.jobs.planner.node_faults import note_node_faults
-from dapo_operator.jobs.planner.pod_failures import SECONDARY, Ending, head_end, head_of
+from dapo_operator.jobs.planner.pod_failures import SECONDARY, SETTLE_SECONDS, Ending, head_end, head_of
 from dapo_operator.jobs.planner.restart import conclude, decision_on
 from dapo_operator.kube.objects import timestamp, unix_seconds
 
-# How long a worker that lost its head waits for the head's own last words.
-SETTLE_SECONDS: Final = 20
 # A hung trainer saves nothing: it gets this long to write its stacks to the log.
 HUNG_GRACE_SECONDS: Final = 30
 # The workers of a driver that is done end immediately by themselves.
@@ -36,6 +34,7 @@ def begin(draft: Draft, ending: Ending) -> None:
     if ending.reason == Reason.STALLED:
         draft.set_condition("Stalled", True, Reason.STALLED, ending.message)
         draft.event("Warning", Reason.STALLED, ending.message)
+    draft.clear_condition("RolloutsDegraded", Reason.ENDING, "The attempt is ending.")
     draft.set_condition("Training", False, Reason.ENDING, f"The attempt is ending: {ending.message}")
     if draft.attempt is not None:
         terminate(draft, draft.attempt)

@@ -1,12 +1,13 @@
 """The time limits of a running attempt: activeDeadlineSeconds, startTimeoutSeconds and stallTimeoutSeconds."""
 
 from dapo_core.run.deadlines import Deadline, active_deadline, stall_deadline, start_deadline
-from dapo_core.run.reasons import ExitCode
+from dapo_core.run.reasons import ExitCode, Reason
 from dapo_core.run.status import Attempt
 from dapo_operator.jobs.gangs.schedulers import QUEUEING
 from dapo_operator.jobs.planner.draft import Draft
 from dapo_operator.jobs.planner.pod_failures import Ending, trouble_of
 from dapo_operator.jobs.planner.refusals import refusal_of
+from dapo_operator.jobs.planner.rollouts_ready import lacking_pods, ready_rollouts
 from dapo_operator.kube.objects import unix_seconds
 
 
@@ -39,23 +40,32 @@ def _late_start(draft: Draft, attempt: Attempt) -> Ending | None:
     if since is None:
         return None
     pods = draft.pods
-    unready = sum(not pod.ready for pod in pods)
-    deadline = start_deadline(draft.policy, since, f"{unready} of {len(pods)} pods were not ready")
+    needed, unready = lacking_pods(draft, attempt)
+    deadline = start_deadline(draft.policy, since, f"{unready} of {needed} pods were not ready")
     if not _passed(draft, deadline):
         return None
     trouble, refusal = trouble_of(pods), refusal_of(draft)
     why = f" {trouble[1]}" if trouble else f" {refusal.message}" if refusal else ""
     # Pods that never ran were waiting for room in the cluster; processes that never got ready are at fault.
-    ran = bool(pods) and all(pod.started for pod in pods)
+    ran = sum(pod.started for pod in pods) >= needed
     return Ending(deadline.reason, f"{deadline.message}{why}", ExitCode.KILLED if ran else None)
 
 
 def _stalled(draft: Draft, attempt: Attempt) -> Ending | None:
-    """No step for too long. Nothing is ended while the metadata store cannot be read or written."""
-    if draft.seen.store != "ok":
+    """No step for too long. Nothing is ended while the metadata store cannot be read or written, or while the cluster
+    has no room for a single rollout."""
+    if draft.seen.store != "ok" or _lacks_rollouts(draft, attempt):
         return None
     progress = draft.status.progress
     step_at = unix_seconds(progress.step_at) if progress is not None else None
-    since = max(unix_seconds(attempt.ready_at) or 0.0, step_at or 0.0, draft.seen.store_since)
+    ready = max(unix_seconds(at) or 0.0 for at in (attempt.ready_at, attempt.served_at))
+    since = max(ready, step_at or 0.0, draft.seen.store_since)
     deadline = stall_deadline(draft.policy, since, progress.step if progress is not None else None)
     return Ending(deadline.reason, deadline.message, ExitCode.KILLED) if _passed(draft, deadline) else None
+
+
+def _lacks_rollouts(draft: Draft, attempt: Attempt) -> bool:
+    """Whether there is no rollout, or was none until now: `served_at` is recorded with this plan."""
+    degraded = draft.condition("RolloutsDegraded")
+    waited = degraded is not None and degraded.reason == Reason.NO_ROLLOUTS
+    return bool(attempt.rollouts) and (waited or not ready_rollouts(draft))
