@@ -40,6 +40,7 @@ from dapo_operator.kube.api_errors import (
 )
 from dapo_operator.kube.client import KubeClient
 from dapo_operator.kube.objects import PODS, SECRETS, Object, controller_uid
+from dapo_operator.queue_positions import QueuePositions
 
 # After a refusal, such as of a quota, the rest of a gang is not asked for.
 PODS_AT_ONCE: Final = 50
@@ -88,6 +89,7 @@ class Executor:
 
     def __init__(self, kube: KubeClient, children: Children) -> None:
         self._kube, self._children = kube, children
+        self.positions = QueuePositions(kube)
 
     async def read(self, key: JobKey) -> Object:
         """The job from the API server. Raises ApiError."""

@@ -91,6 +91,7 @@ class Reconciler:
         self._lost_file: str | None = None
         self._others_pods: tuple[str, ...] = ()
         self._flavors: dict[str, Object] = {}
+        self._position: int | None = None
 
     def update(self, raw: Object) -> None:
         """The DAPOJob as the watch reports it; a state that is not newer than the known one is dropped."""
@@ -165,6 +166,7 @@ class Reconciler:
         if self._others_pods:
             self._others_pods = await shared.executor.others_pods(job)
         await self._read_flavors(job)
+        await self._read_position(job)
         now = shared.now()
         plan = make_plan(job, self._writes.with_unwritten(written), self._observe(job), now, shared.site)
         with self._starting(job, plan):
@@ -278,7 +280,16 @@ class Reconciler:
             run_pods=self._others_pods,
             reservations=children.reservations_of(self.key, job.uid),
             flavors=self._flavors,
+            queue_position=self._position,
         )
+
+    async def _read_position(self, job: Job) -> None:
+        """The place of a Workload that waits."""
+        queue = job.spec.run_policy.gang.queue if job.parsed is not None else None
+        reservations = self.shared.children.reservations_of(self.key, job.uid)
+        waiting = [each.name for each in reservations if not each.admitted]
+        positions, now = self.shared.executor.positions, self.shared.now()
+        self._position = await positions.of(job.namespace, queue, waiting[-1], now) if queue and waiting else None
 
     async def _read_flavors(self, job: Job) -> None:
         """The ResourceFlavors that Kueue has assigned to an attempt which has no pods yet."""

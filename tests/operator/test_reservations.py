@@ -5,12 +5,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from fake_kube import FakeKube, Object
 from planner_bench import Bench, raw_job
+from simulated_cluster import asyncio_run
 
 from dapo_operator.jobs.actions import Release
 from dapo_operator.jobs.gangs.contract import Placement
 from dapo_operator.jobs.gangs.kueue import POD_FINALIZER
 from dapo_operator.jobs.gangs.schedulers import QUEUEING
+from dapo_operator.kube.api_errors import error_of
+from dapo_operator.kube.objects import Resource
+from dapo_operator.queue_positions import QueuePositions
 
 HEAD, TRAINER = "first-head-1-0", "first-trainer-1-0"
 
@@ -127,6 +132,46 @@ def test_pods_wait_until_their_flavors_are_known() -> None:
     assert "ResourceFlavor h100 could not be read" in bench.condition("PodsReady").message
     bench.seeing(flavors={"h100": {"nodeLabels": {"gpu": "h100"}}}).settle()
     assert bench.names == [HEAD, TRAINER]
+
+
+def test_the_position_in_the_queue() -> None:
+    bench = queued().seeing(queue_position=3).settle()
+    assert bench.condition("QuotaReserved").message == "Workload first-1 waits in LocalQueue team at position 3."
+    bench.admit("first-1").settle()
+    assert "position" not in bench.condition("QuotaReserved").message
+
+
+class PendingWorkloads(FakeKube):
+    """Counts who asks for a queue, and knows two Workloads of it."""
+
+    def __init__(self) -> None:
+        super().__init__(1, 1_800_000_000.0)
+        self.asked: list[str] = []
+        self.served = True
+
+    async def get(self, resource: Resource, namespace: str, name: str) -> Object:
+        self.asked.append(resource.path(namespace, name))
+        if not self.served:
+            raise error_of(404, {})
+        names = ("b-1", "a-1")
+        return {"items": [{"metadata": {"name": each}, "positionInLocalQueue": at} for at, each in enumerate(names)]}
+
+
+def test_the_jobs_of_a_queue_ask_once_for_their_positions() -> None:
+    kube = PendingWorkloads()
+    positions = QueuePositions(kube)  # type: ignore[arg-type]
+
+    def ask(workload: str, seconds: float) -> int | None:
+        found: int | None = asyncio_run(positions.of("team", "research", workload, seconds))
+        return found
+
+    assert [ask(name, 0.0) for name in ("a-1", "b-1", "far-1")] == [2, 1, None]
+    assert ask("a-1", 59.0) == 2
+    base = "/apis/visibility.kueue.x-k8s.io/v1beta2/namespaces/team/localqueues/research/pendingworkloads"
+    assert kube.asked == [f"{base}?limit=10"]
+    kube.served = False
+    assert [ask("a-1", at) for at in (60.0, 600.0)] == [None, None]
+    assert len(kube.asked) == 2, "it is not served, and not asked for again soon"
 
 
 def test_rollouts_that_kueue_did_not_admit_are_not_created() -> None:

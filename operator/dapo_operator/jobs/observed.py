@@ -134,7 +134,8 @@ class Observed:
     `reached` the last step of it. `alerts` are None until the guards were judged. `run_known`: the store was asked for
     the run; `run_namespace` is None for one that it does not know. `run_pods` are pods of this run that another DAPOJob
     owns. `reservations` are the job's own with gang schedulers. `flavors` are the specs of Kueue's ResourceFlavors by
-    name, of those that could be read.
+    name, of those that could be read. `queue_position` is the place of the newest attempt in its queue, from 1 on, if
+    it is among the first.
     """
 
     pods: tuple[Pod, ...] = ()
@@ -158,6 +159,7 @@ class Observed:
     run_pods: tuple[str, ...] = ()
     reservations: tuple[Reservation, ...] = ()
     flavors: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    queue_position: int | None = None
 
 
 def pod_of(raw: Mapping[str, Any], owner_uid: str | None = None) -> Pod | None:

@@ -21,6 +21,8 @@ from dapo_operator.jobs.planner.draft import Draft
 from dapo_operator.jobs.planner.pod_failures import Ending
 
 READ_AGAIN_SECONDS: Final = 30.0
+# A position in a queue changes without any change of the Workload.
+POSITION_SECONDS: Final = 60.0
 
 
 def scheduler_of(draft: Draft) -> GangScheduler:
@@ -108,7 +110,11 @@ def note_reservation(draft: Draft) -> None:
         message = f"Kueue admitted Workload {known.name}."
         draft.set_condition("QuotaReserved", True, Reason.QUOTA_RESERVED, message)
     elif known is not None:
-        message = f"Workload {known.name} waits in LocalQueue {queue}. {known.message}".rstrip()
+        position = draft.seen.queue_position
+        place = f" at position {position}" if position is not None else ""
+        message = f"Workload {known.name} waits in LocalQueue {queue}{place}. {known.message}".rstrip()
+        if position is not None:
+            draft.wake(draft.now + POSITION_SECONDS)
         draft.set_condition("QuotaReserved", False, Reason.WAITING_FOR_QUOTA, message)
 
 
