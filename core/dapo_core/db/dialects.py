@@ -1,7 +1,7 @@
 """Where SQLite and PostgreSQL differ: connections, transactions, upserts, locks and errors."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import NoneType
 from typing import Any, Final
@@ -20,6 +20,8 @@ BUSY_TIMEOUT_MS: Final = 15_000
 # After how long a silent server counts as lost; the kernel's default is a quarter of an hour.
 SILENCE_MS: Final = 20_000
 CONNECT_SECONDS: Final = 10
+# Nobody waits longer for a page, and an export reads some curves at a time.
+READ_MS: Final = 300_000
 MIGRATION_MS: Final = 3_600_000
 _REMEDY: Final = "use postgresql://user:password@host:5432/dapo or sqlite:///folder/dapo.db."
 _OTHER_VERSION: Final = ("42P01", "42703")  # an unknown table, an unknown column
@@ -104,30 +106,37 @@ def open_engine(url: str, *, read_only: bool = False) -> Engine:
 
 def _postgres(parsed: URL, read_only: bool) -> Engine:
     """Few connections, kept open: a database serves some hundreds, and every trainer of a cluster has one."""
+    is_pooled = _is_pooled(parsed)
     # Without JIT: compiling takes longer than any of our queries.
-    settings = (
-        f"-c jit=off -c lock_timeout={BUSY_TIMEOUT_MS} -c idle_in_transaction_session_timeout=600000 -c timezone=UTC"
-    )
+    settings = {
+        "jit": "off",
+        "lock_timeout": BUSY_TIMEOUT_MS,
+        "idle_in_transaction_session_timeout": 600_000,
+        "timezone": "UTC",
+    }
     if read_only:
-        settings += " -c default_transaction_read_only=on"
-    else:
-        # The same few statements again and again: planning each with its policies takes longer than running it.
-        settings += " -c plan_cache_mode=force_generic_plan"
-    arguments = {
+        settings |= {"statement_timeout": READ_MS}
+    arguments: dict[str, object] = {
         "connect_timeout": CONNECT_SECONDS,
         "keepalives_idle": 10,
         "keepalives_interval": 5,
         "keepalives_count": 2,
         "tcp_user_timeout": SILENCE_MS,
         "application_name": "dapo-reader" if read_only else "dapo-writer",
-        "options": settings,
     }
+    if is_pooled:
+        # The next transaction may be on another of the pool's connections, without what this one prepared.
+        arguments["prepare_threshold"] = None
+    else:
+        # Of a writer: the same few statements again and again, and planning each takes longer than running it.
+        session = {"default_transaction_read_only": "on"} if read_only else {"plan_cache_mode": "force_generic_plan"}
+        arguments["options"] = " ".join(f"-c {name}={value}" for name, value in (settings | session).items())
     in_url = parsed.query.keys()
     engine = create_engine(
         parsed,
         connect_args={name: value for name, value in arguments.items() if name not in in_url},
         # Each query of a reader sees what is committed when it starts, with or without a transaction around it.
-        isolation_level="AUTOCOMMIT" if read_only else None,
+        isolation_level="AUTOCOMMIT" if read_only and not is_pooled else None,
         # Otherwise each new connection queries a type that is not used here.
         use_native_hstore=False,
         json_deserializer=_parsed_json,
@@ -138,9 +147,37 @@ def _postgres(parsed: URL, read_only: bool) -> Engine:
         pool_recycle=1800,
         pool_timeout=BUSY_TIMEOUT_MS / 1000,
     )
+    if is_pooled:
+        _set_in_transactions(engine, settings, read_only)
     if read_only:
         _read_in_binary(engine)
     return engine
+
+
+def _is_pooled(parsed: URL) -> bool:
+    """Whether a pooler in transaction mode stands before the server, by the URL."""
+    pooler = parsed.query.get("pooler")
+    if pooler not in (None, "transaction"):
+        raise StoreError(f"The metadata URL has pooler={pooler}: it must be pooler=transaction, or be left out.")
+    return pooler is not None
+
+
+def _set_in_transactions(engine: Engine, settings: Mapping[str, object], read_only: bool) -> None:
+    """Settings for each transaction: poolers refuse those of a connection, or give them to others."""
+    statements = [f"SET LOCAL {name} = '{value}'" for name, value in settings.items()]
+    if read_only:
+        statements.insert(0, "SET TRANSACTION READ ONLY")
+    script = "; ".join(statements)
+
+    @event.listens_for(engine, "do_connect")
+    def _connect(_dialect: Any, _record: Any, _arguments: Any, parameters: dict[str, Any]) -> None:
+        parameters.pop("pooler", None)  # not one of libpq
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        if connection.get_isolation_level() != "AUTOCOMMIT":
+            raw: Any = connection.connection.driver_connection
+            raw.execute(script)
 
 
 def _read_in_binary(engine: Engine) -> None:
@@ -312,6 +349,8 @@ def translate(error: Exception, doing: str) -> StoreError:
         return RejectedError(f"The metadata database rejected {doing}: {words}.")
     if getattr(original, "sqlstate", None) in _OTHER_VERSION or "no such table" in words or "no such column" in words:
         return StoreError(f"The metadata database has another revision ({words}): run `dapo db upgrade`.")
+    if "startup parameter" in words or "command-line options" in words:
+        words += "; a pooler stands before the database: add pooler=transaction to the parameters of its URL"
     return StoreError(f"Metadata database error during {doing}: {words}.")
 
 

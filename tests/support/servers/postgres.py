@@ -228,7 +228,7 @@ def binary(name: str) -> str:
     """A program of Debian's Postgres, which is installed when it is not there."""
     found = _find(name)
     if found is None:
-        _install()
+        install("postgresql")
         found = _find(name)
     if found is None:
         raise FileNotFoundError(f"{name} was not found after installing Debian's package postgresql")
@@ -240,15 +240,18 @@ def _find(name: str) -> str | None:
     return str(versions[-1]) if versions else shutil.which(name)
 
 
-def _install() -> None:
-    """Raises CalledProcessError with what is missing, where it may not be installed."""
-    subprocess.run([_DEBIAN, "postgresql"], check=True)
+def install(package: str) -> None:
+    """Install a package of Debian. Raises CalledProcessError with what is missing, where it may not be installed."""
+    subprocess.run([_DEBIAN, package], check=True)
 
 
 def _user() -> int | None:
     """Postgres refuses to run as root; None: as whoever runs the tests."""
-    if os.geteuid() != 0:
-        return None
+    return unprivileged() if os.geteuid() == 0 else None
+
+
+def unprivileged() -> int:
+    """The number of a user to run servers as that refuse to run as root."""
     for name in ("postgres", "nobody"):
         try:
             return pwd.getpwnam(name).pw_uid
