@@ -145,6 +145,34 @@ def test_the_operators_own_name_is_no_other_controller() -> None:
     assert len(kube.of_kind("Pod")) == PODS_OF_A_JOB
 
 
+@pytest.mark.parametrize("end", ["deleted", "crashed"])
+def test_what_the_repair_of_a_rollout_costs(end: str) -> None:
+    """Four requests: it is on record, it is created, it serves, and an event says why."""
+    kube = Counting()
+    operator = submitted(kube, "first")
+    work(kube, operator, 60)
+    run_pods(kube)
+    work(kube, operator, 400)
+    kube.requests.clear()
+    operator.events.reasons.clear()
+    lost = kube.objects[(PODS.plural, NAMESPACE, "first-rollout-1-1")]
+    if end == "deleted":
+        kube.remove((PODS.plural, NAMESPACE, "first-rollout-1-1"))
+    else:
+        ended = {"name": "dapo", "state": {"terminated": {"exitCode": 1}}}
+        kube.update(lost, status={"phase": "Failed", "containerStatuses": [ended]})
+    work(kube, operator, 1)
+    assert (PODS.plural, NAMESPACE, "first-rollout-1-1-2") in kube.objects
+    work(kube, operator, 20)
+    running = {"name": "dapo", "ready": True, "state": {"running": {}}}
+    ready = {"type": "Ready", "status": "True"}
+    made = kube.objects[(PODS.plural, NAMESPACE, "first-rollout-1-1-2")]
+    kube.update(made, status={"phase": "Running", "conditions": [ready], "containerStatuses": [running]})
+    work(kube, operator, 4000)
+    assert kube.requests == {"status": 2, "create pods": 1}
+    assert operator.events.reasons == ["RolloutReplaced"]
+
+
 def test_only_so_many_jobs_are_reconciled_at_once() -> None:
     kube = Counting()
     operator = submitted(kube, *(f"job-{number}" for number in range(3 * CONCURRENT)))

@@ -118,14 +118,15 @@ def _is_due(draft: Draft, attempt: Attempt, index: int) -> bool:
         known = _record(draft, RolloutLife(index=index, life=1, since=timestamp(draft.now)))
     elif _was_lost_unseen(draft, attempt, known):
         life = known.life if known is not None else 1
-        known = _record(
-            draft,
-            RolloutLife(index=index, life=life + 1, since=timestamp(draft.now), reason=Reason.POD_DELETED),
-        )
-    since = unix_seconds(known.since) if known is not None else None
-    if since is None or draft.now >= since:
+        gone, name = (child_name(draft.job.name, "rollout", attempt.number, index, each) for each in (life, life + 1))
+        message = f"{gone} disappeared; no reason was reported. {name} replaces it."
+        draft.event("Warning", "RolloutReplaced", message)
+        since = timestamp(draft.now)
+        known = _record(draft, RolloutLife(index=index, life=life + 1, since=since, reason=Reason.POD_DELETED))
+    starts = unix_seconds(known.since) if known is not None else None
+    if starts is None or draft.now >= starts:
         return True
-    draft.wake(since)
+    draft.wake(starts)
     return False
 
 
