@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 from fake_kube import FakeKube, Object
 from planner_bench import Bench, raw_job
-from simulated_cluster import asyncio_run
+from simulated_cluster import Operator, asyncio_run
 
 from dapo_operator.jobs.actions import Release
+from dapo_operator.jobs.dapojob import JOBS
 from dapo_operator.jobs.gangs.contract import Placement
-from dapo_operator.jobs.gangs.kueue import POD_FINALIZER
-from dapo_operator.jobs.gangs.schedulers import QUEUEING
+from dapo_operator.jobs.gangs.kueue import FLAVORS, POD_FINALIZER
+from dapo_operator.jobs.gangs.schedulers import QUEUEING, SCHEDULERS
 from dapo_operator.kube.api_errors import error_of
 from dapo_operator.kube.objects import Resource
 from dapo_operator.queue_positions import QueuePositions
@@ -252,3 +253,49 @@ class TestUpgrade:
             bench.step()
         assert bench.attempts == [(1, "PodDeleted")]
         assert Release("kueue", "first-1", None) in bench.look().actions
+
+
+class WithFlavors(FakeKube):
+    """Kueue's flavors, and how often they were read."""
+
+    def __init__(self) -> None:
+        super().__init__(1, 1_800_000_000.0)
+        self.read = 0
+
+    async def get(self, resource: Resource, namespace: str, name: str) -> Object:
+        if resource != FLAVORS:
+            return await super().get(resource, namespace, name)
+        self.read += 1
+        return {"spec": {"nodeLabels": {"gpu": name}}}
+
+
+def test_an_operator_that_was_restarted_knows_the_flavors_of_pods_it_replaces() -> None:
+    """It reads them once more, although the attempt has pods, and not at each reconciliation."""
+    kube = WithFlavors()
+    raw = raw_job(
+        topology={"mode": "Separated", "rollout": {"replicas": 2}},
+        runPolicy={"gang": {"scheduler": "kueue", "queue": "team"}},
+    )
+    asyncio_run(kube.create(JOBS, {**raw, "metadata": {"name": "first", "namespace": "team"}}))
+    Operator(kube).pass_time(1)
+    [workload] = kube.of_kind("Workload")
+    placements = [{"name": role, "flavors": {"cpu": "h100"}} for role in ("head", "trainer", "rollout")]
+    status = {
+        "conditions": [{"type": "Admitted", "status": "True"}],
+        "admission": {"podSetAssignments": placements},
+    }
+    assert SCHEDULERS["kueue"].resource is not None
+    kube.insert(SCHEDULERS["kueue"].resource, {**workload, "status": status})
+    restarted = Operator(kube)
+    for _ in range(3):
+        restarted.pass_time(1)
+    pods = kube.of_kind("Pod")
+    assert [pod["spec"]["nodeSelector"] for pod in pods] == [{"gpu": "h100"}] * 4
+    read = kube.read
+    again = Operator(kube)
+    kube.remove(("pods", "team", "first-rollout-1-1"))
+    for _ in range(400):
+        again.pass_time(1)
+    assert {pod["metadata"]["labels"]["dapo.io/role"] for pod in kube.of_kind("Pod")} == {"head", "trainer", "rollout"}
+    assert len(kube.of_kind("Pod")) == 4
+    assert kube.read == read + 1
