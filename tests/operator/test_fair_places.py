@@ -42,7 +42,24 @@ async def order(places: FairPlaces, arrivals: str) -> str:
     ],
 )
 def test_namespaces_take_turns(one_each: bool, arrivals: str, served: str) -> None:
-    assert run_virtual(order(FairPlaces(1, one_each), arrivals)) == served
+    assert run_virtual(order(FairPlaces(1, one_each=one_each), arrivals)) == served
+
+
+def test_one_namespace_has_a_share_alone() -> None:
+    async def main() -> tuple[float, float]:
+        places, began = FairPlaces(4, most_each=3), now()
+
+        async def work(namespace: str) -> float:
+            async with places.place(namespace):
+                await asyncio.sleep(10)
+            return now() - began
+
+        slow = [asyncio.create_task(work("slow")) for _ in range(9)]
+        await asyncio.sleep(0)
+        other = await work("other")
+        return other, max(await asyncio.gather(*slow))
+
+    assert run_virtual(main()) == (10.0, 30.0)
 
 
 def test_a_place_that_nobody_waits_for_any_more_is_passed_on() -> None:

@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 
 
 class FairPlaces:
-    """`places` at a time. Those who wait are served in the order in which they came within a namespace, and one
-    namespace after another. With `one_each`, a namespace that has no place gets one beyond them: it waits for none
-    of the others."""
+    """`places` at a time, and at most `most_each` of one namespace. Those who wait are served in the order in which
+    they came within a namespace, and one namespace after another. With `one_each`, a namespace that has no place gets
+    one beyond them: it waits for none of the others."""
 
-    def __init__(self, places: int, one_each: bool = False) -> None:
-        self._free, self._one_each = places, one_each
+    def __init__(self, places: int, *, one_each: bool = False, most_each: int | None = None) -> None:
+        self._free, self._one_each, self._most_each = places, one_each, most_each or places
         self._taken = Counter[str]()
         # Namespaces in the order of their next turn; none has an empty queue.
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
@@ -37,7 +37,8 @@ class FairPlaces:
             self._leave(namespace)
 
     def _takes(self, namespace: str) -> bool:
-        if self._free <= 0 and not (self._one_each and not self._taken[namespace]):
+        taken = self._taken[namespace]
+        if not (self._one_each and not taken) and (self._free <= 0 or taken >= self._most_each):
             return False
         self._free -= 1  # below zero: nobody else gets a shared place until so many have left
         self._taken[namespace] += 1
@@ -50,8 +51,12 @@ class FairPlaces:
             del self._taken[namespace]
         while self._one_each and namespace in self._waiting and not self._taken[namespace]:
             self._serve(namespace)
-        while self._free > 0 and self._waiting:
-            self._serve(next(iter(self._waiting)))
+        while self._free > 0 and (other := self._next()) is not None:
+            self._serve(other)
+
+    def _next(self) -> str | None:
+        """The namespace whose turn it is."""
+        return next((name for name in self._waiting if self._taken[name] < self._most_each), None)
 
     def _serve(self, namespace: str) -> None:
         """Give the first one of this namespace its place, and put the namespace last."""

@@ -7,6 +7,7 @@ import asyncio
 import re
 import time
 from collections.abc import Callable
+from math import ceil
 from typing import Final
 
 import aiohttp
@@ -19,6 +20,8 @@ _EXEMPT: Final = "/leases/"
 # server that has hundreds of ours to answer does not renew the lease in time.
 IN_FLIGHT: Final = 32
 _NAMESPACE: Final = re.compile(r"/namespaces/([^/]+)/")
+# Of them, those of one namespace: others do not wait until an admission webhook of that namespace responds.
+SHARE: Final = 0.75
 # For an answer to begin, after the request was sent: its turn may take longer.
 TIMEOUT_SECONDS: Final = 30
 _WAIT_SECONDS: Final = 1.0
@@ -65,7 +68,7 @@ class RateLimit:
     ) -> None:
         self._clock = clock
         self._bucket = TokenBucket(rate, burst, clock())
-        self._in_flight = FairPlaces(in_flight, one_each=True)
+        self._in_flight = FairPlaces(in_flight, most_each=ceil(in_flight * SHARE))
         self._turn = FairPlaces(1)
 
     async def __call__(
