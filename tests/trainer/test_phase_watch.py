@@ -1,10 +1,12 @@
 """A trainer that hangs notices it itself."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from patience import patient
 
 from dapo_core.jobspec import RunPolicy
 from dapo_core.run.deadlines import START_LIMITS, Deadline
@@ -12,6 +14,7 @@ from dapo_core.run.last_words import LastWords
 from dapo_core.run.reasons import Reason
 from dapo_trainer import main
 from dapo_trainer.local.attempt import LocalAttempt
+from dapo_trainer.process import phase_watch
 from dapo_trainer.process.phase_watch import PhaseWatch
 from dapo_trainer.process.trainer_process import why
 
@@ -40,6 +43,20 @@ def test_a_start_that_never_leaves_starting_ray_hangs() -> None:
     assert [late.message for late in hung] == ["The trainer hangs: 'starting Ray' has lasted for 300 s."]
     clock.now += LIMIT
     assert not watch.look(), "it is said once"
+
+
+def test_its_thread_says_that_it_runs_until_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(phase_watch, "LOOK_SECONDS", 0.001)
+    watch, _, _ = watched()
+    watch.start()
+    end = time.monotonic() + patient(10)
+    while watch.liveness.value < 3:
+        assert time.monotonic() < end
+        time.sleep(0.001)
+    watch.stop()
+    assert watch.liveness.value == 0
+    watch._count()
+    assert watch.liveness.value == 0, "uploads may take longer than a hang"
 
 
 def test_a_trainer_that_gets_on_does_not() -> None:

@@ -13,6 +13,7 @@ from patience import patient
 from dapo_core.cli.log_reading import StoredLog, stored_logs
 from dapo_core.errors import StoreError
 from dapo_core.objectstore import FolderStore
+from dapo_core.run.last_words import read
 from dapo_core.run.pod_logs import KEPT_PARTS, PART_BYTES, PodLog
 from dapo_trainer.pod.log_parts import LogParts, delete_old_logs
 
@@ -96,8 +97,10 @@ def test_b31_the_logs_of_old_attempts_are_deleted_and_nothing_else(store: Folder
 
 PROGRAM = """
 import os, sys
-from dapo_trainer.pod.recorded_output import record_output
-record_output(os.environ)
+from dapo_trainer.pod import recorded_output
+from dapo_trainer.process.liveness import DRIVER
+recorded_output.SILENT_SECONDS, recorded_output.LOOK_SECONDS = 6.0, 0.5
+recorded_output.record_output(os.environ)
 print("begun", flush=True)
 {}
 """
@@ -163,3 +166,35 @@ def test_b31_a_store_that_fails_ends_no_pod(url: str) -> None:
     output, _ = (process := pod(url, "sys.exit(15)")).communicate(timeout=patient(60))
     assert process.returncode == 15
     assert b"begun\n" in output and b"This pod's log is not stored: " in output
+
+
+COUNTS = """
+import threading, time
+def count():
+    for _ in range({}):
+        DRIVER.count()
+        time.sleep(0.1)
+    {}
+threading.Thread(target=count, daemon=True).start()
+time.sleep({})
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code", "reason"),
+    [
+        (COUNTS.format(3, "pass", 600), 137, "Stalled"),
+        (COUNTS.format(3, "DRIVER.stop()", 9), 0, None),
+        (COUNTS.format(10_000, "pass", 9), 0, None),
+        ("import time; time.sleep(9)", 0, None),
+    ],
+    ids=["its threads stand still", "it waits for its stores", "it runs", "another role, which does not count"],
+)
+def test_a_driver_whose_threads_stand_still_is_ended(
+    code: str, exit_code: int, reason: str | None, store: FolderStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAPO_TERMINATION_LOG", str(tmp_path / "words"))
+    output, _ = (process := pod(store.url, code)).communicate(timeout=patient(120))
+    words = read(tmp_path / "words")
+    assert (process.returncode, words.reason if words else None) == (exit_code, reason), output
+    assert (b"none of its threads has run" in output) is (reason is not None)

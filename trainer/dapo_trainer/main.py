@@ -39,6 +39,7 @@ from dapo_trainer.plan.architecture import of_folder
 from dapo_trainer.plan.gpu_sizes import set_sizes
 from dapo_trainer.plan.memory import GpuKind
 from dapo_trainer.pod.gate import Gate
+from dapo_trainer.process import liveness
 from dapo_trainer.process.phase_watch import PhaseWatch
 from dapo_trainer.process.stacks import dump_stacks
 from dapo_trainer.process.trainer_process import Heartbeat, TrainerEnvironment, exit_now
@@ -93,7 +94,7 @@ class TrainingAttempt:
         self._uploads = CheckpointUploader(self._checkpoints, retention, remote_files=self._remote_files)
         self._samples = SampleLog(store, run_id, environment.attempt, self._spool)
         self._mirrors = mirrors(job, run_id, work.parent, self._event)
-        self.watch = PhaseWatch(job.spec.run_policy, self._end_hung, self._alive)
+        self.watch = PhaseWatch(job.spec.run_policy, self._end_hung, self._alive, liveness=liveness.DRIVER)
         self.report = RunReport(
             work / "heartbeat.json",
             self._spool,

@@ -2,23 +2,31 @@
 
 The pod's first process stays that recorder; the program goes on in a child. The recorder reads the child's output,
 writes it to its own, and uploads it every few seconds: when the kernel ends all processes of a container that is out of
-memory, the log up to a moment before is stored. It forwards signals and ends with the child's exit code.
+memory, the log up to a moment before is stored. It forwards signals and ends with the child's exit code. It also
+ends a driver that hangs so that not even the thread runs by which it would notice that itself.
 """
 
+import contextlib
 import logging
 import os
 import select
 import signal
 import sys
+import tempfile
 import threading
+import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import FrameType
 from typing import Final
 
 from dapo_core.errors import DapoError
 from dapo_core.naming import ROLES
+from dapo_core.run.last_words import LastWords
 from dapo_core.run.pod_logs import PodLog
+from dapo_core.run.reasons import ExitCode, Reason
 from dapo_trainer.pod.log_parts import LogParts, delete_old_logs
+from dapo_trainer.process import liveness
 from dapo_trainer.process.signals import STOPPING, signal_at_death_of
 
 log = logging.getLogger(__name__)
@@ -27,6 +35,9 @@ SAVE_SECONDS: Final = 15.0
 # For the last part, after the child has ended; the pod has some seconds more than the checkpoint needs.
 LAST_SAVE_SECONDS: Final = 15.0
 BLOCK: Final = 64 * 1024
+# A driver whose watching thread has not run for so long, which looks every five seconds, never goes on.
+SILENT_SECONDS: Final = 300.0
+LOOK_SECONDS: Final = 10.0
 
 
 def record_output(environment: Mapping[str, str]) -> None:
@@ -73,6 +84,7 @@ class _Recorder:
         self._child, self._output = child, output
         self._upload = _Upload(store_url, run_id, pod_log)
         self._code: int | None = None
+        self._hangs = False
         for number in STOPPING:
             signal.signal(number, self._forward)
 
@@ -80,6 +92,7 @@ class _Recorder:
         """Until the child has ended; its exit code, 128 + N for a death by signal N."""
         ended, end = os.pipe()
         threading.Thread(target=self._reap, args=(end,), daemon=True).start()
+        threading.Thread(target=self._watch, daemon=True).start()
         self._upload.start()
         poll = select.poll()
         poll.register(self._output, select.POLLIN)
@@ -96,7 +109,7 @@ class _Recorder:
                 break
         self._upload.finish()
         assert self._code is not None
-        return self._code
+        return ExitCode.KILLED if self._hangs else self._code
 
     def _forward(self, number: int, _frame: FrameType | None) -> None:
         if self._code is None:
@@ -111,17 +124,48 @@ class _Recorder:
                 self._code = code if code >= 0 else 128 - code
         os.write(end, b"\0")
 
+    def _watch(self) -> None:
+        """End the child when its counter stays the same. What is counted are looks, not seconds: while the machine is
+        suspended neither of the two runs."""
+        value, silent = 0, 0.0
+        while self._code is None and silent < SILENT_SECONDS:
+            time.sleep(LOOK_SECONDS)
+            before, value = value, liveness.DRIVER.value
+            silent = silent + LOOK_SECONDS if value and value == before else 0.0
+        if self._code is None:
+            self._end_hung()
+
+    def _end_hung(self) -> None:
+        """As the driver ends itself: the stacks are in the log, and the reason in the last words."""
+        import psutil
+
+        from dapo_trainer.process.stacks import dump_stacks
+
+        self._hangs = True
+        message = f"The trainer hangs: none of its threads has run for {SILENT_SECONDS:.0f} s."
+        log.error("%s", message)
+        with contextlib.suppress(psutil.Error, OSError), tempfile.TemporaryDirectory() as folder:
+            child, stacks = psutil.Process(self._child), Path(folder) / "stacks.log"
+            dump_stacks([child, *child.children(recursive=True)], stacks)
+            self._print(stacks.read_bytes())
+        LastWords(Reason.STALLED, message).leave()
+        with contextlib.suppress(ProcessLookupError):  # the dump may have ended it
+            os.kill(self._child, signal.SIGKILL)
+
     def _pass_on(self) -> bool:
         """One block of output; False when there is none."""
         try:
             data = os.read(self._output, BLOCK)
         except BlockingIOError:
             return False
+        self._print(data)
+        return bool(data)
+
+    def _print(self, data: bytes) -> None:
         left = memoryview(data)
         while left:
             left = left[os.write(sys.stdout.fileno(), left) :]
         self._upload.parts.add(data)
-        return bool(data)
 
 
 class _Upload(threading.Thread):

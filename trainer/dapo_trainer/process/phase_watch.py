@@ -8,6 +8,7 @@ from typing import Final
 
 from dapo_core.jobspec import RunPolicy
 from dapo_core.run.deadlines import Deadline, PhaseAges
+from dapo_trainer.process.liveness import LivenessCounter
 
 LOOK_SECONDS: Final = 5.0
 
@@ -15,12 +16,13 @@ LOOK_SECONDS: Final = 5.0
 @dataclass
 class PhaseWatch:
     """`hung` is called once, from the watching thread, with the limit that passed. `alive` is when the last group of
-    responses was finished, in seconds of `clock`."""
+    responses was finished, in seconds of `clock`. `liveness` counts as long as the watching thread runs."""
 
     policy: RunPolicy
     hung: Callable[[Deadline], None]
     alive: Callable[[], float] = lambda: 0.0
     clock: Callable[[], float] = time.monotonic
+    liveness: LivenessCounter = field(default_factory=LivenessCounter)
     _ages: PhaseAges = field(default_factory=PhaseAges)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _over: threading.Event = field(default_factory=threading.Event)
@@ -37,7 +39,9 @@ class PhaseWatch:
 
     def stop(self) -> None:
         """From here on nothing is a hang: the trainer ends, and waits for its stores."""
-        self._over.set()
+        with self._lock:
+            self._over.set()
+            self.liveness.stop()
 
     def look(self) -> bool:
         """Whether the phase has passed its limit; if so, `hung` was called."""
@@ -51,4 +55,10 @@ class PhaseWatch:
 
     def _watch(self) -> None:
         while not self._over.wait(LOOK_SECONDS):
+            self._count()
             self.look()
+
+    def _count(self) -> None:
+        with self._lock:
+            if not self._over.is_set():
+                self.liveness.count()
