@@ -48,7 +48,7 @@ def test_samples_of_two_steps_stand_side_by_side(store: Store) -> None:
 def test_samples_that_are_gone_are_told(store: Store) -> None:
     store.run("r", steps=3)
     store.writer.write("r", Batch(samples=[SamplesRow("r", 1, 1, "r/samples/gone.parquet", 1, 1, 1.0)]))
-    assert "Cannot read the samples" in texts(shown("run", run="r", view="Samples"))
+    assert "samples of this step are no longer in the object store" in texts(shown("run", run="r", view="Samples"))
 
 
 def test_samples_of_a_cluster_lie_in_the_folder_of_their_namespace(

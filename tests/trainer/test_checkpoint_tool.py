@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from dapo_core.db import MetadataReader, RunRow, open_reader, open_writer, upgrade
 from dapo_core.errors import CheckpointError, DapoError, SpecError
-from dapo_core.naming import checkpoint_prefix, manifest_key
+from dapo_core.naming import checkpoint_prefix, manifest_key, samples_key
 from dapo_core.objectstore import FolderStore, open_store
 from dapo_core.run.checkpoint import Retention
 from dapo_core.run.home import Home as HomeFolder
@@ -127,6 +127,22 @@ def test_sweeping_is_a_dry_run_by_default(home: Home) -> None:
     assert "Removed: 2 objects." in home.told("sweep", RUN, "--remove")
     assert not home.store.exists(torn)
     home.checkpoints.verify(home.checkpoints.manifest(20))
+
+
+def test_b17_samples_are_kept_for_so_many_days(home: Home) -> None:
+    keys = [samples_key(RUN, step, attempt) for step, attempt in ((5, 1), (5, 2), (10, 2), (20, 2))]
+    for key in (*keys, f"{RUN}/samples/notes.txt"):
+        home.store.put_bytes(key, b"rows")
+    assert home.told("sweep", "--samples-after", "1").strip() == "Nothing to sweep.", "all of it is young"
+    age(home)
+    assert home.told("sweep").strip() == "Nothing to sweep.", "samples are removed only when asked"
+    assert home.told("sweep", "--samples-after", "3").strip() == "Nothing to sweep."
+    home.store.put_bytes(keys[2], b"rows")
+    assert "Add --remove" in home.told("sweep", "--samples-after", "1")
+    assert "Removed: 2 objects." in home.told("sweep", "--samples-after", "1", "--remove")
+    left = {info.key for info in home.store.list(f"{RUN}/samples/")}
+    assert left == {keys[2], keys[3], f"{RUN}/samples/notes.txt"}, "what is young, the last step's, and other files"
+    assert home.checkpoints.steps() == [20, 15, 10, 5]
 
 
 def test_runs_that_nobody_knows_are_swept_when_asked(home: Home) -> None:

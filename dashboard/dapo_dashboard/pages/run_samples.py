@@ -8,6 +8,7 @@ import streamlit as st
 
 from dapo_core.db import RunRow, SamplesRow
 from dapo_core.errors import StoreError
+from dapo_core.objectstore import ObjectNotFoundError
 from dapo_core.run.entries import Sample
 from dapo_dashboard import context
 from dapo_dashboard.escaping import diff_html, markdown, shown, text_html
@@ -39,6 +40,9 @@ def show(run: RunRow) -> None:
             raise StoreError("This server does not know their object store. Set DAPO_STORE_URL to its URL.")
         samples = read_samples(url, newest[step])
         others = read_samples(url, newest[other_step]) if other_step is not None else []
+    except ObjectNotFoundError:
+        st.info("The samples of this step are no longer in the object store.", icon=":material/auto_delete:")
+        return
     except StoreError as error:
         st.warning(f"Cannot read the samples. {markdown(error, 400)}", icon=":material/cloud_off:")
         return

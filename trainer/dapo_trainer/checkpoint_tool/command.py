@@ -190,12 +190,21 @@ def sweep(
             help="Also checkpoints and samples of runs that are not in the metadata store; --remove needs RUN.",
         ),
     ] = False,
+    samples_after: Annotated[
+        float | None,
+        typer.Option(
+            "--samples-after",
+            min=0.0,
+            help="Also samples that were stored so many days ago, except those of a run's last step. Default: never.",
+            show_default=False,
+        ),
+    ] = None,
     remove: RemoveOption = False,
     home: HomeOption = None,
     metadata: MetadataOption = None,
     store: StoreOption = None,
 ) -> None:
-    """Find what no checkpoint needs: incomplete uploads, shared files that are no longer used, unknown runs."""
+    """Find what no checkpoint needs: incomplete uploads, shared files that are no longer used, old samples."""
     if unknown_runs and remove and run is None:
         raise SpecError(
             [
@@ -206,7 +215,8 @@ def sweep(
                 )
             ]
         )
-    by_run = find_leftovers(run, Home.find(home, metadata, store), older_than * HOUR, unknown_runs)
+    keep_seconds = None if samples_after is None else samples_after * 24 * HOUR
+    by_run = find_leftovers(run, Home.find(home, metadata, store), older_than * HOUR, unknown_runs, keep_seconds)
     found = [(checkpoints, leftover) for checkpoints, leftovers in by_run for leftover in leftovers]
     if not found:
         typer.echo("Nothing to sweep.")
@@ -253,6 +263,7 @@ def _leftovers_table(found: Sequence[tuple[str, Leftover]], now: float) -> Table
         what = {
             "TornUpload": f"incomplete upload of step {leftover.step}",
             "Unused": "shared files that no checkpoint uses",
+            "OldSamples": "samples",
             "UnknownRun": "all checkpoints and samples of a run that is not on record",
         }[leftover.kind]
         table.add_row(run_id, what, str(len(leftover.objects)), size(leftover.size_bytes), ago(newest, now))

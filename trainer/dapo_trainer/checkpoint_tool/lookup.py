@@ -25,7 +25,7 @@ from dapo_core.run.home import Home, NoRunsError
 from dapo_core.run.pod_logs import logs_prefix
 from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore
 from dapo_trainer.checkpoints.journal import Journal, NullJournal
-from dapo_trainer.checkpoints.listing import Leftover
+from dapo_trainer.checkpoints.listing import Leftover, old_samples
 from dapo_trainer.checkpoints.restore import parse_reference
 
 _OF_A_RUN: Final = re.compile(r"(checkpoints|samples)/step-\d{6,}")
@@ -74,16 +74,17 @@ def find_checkpoints(name: str, home: Home) -> RunCheckpoints:
 
 
 def find_leftovers(
-    run: str | None, home: Home, grace_seconds: float, unknown_runs: bool
+    run: str | None, home: Home, grace_seconds: float, unknown_runs: bool, samples_seconds: float | None = None
 ) -> list[tuple[CheckpointStore, Sequence[Leftover]]]:
     """What was not changed for `grace_seconds` and no checkpoint needs, of one run or of all in the store.
 
-    With `unknown_runs`, also checkpoints and samples of runs that are not on record; `run` is then the ID of one of
-    them. Raises SpecError unless the metadata store is known to have every run of the store.
+    With `samples_seconds`, also samples that were stored longer ago. With `unknown_runs`, also checkpoints and samples
+    of runs that are not on record; `run` is then the ID of one of them. Raises SpecError unless the metadata store is
+    known to have every run of the store.
     """
     if run is not None and not unknown_runs:
         checkpoints = find_checkpoints(run, home).checkpoints
-        return [(checkpoints, checkpoints.leftovers(grace_seconds))]
+        return [(checkpoints, _leftovers(checkpoints, grace_seconds, samples_seconds))]
     store, reader = open_store(home.store_url), open_record(home)
     known = {} if reader is None else {row.run_id: row for row in reader.runs()}
     stored = _keys_by_run(store, run)
@@ -99,8 +100,16 @@ def find_leftovers(
         if unknown_runs and run_id in unknown:
             result.append((checkpoints, _everything(checkpoints, time.time() - grace_seconds)))
         elif run is None and (run_id in known or not unknown_runs):
-            result.append((checkpoints, checkpoints.leftovers(grace_seconds)))
+            result.append((checkpoints, _leftovers(checkpoints, grace_seconds, samples_seconds)))
     return result
+
+
+def _leftovers(checkpoints: CheckpointStore, grace_seconds: float, samples_seconds: float | None) -> Sequence[Leftover]:
+    found = checkpoints.leftovers(grace_seconds)
+    if samples_seconds is None:
+        return found
+    samples = checkpoints.store.list(samples_prefix(checkpoints.run_id))
+    return [*found, *old_samples(checkpoints.run_id, samples, time.time() - samples_seconds)]
 
 
 def _check_complete(reader: MetadataReader | None, store: ObjectStore, known: Mapping[str, RunRow]) -> None:

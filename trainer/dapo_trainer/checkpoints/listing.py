@@ -1,8 +1,9 @@
 """The objects of a run's checkpoints in the store, and those that no checkpoint needs. Reads nothing but manifests."""
 
+import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from dapo_core.errors import CheckpointError
 from dapo_core.naming import (
@@ -11,10 +12,13 @@ from dapo_core.naming import (
     corrupt_key,
     manifest_key,
     parse_checkpoint_folder,
+    samples_prefix,
     shared_prefix,
 )
 from dapo_core.objectstore import ObjectInfo
 from dapo_core.run.checkpoint import Manifest
+
+_SAMPLES: Final = re.compile(r"step-(\d{6,16})-attempt-\d+\.parquet")
 
 
 class CheckpointId(NamedTuple):
@@ -61,10 +65,10 @@ class Listing:
 
 @dataclass(frozen=True)
 class Leftover:
-    """Objects that no checkpoint needs: an incomplete upload, shared files that no checkpoint refers to, or everything
-    of a run that is not on record."""
+    """Objects that no checkpoint needs: an incomplete upload, shared files that no checkpoint refers to, everything of
+    a run that is not on record, or samples that are older than they are to be kept."""
 
-    kind: Literal["TornUpload", "Unused", "UnknownRun"]
+    kind: Literal["TornUpload", "Unused", "UnknownRun", "OldSamples"]
     checkpoint: CheckpointId | None
     objects: tuple[ObjectInfo, ...]
 
@@ -96,6 +100,20 @@ def leftovers(
             result.append(Leftover("TornUpload", name, objects))
     unused = () if busy else _unused(listing, read, limit)
     return [*result, Leftover("Unused", None, unused)] if unused else result
+
+
+def old_samples(run_id: str, objects: Iterable[ObjectInfo], limit: float) -> Sequence[Leftover]:
+    """The run's samples that were stored before `limit`, in Unix seconds, except those of its last step."""
+    prefix = samples_prefix(run_id)
+    by_step: dict[int, list[ObjectInfo]] = {}
+    for info in objects:
+        if found := _SAMPLES.fullmatch(info.key.removeprefix(prefix)):
+            by_step.setdefault(int(found[1]), []).append(info)
+    last = max(by_step, default=None)
+    old = tuple(
+        info for step, infos in sorted(by_step.items()) if step != last for info in infos if info.modified <= limit
+    )
+    return [Leftover("OldSamples", None, old)] if old else []
 
 
 def _unused(listing: Listing, read: Callable[[CheckpointId], Manifest], limit: float) -> tuple[ObjectInfo, ...]:
