@@ -35,6 +35,8 @@ SAVE_SECONDS: Final = 15.0
 # For the last part, after the child has ended; the pod has some seconds more than the checkpoint needs.
 LAST_SAVE_SECONDS: Final = 15.0
 BLOCK: Final = 64 * 1024
+# More than a pipe holds, of what is printed by processes that never stop.
+LEFT_BLOCKS: Final = 32
 # A driver whose watching thread has not run for so long, which looks every five seconds, never goes on.
 SILENT_SECONDS: Final = 300.0
 LOOK_SECONDS: Final = 10.0
@@ -104,16 +106,17 @@ class _Recorder:
             elif ended in ready:
                 # Processes that outlive the child keep the pipe open: what is in it by now is all.
                 os.set_blocking(self._output, False)
-                while self._pass_on():
-                    pass
+                for _ in range(LEFT_BLOCKS):
+                    self._pass_on()
                 break
         self._upload.finish()
         assert self._code is not None
         return ExitCode.KILLED if self._hangs else self._code
 
     def _forward(self, number: int, _frame: FrameType | None) -> None:
-        if self._code is None:
-            os.kill(self._child, number)
+        with contextlib.suppress(ProcessLookupError):  # it has just ended
+            if self._code is None:
+                os.kill(self._child, number)
 
     def _reap(self, end: int) -> None:
         """Wait for the child, and for the orphans that come to a container's first process."""
@@ -162,10 +165,11 @@ class _Recorder:
         return bool(data)
 
     def _print(self, data: bytes) -> None:
-        left = memoryview(data)
-        while left:
-            left = left[os.write(sys.stdout.fileno(), left) :]
         self._upload.parts.add(data)
+        left = memoryview(data)
+        with contextlib.suppress(OSError):  # nobody reads the pod's own output any more
+            while left:
+                left = left[os.write(sys.stdout.fileno(), left) :]
 
 
 class _Upload(threading.Thread):
