@@ -4,15 +4,17 @@
 # /opt/dapo holds the locked packages, /opt/code this project: a change of code ships the last layer alone. Packages are
 # installed where they stay: copied from another stage, gigabytes would be written and hashed once more.
 # Secrets, both optional: `indexes`, a shell file with pip's, uv's and npm's variables, and `authorities`, certificates.
+# BASE has no default: scripts/images/bases.txt says which image it is.
 
-ARG BASE=python:3.11-slim-bookworm
+ARG BASE
 
 # Scripts name the interpreter that installed them: it stands where the images have theirs.
 FROM ${BASE} AS code
 ARG VERSION
-COPY scripts/images/with-indexes /tmp/with-indexes
+COPY scripts/images/with-indexes requirements/build.txt /tmp/
 RUN --mount=type=secret,id=indexes --mount=type=secret,id=authorities \
-    python3 -m venv /opt/dapo && /tmp/with-indexes /opt/dapo/bin/pip install --quiet --no-cache-dir "setuptools>=77"
+    python3 -m venv /opt/dapo && /tmp/with-indexes /opt/dapo/bin/pip install --quiet --no-cache-dir --no-deps \
+    --only-binary :all: --require-hashes --requirement /tmp/build.txt
 COPY pyproject.toml setup.py README.md /src/
 COPY core /src/core
 COPY operator /src/operator
@@ -33,14 +35,14 @@ ENTRYPOINT ["dapo"]
 CMD ["version"]
 
 FROM runtime AS operator
-COPY requirements/operator.txt scripts/images/packages.sh scripts/images/with-indexes /tmp/build/
+COPY requirements/operator.txt requirements/build.txt scripts/images/packages.sh scripts/images/with-indexes /tmp/build/
 RUN --mount=type=secret,id=indexes --mount=type=secret,id=authorities --mount=type=cache,target=/var/cache/uv \
     sh /tmp/build/packages.sh /tmp/build/operator.txt && rm -rf /tmp/build
 COPY --from=code /opt/code /opt/code
 USER 1000:1000
 
 FROM runtime AS dashboard
-COPY requirements/dashboard.txt scripts/images/packages.sh scripts/images/with-indexes /tmp/build/
+COPY requirements/dashboard.txt requirements/build.txt scripts/images/packages.sh scripts/images/with-indexes /tmp/build/
 RUN --mount=type=secret,id=indexes --mount=type=secret,id=authorities --mount=type=cache,target=/var/cache/uv \
     sh /tmp/build/packages.sh /tmp/build/dashboard.txt && rm -rf /tmp/build
 COPY --from=code /opt/code /opt/code
@@ -49,7 +51,7 @@ USER 1000:1000
 FROM runtime AS trainer
 ARG ACCELERATOR=gpu
 COPY requirements/${ACCELERATOR}.txt /tmp/build/requirements.txt
-COPY scripts/images/packages.sh scripts/images/with-indexes scripts/images/trainer.sh scripts/images/*.py /tmp/build/
+COPY requirements/build.txt scripts/images/packages.sh scripts/images/with-indexes scripts/images/trainer.sh scripts/images/*.py /tmp/build/
 RUN --mount=type=secret,id=indexes --mount=type=secret,id=authorities --mount=type=cache,target=/var/cache/uv \
     sh /tmp/build/trainer.sh ${ACCELERATOR} && rm -rf /tmp/build
 COPY --from=code /opt/code /opt/code

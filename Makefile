@@ -11,7 +11,8 @@ SEEDED := --set data.seed=$(SEED) --set model.source=../$(DEMO)/model \
 	--set 'data.validation=[{name: arithmetic, source: ../$(DEMO)/validation.parquet, samplesPerPrompt: 8, topP: 1.0}]'
 endif
 UPGRADE ?=
-COMPILE = "$$(scripts/setup.sh uv)" pip compile pyproject.toml --quiet --universal --python-version 3.11 \
+COMPILE = $(LOCK) pyproject.toml
+LOCK = "$$(scripts/setup.sh uv)" pip compile --quiet --universal --python-version 3.11 \
 	--generate-hashes --no-emit-index-url --custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade)
 CPU := --override requirements/cpu-overrides.txt
 
@@ -25,7 +26,7 @@ GPU_JOBS := $(wildcard examples/qwen*.yaml examples/gpu/*.yaml examples/ablation
 export RUFF_CACHE_DIR := $(CURDIR)/.dapo/ruff
 export HYPOTHESIS_STORAGE_DIRECTORY := $(CURDIR)/.dapo/hypothesis
 
-.PHONY: all help setup demo test check simulate gpu-check gpu-image-check coverage lint format verify generate lock clean cluster cluster-down images images-loaded e2e
+.PHONY: all help setup demo test check simulate gpu-check gpu-image-check coverage lint format verify generate lock sbom audit fuzz clean cluster cluster-down images images-loaded e2e
 .DEFAULT_GOAL := all
 
 all: lint test ## lint and test; what bare `make` does
@@ -77,6 +78,14 @@ lock: ## the locked requirement files; UPGRADE=1 moves to the newest versions
 	$(COMPILE) --extra dashboard --constraint requirements/dev.txt -o requirements/dashboard.txt
 	$(COMPILE) --extra gpu -o requirements/gpu.txt
 	$(COMPILE) $(CPU) --extra bench -o requirements/bench.txt
+	$(LOCK) requirements/build.in -o requirements/build.txt
+	$(LOCK) requirements/audit.in -o requirements/audit.txt
+
+sbom: ## CycloneDX lists of the locked packages in .dapo/sbom, one for each image
+	@scripts/supply/tools.sh sbom
+
+audit: ## known vulnerabilities of the locked packages; DAPO_OSV_EXPORT=all.zip of OSV's PyPI export works offline
+	@scripts/supply/tools.sh audit
 
 gpu-check: ## the examples for GPUs against the packages of the GPU image; needs no GPU, but 3 GB of disk
 	@venv=$$(scripts/gpu-setup.sh) && LD_LIBRARY_PATH="$$LD_LIBRARY_PATH:$$venv/stand-ins" COLUMNS=160 \

@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
-# images.sh [--load] [NAME...]: builds the platform's images; `make images`.
+# images.sh [--load] [NAME...]: builds the platform's images; `make images`. images.sh --pin: writes the digest of the base
+# image to scripts/images/bases.txt.
 #
 # NAME is operator, dashboard, trainer (for CPUs), trainer-gpu, postgres or minio. Default: all but trainer-gpu.
 # Builds with docker if its daemon is running, otherwise with buildah as root. --load loads them into the cluster of
 # cluster.sh.
-#   DAPO_BASE    base image. Default: python's slim image, or one built with debootstrap if no registry can be reached
+#   DAPO_BASE    base image. Default: that of scripts/images/bases.txt, or one built with debootstrap if no registry can be
+#                reached
+#   DAPO_PINNED  1: fail unless the base image is named by digest
 #   DAPO_PREFIX  prefix of image names. Default: localhost/dapo-
 #   DAPO_TAG     tag. Default: the project's version
 # The settings for reaching package indexes (pip's and uv's variables, a private certificate authority) are mounted as
@@ -24,6 +27,7 @@ exec 9>"$HOME_FOLDER/lock"
 flock 9
 
 find_builder
+if [ "${1:-}" = --pin ]; then pin_base && exit; fi
 find_base
 write_secrets
 trap 'rm -rf "$HOME_FOLDER/secrets"; remove_stages' EXIT

@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 readonly HOME_FOLDER=.dapo VENV=.dapo/venv LOCK=requirements/dev.txt STAMP=.dapo/venv/dapo-stamp
-readonly UV_VERSION=0.13.8
+readonly BUILD_LOCK=requirements/build.txt # has uv
 readonly RANGE='(3, 11) <= sys.version_info < (3, 13)'
 
 say() { printf 'set-up: %s\n' "$*" >&2; }
@@ -23,9 +23,9 @@ find_uv() {
     if [ -x "$UV" ]; then return; fi
     command -v python3 >/dev/null || scripts/debian.sh python3
     python3 -m pip --version >/dev/null 2>&1 || scripts/debian.sh python3-pip
-    say "uv not found: installing uv $UV_VERSION with pip into $HOME_FOLDER/uv"
-    python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore \
-        --target "$HOME_FOLDER/uv" "uv==$UV_VERSION"
+    say "uv not found: installing the one of $BUILD_LOCK with pip into $HOME_FOLDER/uv"
+    python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --only-binary :all: \
+        --target "$HOME_FOLDER/uv" --require-hashes --requirement "$BUILD_LOCK"
 }
 
 # `python3` if its version fits, otherwise any that fits and that the machine or uv has.

@@ -1,17 +1,43 @@
 # Sourced by images.sh: the base image of the others.
 # shellcheck shell=bash disable=SC2034,SC2154
 
-readonly PUBLIC_BASE=python:3.11-slim-bookworm
+readonly BASES=scripts/images/bases.txt
+PUBLIC_BASE=$(grep -v '^#' "$BASES")
 readonly OWN_BASE=localhost/dapo-base:bookworm-1
+
+# A base by digest is the same for everybody who builds; images of this machine have none.
+check_pinned() { # IMAGE
+    case ${1#"$TRANSPORT"} in
+        *@sha256:*) return ;;
+        localhost/*) [ -n "${DAPO_PINNED:-}" ] || return 0 ;;
+    esac
+    [ -z "${DAPO_PINNED:-}" ] || fail "$1 is no image by digest, which DAPO_PINNED requires: scripts/images.sh --pin"
+    say "$1 is a tag, which may be another image tomorrow: scripts/images.sh --pin writes its digest to $BASES"
+}
+
+# Replaces the base's tag, in its file, by what the registry has under it now: name:tag@sha256:...
+pin_base() {
+    local tag=${PUBLIC_BASE%@*} digest
+    "${BUILDER[@]}" pull -q "$TRANSPORT$tag" >/dev/null || fail "cannot pull $tag: no digest was written"
+    if [ "$KIND_OF_BUILDER" = docker ]; then
+        digest=$(docker image inspect --format '{{range .RepoDigests}}{{println .}}{{end}}' "$tag" | sed -n 's/.*@//p' | head -1)
+    else
+        digest=$("${BUILDER[@]}" inspect --type image --format '{{.FromImageDigest}}' "$tag")
+    fi
+    [[ $digest =~ ^sha256:[0-9a-f]{64}$ ]] || fail "the registry names no digest of $tag: '$digest'"
+    sed -i "s|^$tag.*|$tag@$digest|" "$BASES"
+    say "$BASES: $tag@$digest"
+}
 
 find_base() {
     BASE=${DAPO_BASE:-}
-    [ -z "$BASE" ] || return 0
-    if have_image $OWN_BASE; then BASE=$OWN_BASE && return; fi
+    [ -z "$BASE" ] || { check_pinned "$BASE" && return; }
+    if have_image $OWN_BASE; then BASE=$OWN_BASE && check_pinned "$BASE" && return; fi
     if timeout 60 "${BUILDER[@]}" pull -q "$TRANSPORT$PUBLIC_BASE" >/dev/null 2>&1; then
-        BASE=$TRANSPORT$PUBLIC_BASE && return
+        BASE=$TRANSPORT$PUBLIC_BASE && check_pinned "$BASE" && return
     fi
     [ "$KIND_OF_BUILDER" = buildah ] || fail "no registry can be reached: set DAPO_BASE to a base image"
+    [ -z "${DAPO_PINNED:-}" ] || fail "no registry can be reached, and DAPO_PINNED requires a base by digest"
     say "no registry can be reached: building a base image with debootstrap"
     make_base
     BASE=$OWN_BASE

@@ -1,16 +1,18 @@
 #!/bin/sh
-# packages.sh REQUIREMENTS: inside an image, creates the virtual environment /opt/dapo from locked packages.
+# packages.sh REQUIREMENTS: inside an image, creates the virtual environment /opt/dapo from locked packages, by the uv of
+# build.txt beside this file.
 #
 # uv itself stays in the builder's cache, outside the image; two builds may use it concurrently.
 set -eu
-version=0.13.8
-here=$(dirname "$0") tool=/var/cache/uv/tool-$version
+here=$(dirname "$0")
+tool=/var/cache/uv/tool-$(sha256sum "$here/build.txt" | cut -c1-16)
 export UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy UV_PYTHON_DOWNLOADS=never UV_CACHE_DIR=/var/cache/uv
 (
     flock 9
     [ -x $tool/bin/uv ] || {
         python3 -m venv $tool
-        "$here/with-indexes" $tool/bin/pip install --quiet --no-cache-dir "uv==$version"
+        "$here/with-indexes" $tool/bin/pip install --quiet --no-cache-dir --no-deps --only-binary :all: \
+            --require-hashes --requirement "$here/build.txt"
     }
 ) 9>/var/cache/uv/tool.lock
 $tool/bin/uv venv --quiet --python "$(command -v python3)" /opt/dapo

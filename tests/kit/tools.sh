@@ -29,6 +29,17 @@ declare -rA PACKAGE=(
     [versitygw]=github.com/versity/versitygw/cmd/versitygw@v1.8.0
     [mc]=github.com/minio/mc@v0.0.0-20250313080218-cf909e1063a9
 )
+# The Go checksums of those modules, which the checksum database and the module proxy have to agree with; what they are
+# built from is checked by the same database. The go.sum of kube and etcd has all of theirs.
+declare -rA SUM=(
+    [kwok]=h1:OTIOTwgROqPMovcTwxICx2eYQ4AwLpSx5EpjbDKF4SQ=
+    [coredns]=h1:OBT+OEyHVdUiVxPhrNlC5XZVq3RkSxzQXfZQ76gm5ck=
+    [helm]=h1:n1if5iQgHYsujPAcO5oonH/KiSNUmqmUF0iGVjSF3AU=
+    [helm4]=h1:ytBbmQ7W2h1BLMyvkexnoG52JEDbYj9LTnnNgKRhiCI=
+    [minio]=h1:/qdoYujxF5MBLDMVLeiYJ/7fBa1HikX39Dvzb9Ji8pA=
+    [versitygw]=h1:au+wI+aybno/STsQiSm35Uu6Q6iK5MWReQxgO6SEMFc=
+    [mc]=h1:6RyInOHKL6jz8zxcAar/h6rg/aJCxDP/uFuSNvYSuMI=
+)
 
 say() { printf 'tools: %s\n' "$*" >&2; }
 fail() { say "$@"; exit 1; }
@@ -51,6 +62,15 @@ unpack() { # PROGRAM FILE
     chmod +x "$2"
 }
 
+# The module that a package is of is its path up to /cmd/, or all of it.
+verify() { # PROGRAM
+    local package=${PACKAGE[$1]} module found
+    module=${package%@*}
+    module=${module%%/cmd/*}@${package#*@}
+    found=$(go mod download -json "$module" | sed -n 's/^\t"Sum": "\(.*\)",\{0,1\}$/\1/p')
+    [ "$found" = "${SUM[$1]}" ] || fail "$module has the checksum '$found', not '${SUM[$1]}': it is not what was reviewed"
+}
+
 build() { # PROGRAM FILE
     command -v go >/dev/null ||
         fail "$1 is neither in $TOOLS nor in $CACHE, and Go was not found: install Go 1.26 (https://go.dev/dl)" \
@@ -63,6 +83,7 @@ build() { # PROGRAM FILE
     if [ -d "tests/kit/tools/$1" ]; then
         (cd "tests/kit/tools/$1" && CGO_ENABLED=0 go build -trimpath -ldflags "$flags" -o "$ROOT/$2" .)
     else
+        verify "$1"
         CGO_ENABLED=0 GOBIN="$ROOT/$2.bin" go install -trimpath -ldflags "$flags" "${PACKAGE[$1]}"
         mv "$2.bin"/* "$2" && rmdir "$2.bin"
     fi || fail "could not build $1: see the output of Go above"
