@@ -51,6 +51,10 @@ simulate: setup ## the operator against 30 simulated days of faults with 200 job
 	DAPO_SIMULATED_DAYS=30 DAPO_SIMULATED_JOBS=200 DAPO_TEST_PATIENCE=60 \
 		$(BIN)/python -m pytest -n0 -q tests/operator/test_simulation.py -k thirty_minutes $(ARGS)
 
+fuzz: setup ## the fuzzers of tests/attacks for longer than in the tests; DAPO_FUZZ_EXAMPLES=2000 each, unless it says more
+	DAPO_FUZZ_EXAMPLES=$${DAPO_FUZZ_EXAMPLES:-2000} $(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -k "any or anything" \
+		tests/attacks tests/cluster/test_operator_hostile.py $(ARGS)
+
 coverage: setup ## branch coverage of the packages that compute without talking to the outside
 	$(BIN)/python -m pytest -q $(FAST) --cov --cov-report=term $(ARGS)
 

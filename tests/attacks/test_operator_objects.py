@@ -5,6 +5,7 @@ import contextlib
 import json
 import logging
 from collections.abc import AsyncIterator
+from copy import deepcopy
 from types import SimpleNamespace
 from typing import Any
 
@@ -168,8 +169,9 @@ def test_a17_a_job_of_a_megabyte_is_refused_before_it_is_parsed() -> None:
     assert "bytes as JSON, and may have 262,144: shorten its podTemplates" in problem.message
 
 
-def test_a02_kopf_reads_lists_and_watches_with_a_deep_job() -> None:
-    deep = deep_job(5000)
+@pytest.mark.parametrize("levels", [500, 5000], ids=["for a copy", "for a parser"])
+def test_a02_kopf_reads_lists_and_watches_with_a_job_too_deep(levels: int) -> None:
+    deep = deep_job(levels)
     small = b'{"metadata":{"name":"other"}}'
 
     async def answer(request: web.Request) -> web.Response:
@@ -190,8 +192,8 @@ def test_a02_kopf_reads_lists_and_watches_with_a_deep_job() -> None:
                 async with session.get(server.make_url("/jobs?watch=true")) as response:
                     events = [json.loads(line) async for line in iter_jsonlines(response.content)]
             await kube.close()
-        assert [item["metadata"]["name"] for item in listed["items"]] == ["deep", "other"]
-        assert [event["object"]["metadata"]["name"] for event in events] == ["deep", "other"]
+        assert [item["metadata"]["name"] for item in deepcopy(listed)["items"]] == ["deep", "other"]
+        assert [event["object"]["metadata"]["name"] for event in deepcopy(events)] == ["deep", "other"]
 
     asyncio.run(ask())
 

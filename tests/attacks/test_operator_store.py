@@ -1,15 +1,17 @@
 """What a tenant writes into its own rows of the metadata store, and locks it takes, against the operator's reads."""
 
 import asyncio
+import contextlib
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import builders
 import psycopg
 import pytest
+from fuzzing import JSON, TEXT, fuzzed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from planner_bench import Bench, raw_job
@@ -24,6 +26,7 @@ from dapo_core.db import (
     RunRow,
     open_reader,
     open_writer,
+    policies,
     roles,
     upgrade,
 )
@@ -211,3 +214,63 @@ def test_a04_no_healthy_job_stalls_while_nobody_can_write() -> None:
     assert bench.attempts == [(1, None)]
     bench.settle(601)
     assert bench.attempts[0] == (1, "Stalled"), "a stall is one again once trainers can write"
+
+
+COLUMNS = [
+    (table.name, name) for table in policies.bound_tables() for name in sorted(set(table.columns.keys()) - {"run_id"})
+]
+SQL_VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**63), 2**63 - 1),
+    FLOATS,
+    TEXT,
+    JSON.map(json.dumps),
+    st.integers(1, 5000).map(lambda levels: "[" * levels + "]" * levels),
+    st.sampled_from(["infinity", "-infinity", "NaN", "{}", "[]", "null", "1e400", "\x1b[2J", "x" * 70_000]),
+)
+
+
+def test_a03_a11_anything_in_a_tenants_rows_hurts_nobody_else(postgres: PostgresServer, shop: Shop) -> None:
+    """With the chart's roles and the database's limits, and without the limits, as rows from before them are."""
+    limited = postgres.new_database(upgraded=True)
+    upgrade(limited, with_roles=True)
+    login = roles.grant(limited, f"{limited.rpartition('/')[2]}_b", "writer", "team-b")
+    assert login is not None
+    for run_id, namespace in ((OURS[0], "team-a"), (OURS[1], "team-a"), (OURS[2], "team-a"), ("b", "team-b")):
+        fill(open_writer(limited), run_id, namespace)
+    for owner, attacker in ((limited, plain(login.render_as_string(hide_password=False))), (shop.owner, shop.attacker)):
+        with psycopg.connect(attacker, autocommit=True) as session:
+            _write_anything(session)
+        store = MetadataStore(owner, time.time)
+        read = views(store, owner)
+        assert store.state == "ok"
+        assert all((progress := read[run_id].progress) is not None and progress.step == 40 for run_id in OURS)
+        reader = open_reader(owner)
+        assert {row.run_id for row in reader.run_table(metrics.HEADLINES)} >= set(OURS)
+        assert {row.run_id for row in reader.runs()} >= set(OURS)
+
+
+def _write_anything(session: psycopg.Connection[tuple[object, ...]]) -> None:
+    columns = "run_id, name, namespace, state, created_at, tags, spec"
+    new_run = f"INSERT INTO runs ({columns}) VALUES (%s, %s, %s, %s, %s, %s, %s)"
+    namespaces = st.sampled_from(["team-b", "team-a", "", "*"])
+
+    def execute(statement: str, values: Sequence[object]) -> None:
+        # As texts, which the server reads as what the column is.
+        with contextlib.suppress(psycopg.Error, UnicodeError):
+            session.execute(statement.encode(), [None if value is None else str(value) for value in values])
+
+    @given(st.lists(st.tuples(st.sampled_from(COLUMNS), SQL_VALUES), min_size=1, max_size=5))
+    @fuzzed
+    def change(changes: list[tuple[tuple[str, str], object]]) -> None:
+        for (table, column), value in changes:
+            execute(f"UPDATE {table} SET {column} = %s", [value])
+
+    @given(st.tuples(TEXT, TEXT, namespaces, SQL_VALUES, SQL_VALUES, SQL_VALUES, SQL_VALUES))
+    @fuzzed
+    def create(values: tuple[object, ...]) -> None:
+        execute(new_run, values)
+
+    change()
+    create()

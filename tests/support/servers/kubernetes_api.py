@@ -54,8 +54,8 @@ class KubernetesApi:
         found: list[Object] = self.get(path, **query)["items"]
         return found
 
-    def create(self, path: str, content: Object, **query: Any) -> Any:
-        """POST to a collection."""
+    def create(self, path: str, content: Object | bytes, **query: Any) -> Any:
+        """POST to a collection; bytes as they are."""
         return self._call("POST", path, content, query=query)
 
     def replace(self, path: str, content: Object) -> Any:
@@ -104,7 +104,7 @@ class KubernetesApi:
             answer = self._pool.request(
                 method,
                 self.server + path + ("?" + urlencode(query) if query else ""),
-                body=None if content is None else json.dumps(content),
+                body=content if content is None or isinstance(content, bytes) else json.dumps(content),
                 headers=self._headers | {"Accept": accept, "Content-Type": kind or "application/json"},
                 timeout=urllib3.Timeout(connect=patient(5), read=None if stream else patient(30)),
                 preload_content=not stream,
