@@ -40,6 +40,8 @@ def points(now: float) -> list[Point]:
         if step % 10 == 0:
             values["val-core/addition/acc/mean@8"] = 0.9 if step == 30 else step / 100
         found += [Point.of(name, step, 1 + (step > 20), now - 60, value) for name, value in values.items()]
+        begin, seconds = (now - 3300, 100) if step <= 20 else (now - 700 - 20 * 30, 30)
+        found.append(Point.of("perf/time_per_step", step, 1 + (step > 20), begin + step * seconds, seconds))
     return found
 
 
@@ -85,6 +87,7 @@ def test_runs_as_json(home: Path) -> None:
 
 SHOWN = {
     "state and progress": ["Running", "40/60", "seed=0", "me"],
+    "effective time": ["78.8% of 56m with pods; lost: 8m20s Killed, 3m20s Starting"],
     "curves": ["Reward   ▁", "0.025", "Entropy  █"],
     "validation": ["addition mean@8", "10.0%  40.0%  90.0%       30"],
     "attempts": ["Killed (counted): It was killed.", "0 to 20", "20 to 40"],

@@ -23,11 +23,16 @@ from dapo_core.db import (
 )
 from dapo_core.errors import StoreError
 from dapo_core.run.checkpoint import newest_committed
+from dapo_core.run.effective_time import effective_time
 from dapo_core.run.formatting import ago, duration, moment, number, percent, printable, size, sparkline
-from dapo_core.run.metrics import Headline, in_percent, validation_of
+from dapo_core.run.metrics import STEP_SECONDS, Headline, in_percent, validation_of
 from dapo_core.run.progress import LAST_METRICS, PACE_METRICS, progress_of
 
 _HEADLINES: Final = (Headline.REWARD, Headline.ACCURACY, Headline.LENGTH)
+
+
+# Causes of lost time that the page names.
+_CAUSES: Final = 4
 
 
 def runs_table(summaries: Sequence[RunSummary], now: float) -> Table:
@@ -98,7 +103,7 @@ class AsText:
 @dataclass(frozen=True)
 class RunRecord:
     """What the page shows of a run: its last step, the seconds left if they are known, curves by the metric's name, and
-    events, newest first."""
+    events, newest first. `step_seconds` is the curve of the duration of steps."""
 
     run: RunRow
     step: int | None
@@ -109,6 +114,7 @@ class RunRecord:
     checkpoints: Sequence[CheckpointRow]
     events: Sequence[EventRow]
     evaluations: Sequence[EvaluationRow] = ()
+    step_seconds: Sequence[CurvePoint] = ()
 
 
 def load(reader: MetadataReader, run: RunRow, events: int) -> RunRecord:
@@ -127,6 +133,7 @@ def load(reader: MetadataReader, run: RunRow, events: int) -> RunRecord:
         checkpoints=reader.checkpoints(run.run_id),
         events=reader.events(run.run_id, events),
         evaluations=_evaluations_of(reader, run.run_id),
+        step_seconds=reader.curve(run.run_id, STEP_SECONDS),
     )
 
 
@@ -168,11 +175,22 @@ def _head(record: RunRecord, now: float) -> RenderableType:
     ended = run.ended_at if run.ended_at is not None else now
     took = duration(ended - run.started_at) if run.started_at is not None else "-"
     table.add_row("Started", f"{moment(run.started_at)}  ({took})")
+    if (effective := _effective(record, now)) is not None:
+        table.add_row("Effective", effective)
     if run.owner:
         table.add_row("Owner", run.owner)
     if run.tags:
         table.add_row("Tags", ", ".join(f"{name}={value}" for name, value in sorted(run.tags.items())))
     return table
+
+
+def _effective(record: RunRecord, now: float) -> str | None:
+    """The share of its time that became steps, and what took the rest; None before the first step."""
+    time = effective_time(record.attempts, record.step_seconds, now)
+    if time.ratio is None or not time.useful:
+        return None
+    lost = ", ".join(f"{duration(seconds)} {cause}" for cause, seconds in list(time.lost.items())[:_CAUSES])
+    return f"{percent(time.ratio)} of {duration(time.held)} with pods{f'; lost: {lost}' if lost else ''}"
 
 
 def _curves(record: RunRecord, width: int) -> RenderableType | None:
