@@ -15,6 +15,7 @@ from dapo_core.naming import checkpoint_prefix, manifest_key, samples_key
 from dapo_core.objectstore import FolderStore, open_store
 from dapo_core.run.checkpoint import Retention
 from dapo_core.run.home import Home as HomeFolder
+from dapo_core.run.pod_logs import PodLog
 from dapo_trainer.checkpoint_tool import command
 from dapo_trainer.checkpoint_tool.lookup import find_checkpoints
 from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore, LocalCheckpoint
@@ -151,11 +152,11 @@ def test_runs_that_nobody_knows_are_swept_when_asked(home: Home) -> None:
     age(home)
     assert home.told("sweep").strip() == "Nothing to sweep."
     assert home.told("sweep", "--unknown-runs").strip() == "Nothing to sweep.", "old-run is no run's ID"
-    home.store.put_bytes(f"{OLD_RUN}/samples/step-000001-attempt-1.parquet", b"")
+    home.store.put_bytes(PodLog(1, "head", 0).key(OLD_RUN, 1), b"of a run that failed before its first step")
     home.store.put_bytes(f"{OLD_RUN}/notes.txt", b"")
     age(home)
     shown = home.told("sweep", "--unknown-runs")
-    assert "all checkpoints and samples of a run that is not on record" in shown and "old-run" not in shown
+    assert "all checkpoints, samples and logs of a run that is not on record" in shown and "old-run" not in shown
     home.told("sweep", OLD_RUN, "--unknown-runs", "--remove")
     left = {info.key for info in home.store.list("") if not info.key.startswith(RUN)}
     assert left == {

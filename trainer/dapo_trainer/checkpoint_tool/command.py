@@ -264,7 +264,7 @@ def _leftovers_table(found: Sequence[tuple[str, Leftover]], now: float) -> Table
             "TornUpload": f"incomplete upload of step {leftover.step}",
             "Unused": "shared files that no checkpoint uses",
             "OldSamples": "samples",
-            "UnknownRun": "all checkpoints and samples of a run that is not on record",
+            "UnknownRun": "all checkpoints, samples and logs of a run that is not on record",
         }[leftover.kind]
         table.add_row(run_id, what, str(len(leftover.objects)), size(leftover.size_bytes), ago(newest, now))
     return table

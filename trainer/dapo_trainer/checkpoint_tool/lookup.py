@@ -28,7 +28,7 @@ from dapo_trainer.checkpoints.journal import Journal, NullJournal
 from dapo_trainer.checkpoints.listing import Leftover, old_samples
 from dapo_trainer.checkpoints.restore import parse_reference
 
-_OF_A_RUN: Final = re.compile(r"(checkpoints|samples)/step-\d{6,}")
+_OF_A_RUN: Final = re.compile(r"(checkpoints|samples)/step-\d{6,}|logs/attempt-\d+/")
 log = logging.getLogger(__name__)
 
 
@@ -179,7 +179,7 @@ def _keys_by_run(store: ObjectStore, run_id: str | None) -> dict[str, list[str]]
 
 
 def _is_a_runs(folder: str, keys: Sequence[str]) -> bool:
-    """Whether a folder is certainly a run's: by its name, and by a checkpoint or samples in it."""
+    """Whether a folder is certainly a run's: by its name, and by a checkpoint, samples or logs in it."""
     return RUN_ID.fullmatch(folder) is not None and any(_OF_A_RUN.match(key) for key in keys)
 
 
