@@ -13,7 +13,10 @@ from patience import patient
 
 SCRIPT = Path(__file__).parents[2] / "tests" / "kit" / "tools.sh"
 CACHED = b"#!/bin/sh\necho from the cache\n"
-GO = """#!/bin/sh
+# It has the module that was reviewed.
+REVIEWED = next(line.strip() for line in SCRIPT.read_text().splitlines() if line.strip().startswith("[helm]=h1:"))
+GO = f"""#!/bin/sh
+if [ "$1" = mod ]; then printf '\\t"Sum": "%s"\\n' {REVIEWED.partition("=")[2]}; exit; fi
 echo "$@" >>"$(dirname "$0")/calls"
 sleep 0.2
 mkdir -p "$GOBIN" && printf '#!/bin/sh\\necho built\\n' >"$GOBIN/helm" && chmod +x "$GOBIN/helm"
