@@ -3,7 +3,7 @@
 import pytest
 
 from dapo_core.jobspec import RunPolicy
-from dapo_core.run.deadlines import LEAST_SECONDS, START_LIMITS, Milestones, PhaseAges, overdue
+from dapo_core.run.deadlines import LEAST_SECONDS, START_LIMITS, WAITING_FOR_ROLLOUTS, Milestones, PhaseAges, overdue
 
 POLICY = RunPolicy.model_validate(
     {"startTimeoutSeconds": 100, "stallTimeoutSeconds": 50, "activeDeadlineSeconds": 1000}
@@ -56,6 +56,12 @@ DEFAULTS = RunPolicy()
         pytest.param(PhaseAges().at(0.0, "start", "checking model and data"), None, id="a download"),
         pytest.param(PhaseAges().at(0.0, "stop", "uploading the final metrics"), None, id="an upload"),
         pytest.param(steps(100.0), None, id="the second time"),
+        pytest.param(steps(1.0, 1.0).at(9.0, "update", WAITING_FOR_ROLLOUTS), None, id="no engine to generate with"),
+        pytest.param(
+            steps(1.0, 1.0).at(9.0, "update", WAITING_FOR_ROLLOUTS).at(9000.0, "update"),
+            LEAST_SECONDS,
+            id="a wait for engines is not what a phase takes",
+        ),
         pytest.param(steps(100.0, 90.0), 1000.0, id="ten times the longest"),
         pytest.param(steps(1.0, 1.0), LEAST_SECONDS, id="a short phase"),
         pytest.param(steps(1000.0, 1000.0), float(DEFAULTS.stall_timeout_seconds), id="no longer than a stall"),

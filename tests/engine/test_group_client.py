@@ -5,11 +5,14 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import engines
 import pytest
 
+from dapo_trainer.verl_adapter import session
 from dapo_trainer.verl_adapter.group_router import GroupRouter, ServerName
+from dapo_trainer.verl_adapter.session import Session
 
 SAMPLING = {"temperature": 1.0}
 
@@ -83,6 +86,7 @@ def client_module() -> ModuleType:
 def scene(client_module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Two engines' servers, a router, and the client."""
     counts: Counter[str] = Counter()
+    monkeypatch.setattr(session, "_current", Session(MagicMock(), {}))
     servers = {name: Server(engines.load("dapo_trainer.verl_adapter.group_server"), counts) for name in "ab"}
     monkeypatch.setattr(client_module, "_actor", lambda name: servers[name.actor])
     monkeypatch.setattr(client_module, "RESUME_PAUSE_SECONDS", 0)

@@ -23,7 +23,7 @@ def test_ray_accepts_the_options_of_the_head(monkeypatch: pytest.MonkeyPatch) ->
         raise Started(parameters)
 
     monkeypatch.setattr(engines.load("ray._private.node").Node, "__init__", started)
-    command = ray_start(RayNode("head", 0, "127.0.0.1", 4 << 30), "127.0.0.1:6379")
+    command = ray_start(RayNode("head", 0, "127.0.0.1", 4 << 30, "head"), "127.0.0.1:6379")
     assert command[:2] == ["-m", "dapo_trainer.pod.ray_command"]
     done = CliRunner().invoke(engines.load("ray.scripts.scripts").cli, command[2:])
     assert isinstance(done.exception, Started), (done.exception, done.output)

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from real_run import DapoRun, Starter
+from real_run import DapoRun, Starter, kill
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from dapo_core.run.metrics import is_documented
@@ -154,7 +154,10 @@ def test_separate_pools_train_on_what_the_cap_leaves(dapo: Starter, half_out_of_
         algorithm__importanceCorrection={},
         algorithm__rolloutRejection={},
     )
+    run.wait_for_step(1, attempt=1)
+    kill(run.below("EngineCore")[0])
     assert run.end(400) == 0, run.tail()
+    _one_engine_was_lost(run, curves(run))
     by_step = curves(run)
     last = by_step[STEPS]
     assert [name for name in last if not is_documented(name)] == []
@@ -167,6 +170,13 @@ def test_separate_pools_train_on_what_the_cap_leaves(dapo: Starter, half_out_of_
     [(told, message), *_] = run.query("select type, message from events where reason = 'SamplingExhausted'")
     assert told == "Warning" and message.endswith("training on these."), message
     _every_prompt_is_accounted_for([by_step[step] for step in range(1, STEPS + 1)])
+
+
+def _one_engine_was_lost(run: DapoRun, by_step: Mapping[int, Mapping[str, float]]) -> None:
+    assert run.query("select attempt, exit_code from attempts") == [(1, 0)], "the run went on without it"
+    assert sum(values.get("dapo/engines/lost", 0) for values in by_step.values()) == 1
+    assert min(values["dapo/engines/serving"] for step, values in by_step.items() if step) >= 1
+    assert run.query("select type from events where reason = 'RolloutLost'") == [("Warning",)]
 
 
 def _every_prompt_is_accounted_for(steps: list[Mapping[str, float]]) -> None:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from typing import Literal
 
 import pytest
 from patience import patient
@@ -40,7 +41,7 @@ def wait_for(holds: object, seconds: float = 10.0) -> None:
 
 
 def test_a_pod_that_has_to_go_says_so(gate: Gate, left: list[str]) -> None:
-    with closing(GateConnection("127.0.0.1", gate.port)) as line:
+    with closing(GateConnection("127.0.0.1", "rollout-1", gate.port)) as line:
         line.leaving("rollout-1")
         wait_for(lambda: left == ["rollout-1"])
         assert line.end is None
@@ -48,16 +49,26 @@ def test_a_pod_that_has_to_go_says_so(gate: Gate, left: list[str]) -> None:
 
 @pytest.mark.parametrize(("done", "end"), [(True, "done"), (False, "lost")], ids=["finished", "failed"])
 def test_pods_learn_how_the_driver_ended(gate: Gate, done: bool, end: str) -> None:
-    lines = [GateConnection("127.0.0.1", gate.port) for _ in range(3)]
+    lines = [GateConnection("127.0.0.1", "rollout-1", gate.port) for _ in range(3)]
     gate.close(done=done)
     wait_for(lambda: [line.end for line in lines] == [end] * 3)
     lines[0].leaving("rollout-1")  # nobody listens any more, which is no error
 
 
+@pytest.mark.parametrize("end", ["drained", "dismissed"])
+def test_a_pod_is_told_that_it_may_end(gate: Gate, end: Literal["drained", "dismissed"]) -> None:
+    with closing(GateConnection("127.0.0.1", "rollout-0", gate.port)) as other:
+        told = GateConnection("127.0.0.1", "rollout-1", gate.port)
+        gate.tell("rollout-1", end)
+        gate.tell("one that is gone", end)
+        wait_for(lambda: told.end == end)
+        assert other.end is None
+
+
 def test_before_the_gate_opens_nobody_answers(gate: Gate) -> None:
     gate.close(done=False)
     with pytest.raises(OSError):
-        GateConnection("127.0.0.1", gate.port)
+        GateConnection("127.0.0.1", "rollout-1", gate.port)
 
 
 def test_a_stranger_is_turned_away(gate: Gate, left: list[str]) -> None:
@@ -72,7 +83,7 @@ def test_a_stranger_is_turned_away(gate: Gate, left: list[str]) -> None:
 )  # fmt: skip
 def test_nonsense_is_turned_away(gate: Gate, said: bytes) -> None:
     assert all(line.keys() == {"nonce"} for line in said_by(gate, said))
-    with closing(GateConnection("127.0.0.1", gate.port)) as line:
+    with closing(GateConnection("127.0.0.1", "rollout-1", gate.port)) as line:
         assert line.end is None
 
 
@@ -103,7 +114,7 @@ def test_doubt_1_neither_end_of_the_gate_learns_the_token(gate: Gate, monkeypatc
         thread = threading.Thread(target=listen, daemon=True)
         thread.start()
         with pytest.raises(ConnectionError, match="is not this job's driver"):
-            GateConnection("127.0.0.1", impostor.getsockname()[1])
+            GateConnection("127.0.0.1", "rollout-1", impostor.getsockname()[1])
         thread.join(patient(10))
     assert b"a secret of the job" not in heard[0]
 

@@ -34,10 +34,28 @@ BATCH = {"prompts": 512, "responsesPerPrompt": 16, "miniBatchResponses": 512}
         (ON_CPUS, {"head": 0, "trainer": 1, "rollout": 1}, {"dapo_trainer": 1, "dapo_rollout": 2}),
         (ON_GPUS, {"head": 0, "trainer": 8, "rollout": 8}, {"dapo_trainer": 16, "dapo_rollout": 24}),
         (ON_GPUS | {"mode": "Colocated"}, {"head": 0, "trainer": 8}, {"dapo_trainer": 16}),
+        (
+            ON_CPUS | {"rollout": {"replicas": 4, "minReplicas": 2, "gpusPerPod": 0}},
+            {"rollout": 1},
+            {"dapo_trainer": 1, "dapo_rollout": 2},
+        ),
+        (
+            ON_CPUS | {"rollout": {"replicas": 4, "minReplicas": 0, "gpusPerPod": 0}},
+            {"rollout": 1},
+            {"dapo_trainer": 1, "dapo_rollout": 1},
+        ),
     ],
-    ids=["pods on processors", "pods with eight GPUs", "no rollout pods when colocated"],
+    ids=[
+        "pods on processors",
+        "pods with eight GPUs",
+        "no rollout pods when colocated",
+        "the rollouts that are required",
+        "a first step needs an engine",
+    ],
 )
-def test_what_pods_bring(topology: dict[str, Any], slots: dict[Role, int], resources: dict[str, int]) -> None:
+def test_what_the_first_step_waits_for(
+    topology: dict[str, Any], slots: dict[Role, int], resources: dict[str, int]
+) -> None:
     spec = job(topology=topology, batch=BATCH).spec
     assert {role: spec.topology.layout.slots_per_pod(role) for role in slots} == slots
     assert node_resources(spec) == resources
@@ -55,7 +73,7 @@ def arguments(command: list[str]) -> dict[str, str]:
 
 
 def test_the_head_listens_and_computes_nothing() -> None:
-    started = arguments(ray_start(RayNode("head", 0, "10.0.0.7", 4 << 30), "unused:6379"))
+    started = arguments(ray_start(RayNode("head", 0, "10.0.0.7", 4 << 30, "head"), "unused:6379"))
     assert started["node-ip-address"] == "10.0.0.7"
     assert (started["head"], started["port"], started["num-gpus"]) == ("", "6379", "0")
     assert "resources" not in started and "address" not in started
@@ -65,15 +83,16 @@ def test_the_head_listens_and_computes_nothing() -> None:
 
 @pytest.mark.parametrize("role", ["trainer", "rollout"])
 def test_a_worker_joins_under_its_role(role: Role) -> None:
-    started = arguments(ray_start(RayNode(role, 8, "10.0.0.8", 16 << 30), "head.svc:6379"))
+    started = arguments(ray_start(RayNode(role, 8, "10.0.0.8", 16 << 30, f"a-{role}-1-0"), "head.svc:6379"))
     assert started["address"] == "head.svc:6379"
     assert json.loads(started["resources"]) == {f"dapo_{role}": 8}
     assert started["num-gpus"] == "8"
+    assert started["labels"] == f"dapo-pod=a-{role}-1-0", "by which the driver knows whose engines leave"
 
 
 @pytest.mark.parametrize("slots", [1, 8, 10, 16, 64])
 def test_s5_a_pod_of_many_gpus_offers_verl_what_it_asks_for_each(slots: int) -> None:
-    started = arguments(ray_start(RayNode("trainer", slots, "10.0.0.8", 16 << 30), "head.svc:6379"))
+    started = arguments(ray_start(RayNode("trainer", slots, "10.0.0.8", 16 << 30, "a"), "head.svc:6379"))
     assert int(started["num-cpus"]) >= max(32, 3 * slots)
 
 
@@ -81,8 +100,16 @@ def test_s5_a_pod_of_many_gpus_offers_verl_what_it_asks_for_each(slots: int) -> 
     ("shm", "expected"), [(16 << 30, 8 << 30), (64 << 20, MIN_OBJECT_STORE_BYTES)], ids=["half of it", "too small"]
 )
 def test_objects_take_a_share_of_the_shared_memory(shm: int, expected: int) -> None:
-    started = arguments(ray_start(RayNode("trainer", 1, "10.0.0.8", shm), "head:6379"))
+    started = arguments(ray_start(RayNode("trainer", 1, "10.0.0.8", shm, "a"), "head:6379"))
     assert int(started["object-store-memory"]) == expected
+
+
+@pytest.mark.parametrize("name", ["a" * 63, "a" * 70 + "-rollout-1-0-2", "x" * 40 + "-" + "b" * 62])
+def test_a_pods_label_is_one_that_ray_takes(name: str) -> None:
+    label_utils = pytest.importorskip("ray._private.label_utils")
+    label = arguments(ray_start(RayNode("rollout", 1, "10.0.0.8", 1 << 30, name), "head:6379"))["labels"]
+    label_utils.parse_node_labels_string(label)
+    assert name.endswith(label.removeprefix("dapo-pod="))
 
 
 class BecameDriver(Exception):
@@ -114,5 +141,7 @@ def test_a_head_imports_then_starts_ray_then_becomes_the_driver(
     monkeypatch.setenv("RAY_ADDRESS", "")
     pod = PodEnvironment(tmp_path / "job", "head:6379", tmp_path / "ready", "head", "10.0.0.7", 1 << 30)
     with pytest.raises(BecameDriver) as became:
-        pod_roles.become_driver(RayNode("head", 0, "10.0.0.7", 1 << 30), pod, job(topology=topology, batch=BATCH).spec)
+        pod_roles.become_driver(
+            RayNode("head", 0, "10.0.0.7", 1 << 30, "head"), pod, job(topology=topology, batch=BATCH).spec
+        )
     assert became.value.args == ([device, ("/a/launcher", "--num-cpus=32")], "10.0.0.7:6379")

@@ -22,7 +22,10 @@ PATHS = Paths(model="/m", train=("/t.parquet",), validation=("/v.parquet",), che
 CPU, CUDA = Placement("cpu"), Placement("cuda")
 ACTOR, ROLLOUT, REFERENCE = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout.", "actor_rollout_ref.ref."
 # Groups that take any key: ours, and those handed on to Ray, transformers and vLLM.
-OPEN = ("dapo.", "ray_kwargs.", "actor_rollout_ref.model.override_config.", f"{ROLLOUT}engine_kwargs.")
+OPEN = (
+    *("dapo.", "ray_kwargs.", "actor_rollout_ref.model.override_config."),
+    *(f"{ROLLOUT}engine_kwargs.", f"{ROLLOUT}checkpoint_engine.engine_kwargs."),
+)
 # Fields of verl's dataclasses that its YAML files do not name (tests/trainer/test_verl_contract.py finds them there).
 UNDECLARED = {
     f"{engine}fsdp_config.mixed_precision.{kind}_dtype"

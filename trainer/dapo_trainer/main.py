@@ -132,13 +132,15 @@ class TrainingAttempt:
         config = self._compose(None if resumed is None else resumed.folder)
         from omegaconf import OmegaConf
 
-        from dapo_trainer.verl_adapter.cluster import Cluster
+        from dapo_trainer.verl_adapter.cluster import Cluster, joined_pods
 
         self.report.phase("start", 0, 0, STARTING_RAY)
         self._cluster = cluster = Cluster(config)
         self.watch_for_stop()  # Ray has replaced the handler with its own
         if self.environment.ray_address is not None:
             self._gather_pods(cluster, self.environment.ray_address)
+            if self.job.spec.topology.mode == "Separated":
+                config.actor_rollout_ref.rollout.nnodes = joined_pods(self.job.spec, "rollout")
             if config.trainer.device == "cuda":  # this pod has no GPU to ask
                 self._set_sizes(config, cluster.trainer_gpus())
         self.report.phase("start", 0, 0, LOADING_ENGINES)
@@ -151,12 +153,13 @@ class TrainingAttempt:
         session = Session(self.report, settings, stop=self.stop, last_recorded=step, last_saved=step)
         if self._gate is not None:
             fsdp_size = int(config.actor_rollout_ref.actor.fsdp_config.fsdp_size)
+            session.dismiss = self._dismiss
             session.on_ranks = lambda workers: self._spread(workers, fsdp_size, resumed)
         self._session = session
         runner.run(config, session, cluster, on_ready=self._ready)
 
     def _gather_pods(self, cluster: "Cluster", ray_address: str) -> None:
-        """Let the job's other pods join, and wait for all of them."""
+        """Let the job's other pods join, and wait for those that the first step needs."""
         from dapo_trainer.verl_adapter.cluster import wait_for
         from dapo_trainer.verl_config.placement import node_resources
 
@@ -182,8 +185,16 @@ class TrainingAttempt:
         return () if self._other_nodes is None else self._other_nodes.put(step, folder)
 
     def _pod_leaves(self, pod: str) -> None:
+        session, gate = self._session, self._gate
+        if session is not None and gate is not None and session.drain(pod, lambda: gate.tell(pod, "drained")):
+            return
         self._event("PodLeaves", f"{pod} is being terminated; saving a checkpoint and stopping.")
         os.kill(os.getpid(), signal.SIGTERM)
+
+    def _dismiss(self, pod: str, why: str) -> None:
+        log.warning("%s is dismissed: %s", pod, why)
+        if self._gate is not None:
+            self._gate.tell(pod, "dismissed")
 
     def _ready(self) -> None:
         self.training = True

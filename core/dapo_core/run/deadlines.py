@@ -71,6 +71,7 @@ def overdue(policy: RunPolicy, milestones: Milestones, run_started: float, now: 
 # beginning of the heartbeat's detail.
 STARTING_RAY: Final = "starting Ray"
 LOADING_ENGINES: Final = "loading verl and vLLM"
+WAITING_FOR_ROLLOUTS: Final = "waiting for rollouts"  # of a step's phase: nothing hangs, and nothing is limited
 START_LIMITS: Final = {STARTING_RAY: 300.0, LOADING_ENGINES: 900.0}
 # The phases of a step. Once a phase was finished REPEATS times, it may take FACTOR times its longest, and at least
 # LEAST_SECONDS; until then, and at most, stallTimeoutSeconds.
@@ -94,6 +95,8 @@ class PhaseAges:
 
     def at(self, now: float, phase: str, detail: str = "") -> "PhaseAges":
         """These ages when the trainer begins another phase."""
+        if self.detail == WAITING_FOR_ROLLOUTS:
+            return PhaseAges(phase, detail, now, self.finished, self.longest)
         took = max(self.longest.get(self.phase, 0.0), now - self.since)
         finished = {**self.finished, self.phase: self.finished.get(self.phase, 0) + 1}
         return PhaseAges(phase, detail, now, finished, {**self.longest, self.phase: took})
@@ -115,6 +118,10 @@ class PhaseAges:
     def _limit(self, policy: RunPolicy) -> float | None:
         if self.phase == "start":
             return next((limit for begin, limit in START_LIMITS.items() if self.detail.startswith(begin)), None)
-        if self.phase not in STEP_PHASES or self.finished.get(self.phase, 0) < REPEATS:
+        if (
+            self.detail == WAITING_FOR_ROLLOUTS
+            or self.phase not in STEP_PHASES
+            or self.finished.get(self.phase, 0) < REPEATS
+        ):
             return None
         return min(float(policy.stall_timeout_seconds), max(LEAST_SECONDS, FACTOR * self.longest[self.phase]))

@@ -118,6 +118,13 @@ STEP_SECONDS: Final = "perf/time_per_step"
 VALIDATION_SECONDS: Final = "timing_s/testing"
 CHECKPOINT_SECONDS: Final = "timing_s/save_checkpoint"
 STORE_LAG: Final = "dapo/store_lag_seconds"
+ENGINES_SERVING: Final = "dapo/engines/serving"
+ENGINES_LOST: Final = "dapo/engines/lost"
+ENGINES_JOINED: Final = "dapo/engines/joined"
+ENGINES_DRAINED: Final = "dapo/engines/drained"
+ENGINES_WAITED: Final = "dapo/engines/waited"
+RESPONSES_CONTINUED: Final = "dapo/responses/continued"
+RESPONSES_RESTARTED: Final = "dapo/responses/restarted"
 GPU_MEMORY: Final = "actor/perf/max_memory_allocated_gb"
 GPU_MEMORY_RESERVED: Final = "actor/perf/max_memory_reserved_gb"
 HOST_MEMORY: Final = "actor/perf/cpu_memory_used_gb"
@@ -166,6 +173,13 @@ _ALL: Final = (
     Metric(TOKENS_GENERATED, "response tokens generated", "tokens"),
     Metric(TOKENS_TRAINED, "response tokens trained on", "tokens"),
     Metric(TOKENS_PROCESSED, "prompt and response tokens of a step", "tokens"),
+    Metric(ENGINES_SERVING, "rollout engines that serve at the end of the step, Separated"),
+    Metric(ENGINES_LOST, "rollout engines lost since the step before, Separated", "", None, "lower"),
+    Metric(ENGINES_JOINED, "rollout engines that joined since the step before, Separated"),
+    Metric(ENGINES_DRAINED, "rollout engines that handed over and left since the step before, Separated"),
+    Metric(ENGINES_WAITED, "waiting without any rollout engine, Separated", "seconds", None, "lower"),
+    Metric(RESPONSES_CONTINUED, "responses whose engine left, continued by another from their tokens, Separated"),
+    Metric(RESPONSES_RESTARTED, "responses whose engine left, begun again by another, Separated", "", None, "lower"),
     Metric(STORE_LAG, "metadata store behind training", "seconds", None, "lower"),
 )
 METRICS: Final[Mapping[str, Metric]] = {metric.name: metric for metric in _ALL}

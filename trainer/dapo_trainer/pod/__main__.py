@@ -41,7 +41,8 @@ def _run(role: Role) -> ExitCode:
     os.environ[NODE_IP] = environment.ip
     # For the engine, which Ray starts in this pod: it is the engine that makes a rollout pod ready.
     os.environ[READY_FILE] = str(environment.ready)
-    node = RayNode(role, spec.topology.layout.slots_per_pod(role), environment.ip, environment.shm_bytes)
+    slots = spec.topology.layout.slots_per_pod(role)
+    node = RayNode(role, slots, environment.ip, environment.shm_bytes, environment.pod)
     if role == "head":
         signal.signal(signal.SIGTERM, _stopped)  # until the driver has a handler of its own
         become_driver(node, environment, spec)

@@ -2,9 +2,10 @@
 
 Ray alone does not say when a cluster may be joined, why it ended, or that one of its nodes is being terminated. So the
 driver opens a gate once its own services are placed (on the head, whose disk a checkpoint is saved from); a pod
-connects before it joins and stays connected. It sends `leaving` when it is being terminated; the driver sends `done`
-when it has finished. Each line is JSON. First both ends prove that they have the job's Ray token, which is not sent:
-whoever listens at the driver's address, or connects to it, may be anybody.
+connects before it joins and stays connected. It sends `leaving` when it is being terminated; the driver answers a
+rollout pod with `drained` once its engines have handed over, sends `dismissed` to one whose engines do not live, and
+`done` when it has finished. Each line is JSON. First both ends prove that they have the job's Ray token, which is not
+sent: whoever listens at the driver's address, or connects to it, may be anybody.
 """
 
 import contextlib
@@ -25,7 +26,9 @@ CONNECT_SECONDS: Final = 5.0
 # A peer whose machine is gone is noticed after idle + count x interval seconds.
 KEEPALIVE: Final = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
 
-End = Literal["done", "lost"]
+End = Literal["done", "lost", "drained", "dismissed"]
+# Of the driver's messages, those that end the connection.
+_ENDS: Final[tuple[End, ...]] = ("done", "drained", "dismissed")
 
 
 def token() -> str:
@@ -46,7 +49,7 @@ class _GateServer(socketserver.ThreadingTCPServer):
         self.address_family = family_of(address[0])
         super().__init__(address, _Visitor)
         self.on_leaving = on_leaving
-        self.inside: set[socket.socket] = set()
+        self.inside: dict[socket.socket, str] = {}  # connected pods' names
 
 
 class _Visitor(socketserver.StreamRequestHandler):
@@ -71,12 +74,12 @@ class _Visitor(socketserver.StreamRequestHandler):
             return False
         self.connection.settimeout(None)
         _keep_alive(self.connection)
-        self.server.inside.add(self.connection)
+        self.server.inside[self.connection] = str(hello.get("pod", ""))
         self.wfile.write(_line({"welcome": proof("driver", nonces)}))
         return True
 
     def finish(self) -> None:
-        self.server.inside.discard(self.connection)
+        self.server.inside.pop(self.connection, None)
 
 
 class Gate:
@@ -86,6 +89,13 @@ class Gate:
         self._server = _GateServer((host, port), on_leaving)
         self.port: int = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, name="gate", daemon=True).start()
+
+    def tell(self, pod: str, end: Literal["drained", "dismissed"]) -> None:
+        """Let a pod end: its engines have handed over, or do not live there. One that is gone is no error."""
+        for connection, name in list(self._server.inside.items()):
+            if name == pod:
+                with contextlib.suppress(OSError):
+                    connection.sendall(_line({end: True}))
 
     def close(self, *, done: bool) -> None:
         """Send `done` to the connected pods if the job is, and disconnect them."""
@@ -103,13 +113,13 @@ class Gate:
 class GateConnection:
     """A pod's end. Raises OSError when the driver does not listen, or is another job's."""
 
-    def __init__(self, host: str, port: int = PORT) -> None:
+    def __init__(self, host: str, pod: str, port: int = PORT) -> None:
         self._socket = socket.create_connection((host, port), CONNECT_SECONDS)
         self._answers = self._socket.makefile("rb")
         self._end: End | None = None
         try:
             nonces = (str(_read(self._answers.readline(4096)).get("nonce")), secrets.token_hex(16))
-            self._send({"nonce": nonces[1], "proof": proof("pod", nonces)})
+            self._send({"nonce": nonces[1], "proof": proof("pod", nonces), "pod": pod})
             if not _is(_read(self._answers.readline(4096)).get("welcome"), proof("driver", nonces)):
                 raise ConnectionError(f"{host}:{port} is not this job's driver")
             self._socket.settimeout(None)
@@ -121,7 +131,7 @@ class GateConnection:
         self._listener.start()
 
     def leaving(self, pod: str) -> None:
-        """Ask the driver for a checkpoint and a clean stop: this pod is being terminated."""
+        """This pod is being terminated: the driver stops with a checkpoint, or without this pod's engines."""
         try:
             self._send({"leaving": pod})
         except OSError:  # the driver is gone, as `end` says
@@ -139,8 +149,10 @@ class GateConnection:
         end: End = "lost"
         try:
             for line in self._answers:
-                if _read(line).get("done"):
-                    end = "done"
+                said = _read(line)
+                end = next((possible for possible in _ENDS if said.get(possible)), end)
+                if end != "lost":
+                    break
         except OSError:
             pass
         self._close()

@@ -11,10 +11,11 @@ from typing import Final
 from dapo_core.addresses import host_of, resolved
 from dapo_core.jobspec import DAPOJobSpec
 from dapo_core.naming import Role
-from dapo_trainer.verl_config.placement import NODE_RESOURCE, Device
+from dapo_trainer.verl_config.placement import NODE_RESOURCE, POD_LABEL, Device, pod_label
 
 PORT: Final = 6379
 NODE_IP: Final = "DAPO_NODE_IP"  # in the environment of all of a pod's processes
+POD_NAME: Final = "DAPO_POD_NAME"  # a host name is shorter where this is longer than 63 letters
 READY_FILE: Final = "DAPO_READY_FILE"
 SHARED_MEMORY: Final = "/dev/shm"
 # A node whose head is gone ends itself after this long; Ray's default of a minute only delays the next attempt.
@@ -52,7 +53,7 @@ class PodEnvironment:
             job_file=Path(environment["DAPO_JOB"]),
             head_address=environment["DAPO_HEAD_ADDRESS"],
             ready=Path(environment.get(READY_FILE, "/var/lib/dapo/ready")),
-            pod=name,
+            pod=environment.get(POD_NAME) or name,
             # A pod's own name is in its hosts file; Ray would look for a route to the internet instead.
             ip=environment.get("DAPO_POD_IP") or resolved(name),
             shm_bytes=facts.f_bavail * facts.f_frsize,
@@ -77,6 +78,7 @@ class RayNode:
     slots: int
     ip: str
     shm_bytes: int
+    pod: str
 
 
 def device(spec: DAPOJobSpec) -> Device:
@@ -88,7 +90,11 @@ def ray_start(node: RayNode, head_address: str) -> list[str]:
     """Python's arguments that make this pod a node of the cluster at `head_address` (host:port). Pure."""
     place = ["--head", f"--port={PORT}", *_UNUSED]
     if node.role != "head":
-        place = [f"--address={head_address}", f"--resources={_resources(node)}"]
+        place = [
+            f"--address={head_address}",
+            f"--resources={_resources(node)}",
+            f"--labels={POD_LABEL}={pod_label(node.pod)}",
+        ]
     cpus = max(LOGICAL_CPUS, LOGICAL_CPUS_PER_SLOT * node.slots)
     place += [f"--num-cpus={cpus}"]
     return [*_RAY, *place, f"--node-ip-address={node.ip}", f"--num-gpus={node.slots}", _object_store(node)]

@@ -1,11 +1,13 @@
 """What each role of pod does: the head becomes the driver; the others are Ray nodes until it is done or gone."""
 
 import logging
+import math
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 from types import FrameType
 from typing import Final, NoReturn
 
@@ -25,6 +27,8 @@ from dapo_trainer.verl_adapter import preload
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 1.0
+# A rollout pod that is being terminated waits this long for its engines to have handed over.
+DRAIN_SECONDS: Final = 20.0
 JOIN_TRIES: Final = 10
 
 
@@ -65,11 +69,13 @@ def serve(node: RayNode, environment: PodEnvironment, spec: DAPOJobSpec) -> Exit
     _join(node, environment)
     if node.role == "trainer":  # a rollout pod is ready when its engine is: GroupServer reports it
         environment.report_ready()
-    reported = False
+    given_up: float | None = None
     while line.end is None and _raylet_runs(node):
-        if asked.is_set() and not reported:
-            reported = True
+        if asked.is_set() and given_up is None:
+            given_up = time.monotonic() + (DRAIN_SECONDS if node.role == "rollout" else math.inf)
             line.leaving(environment.pod)
+        if given_up is not None and time.monotonic() > given_up:
+            break
         threading.Event().wait(LOOK_SECONDS)
     if line.end == "done":
         return ExitCode.DONE
@@ -92,7 +98,7 @@ def _pass_gate(environment: PodEnvironment, asked: threading.Event) -> GateConne
     last_error = ""
     while True:
         try:
-            return GateConnection(environment.head_host)
+            return GateConnection(environment.head_host, environment.pod)
         except OSError as error:
             if str(error) != last_error:
                 last_error = str(error)

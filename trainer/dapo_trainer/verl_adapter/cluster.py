@@ -9,6 +9,8 @@ import ray
 import transfer_queue as tq
 from omegaconf import DictConfig, OmegaConf
 
+from dapo_core.jobspec import DAPOJobSpec
+from dapo_core.naming import Role
 from dapo_trainer.doctor import gpus
 from dapo_trainer.process.fork_server import as_python
 from dapo_trainer.verl_adapter import packed_storage
@@ -64,6 +66,11 @@ def wait_for(nodes: Mapping[str, int], waiting: Callable[[str], None]) -> None:
             said = missing
             waiting(f"waiting for pods: {missing}")
         time.sleep(LOOK_SECONDS)
+
+
+def joined_pods(spec: DAPOJobSpec, role: Role) -> int:
+    """How many pods of a role are part of the cluster."""
+    return int(ray.cluster_resources().get(NODE_RESOURCE[role], 0)) // spec.topology.layout.slots_per_pod(role)
 
 
 def _missing(nodes: Mapping[str, int], here: Mapping[str, float]) -> str:

@@ -83,6 +83,7 @@ class GroupBuffer:
         while len(self._ready) < needed or (self._ahead and self._in_flight()):
             if current().stop.is_set():
                 raise StoppedError
+            current().while_waiting()
             if not self._in_flight():
                 self._acceptance.end_wave()
             if policy.starved(needed, len(self._ready), self._in_flight(), self.tally.generated):

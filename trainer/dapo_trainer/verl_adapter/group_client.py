@@ -6,19 +6,24 @@ to choose an engine, one to it, its answer, and one to say that the engine is fr
 
 import asyncio
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import ray
+from ray.exceptions import RayActorError, RayTaskError
 from verl.workers.rollout.llm_server import FullyAsyncLLMServerClient
+from vllm.v1.engine.exceptions import EngineDeadError
 
 from dapo_trainer.verl_adapter.group_router import ServerName
 from dapo_trainer.verl_adapter.group_server import FinishedGroups, GroupRequest, Response
+from dapo_trainer.verl_adapter.session import current
 
 RESUME_PAUSE_SECONDS = 0.05
 NO_SERVER_PAUSE_SECONDS = 1.0
+NO_VERSIONS = (1 << 31, -1)  # of weights that generated nothing
 
-Answer = asyncio.Future[list[Response]]
+# And whether the engine leaves: what is unfinished goes on with another one.
+Answer = asyncio.Future[tuple[list[Response], bool]]
 
 
 class GroupClient(FullyAsyncLLMServerClient):
@@ -36,16 +41,19 @@ class GroupClient(FullyAsyncLLMServerClient):
         self, prompt: list[int], count: int, budget: int, sampling: dict[str, Any]
     ) -> list[Response]:
         """`count` finished responses of at most `budget` tokens."""
-        responses = [Response([], [], False, (1 << 31, -1)) for _ in range(count)]
+        responses = [Response([], [], False, NO_VERSIONS) for _ in range(count)]
         while open_ := [r for r in responses if not r.finished]:
             prompts, budgets = [prompt + r.token_ids for r in open_], [budget - len(r.token_ids) for r in open_]
-            for response, more in zip(open_, await self._ask(GroupRequest(prompts, budgets, sampling)), strict=True):
+            answer, leaves = await self._ask(GroupRequest(prompts, budgets, sampling))
+            for response, more in zip(open_, answer, strict=True):
                 _append(response, more, budget)
-            if any(not r.finished for r in open_):
+            if unfinished := [r for r in open_ if not r.finished]:
+                if leaves:
+                    current().moved.add(len(r.token_ids) for r in unfinished)
                 await asyncio.sleep(RESUME_PAUSE_SECONDS)
         return responses
 
-    async def _ask(self, request: GroupRequest) -> list[Response]:
+    async def _ask(self, request: GroupRequest) -> tuple[list[Response], bool]:
         """Sent together with what else is asked for before the event loop comes to it."""
         answer: Answer = asyncio.get_running_loop().create_future()
         if not self._unsent:
@@ -83,20 +91,51 @@ class GroupClient(FullyAsyncLLMServerClient):
             await asyncio.sleep(NO_SERVER_PAUSE_SECONDS)
 
     async def _call(self, server_id: str, server: ServerName, asked: list[tuple[GroupRequest, Answer]]) -> None:
-        answers = [answer for _, answer in asked]
+        """All answers: from an engine that is lost, that it generated nothing."""
+        departures = current().departures
+        receiving = asyncio.ensure_future(self._receive(server_id, server, asked))
+        try:
+            with departures.told(server_id, partial(_cancel, asyncio.get_running_loop(), receiving)):
+                await receiving
+        except asyncio.CancelledError:
+            if not departures.has_left(server_id):
+                raise
+        except Exception as error:
+            if departures.on_dead is None or not _is_death(error):
+                _fail([answer for _, answer in asked], error)
+            else:
+                departures.on_dead(server_id, f"a request found it dead ({type(error).__name__})")
+        lost = [(request, answer) for request, answer in asked if not answer.done()]
+        for request, answer in lost:
+            answer.set_result(([Response([], [], False, NO_VERSIONS) for _ in request.prompts], True))
+
+    async def _receive(self, server_id: str, server: ServerName, asked: list[tuple[GroupRequest, Answer]]) -> None:
+        answers, departures = [answer for _, answer in asked], current().departures
         missing = len(answers)
         try:
             calls = _actor(server).generate_groups.options(num_returns="streaming")
             async for reference in calls.remote([request for request, _ in asked]):
                 finished: FinishedGroups = await reference
+                leaves = departures.is_leaving(server_id)
                 for place, responses in finished:
                     if not answers[place].done():
-                        answers[place].set_result(responses)
+                        answers[place].set_result((responses, leaves))
                 missing -= len(finished)
                 self._load_balancer.release_servers.remote(server_id, len(finished))
-        except Exception as error:
-            _fail(answers, error)
-            self._load_balancer.release_servers.remote(server_id, missing)
+        finally:
+            if missing:
+                self._load_balancer.release_servers.remote(server_id, missing)
+
+
+def _is_death(error: Exception) -> bool:
+    """Whether the server or its engine is dead, and not only the request wrong."""
+    return isinstance(error, RayActorError) or (
+        isinstance(error, RayTaskError) and isinstance(error.cause, EngineDeadError)
+    )
+
+
+def _cancel(loop: asyncio.AbstractEventLoop, receiving: asyncio.Future[None]) -> None:
+    loop.call_soon_threadsafe(receiving.cancel)
 
 
 def _fail(answers: Sequence[Answer], error: Exception) -> None:

@@ -6,20 +6,29 @@ and are used together, so this server generates the group, reports once at its e
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import ray
-from verl.workers.rollout.replica import RolloutReplicaRegistry
+from ray.util import placement_group, remove_placement_group
+from verl.plugin.platform import get_platform
+from verl.single_controller.ray import RayResourcePool, RayWorkerGroup
+from verl.utils.device import get_device_name
+from verl.workers.rollout.replica import RolloutMode, RolloutReplicaRegistry
 from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica
 from vllm.sampling_params import RequestOutputKind
 
+from dapo_core.errors import DistributedFaultError
+from dapo_trainer.verl_adapter.engine_processes import EngineProcess
 from dapo_trainer.verl_adapter.group_router import ServerName
 
 ENGINE_LOOK_SECONDS = 0.5
+LOOK_SECONDS = 1.0
+# Of the resource that each node has as its name: any number of engines fit.
+NODE_SHARE = 1e-4
 
 
 @dataclass
@@ -54,6 +63,7 @@ class AnnouncingEngine:
 
     def __init__(self, engine: Any) -> None:
         self._engine = engine
+        self.ended = 0  # requests
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
@@ -71,6 +81,7 @@ class AnnouncingEngine:
                 finished = output.finished
                 yield output
         finally:
+            self.ended += 1
             if not finished:
                 await self._engine.abort(outputs.request_id, internal=True)
             outputs.close()
@@ -90,6 +101,21 @@ class GroupServer(vLLMHttpServer):
         """Return when the engine's process has died."""
         while not self.engine.errored:
             await asyncio.sleep(ENGINE_LOOK_SECONDS)
+
+    def processes(self) -> list[EngineProcess]:
+        """The engine's processes, which outlive this one when it is killed."""
+        manager = self.engine.engine_core.resources.engine_manager
+        return [EngineProcess.of(process.pid) for process in manager.processes]
+
+    async def progress(self) -> int:
+        """A number that changes while the engine answers: tokens that it has reported of its open requests, and ended
+        requests."""
+        states = list(self.engine.output_processor.request_states.values())
+        return int(self.engine.ended) + sum(int(state.detokenizer.num_output_tokens()) for state in states)
+
+    async def probe(self) -> None:
+        """Return when the engine has generated a token, which a paused one does not."""
+        await self.generate([0], {"max_tokens": 1, **_SETTINGS}, request_id=f"probe-{uuid4().hex}")
 
     async def generate_groups(self, requests: Sequence[GroupRequest]) -> AsyncIterator[FinishedGroups]:
         """The groups as they finish, those that finish together at once; aborted responses are returned unfinished."""
@@ -130,6 +156,33 @@ class GroupReplica(vLLMReplica):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.server_class = ray.remote(GroupServer)
+
+    async def init_on(self, node: str, wanted: Callable[[], bool]) -> None:
+        """verl's `init_standalone`, on the node that has Ray's resource `node`; gives up when no longer `wanted`."""
+        self.rollout_mode = RolloutMode.STANDALONE
+        pool = RayResourcePool([self.world_size], max_colocate_count=2, accelerator_type=node)
+        bundle = {"CPU": 2, get_platform().ray_resource_name(): 1, node: NODE_SHARE}
+        group = placement_group([bundle] * self.world_size, strategy="STRICT_PACK")
+        pool.pgs, self.resource_pool = [group], pool
+        while not group.wait(LOOK_SECONDS):
+            if not wanted():
+                raise DistributedFaultError(f"Replica {self.replica_rank} was not placed: its node is gone.")
+        self.workers = RayWorkerGroup(
+            resource_pool=pool,
+            ray_cls_with_init=self.get_ray_class_with_init_args(),
+            bin_pack=False,
+            name_prefix=f"rollout_standalone_{self.replica_rank}",
+            use_gpu=True,
+            device_name=get_device_name(),
+        ).workers
+        await self.launch_servers()
+
+    def discard(self) -> None:
+        """End the replica's actors and give back their place. Whatever is dead already is no error."""
+        for actor in [*self.servers, *self.workers]:
+            ray.kill(actor)
+        for group in (self.resource_pool.pgs or []) if self.resource_pool is not None else []:
+            remove_placement_group(group)
 
     async def launch_servers(self) -> None:
         await super().launch_servers()

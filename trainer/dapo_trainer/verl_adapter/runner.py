@@ -13,7 +13,6 @@ from verl.utils.import_utils import load_class_from_fqn
 from dapo_core.errors import StoppedError
 from dapo_trainer.verl_adapter import group_server, trainers
 from dapo_trainer.verl_adapter.cluster import Cluster
-from dapo_trainer.verl_adapter.engine_watch import EngineWatch
 from dapo_trainer.verl_adapter.session import Session, open_session
 
 assert trainers  # imported for its registrations
@@ -34,7 +33,7 @@ def run(config: DictConfig, session: Session, cluster: Cluster, on_ready: Callab
     agent_loop = manager.create(config=config, llm_client=trainer.get_llm_client())
     on_ready()
     try:
-        with EngineWatch(trainer.servers):
+        with trainer.watch_engines():
             _fit(trainer, agent_loop, session)
     finally:
         agent_loop.close()

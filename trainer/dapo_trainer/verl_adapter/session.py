@@ -15,6 +15,8 @@ from dapo_core.db import EventType
 from dapo_core.run.entries import Sample
 from dapo_trainer.groups.dynamic_sampling import GroupOutcome
 from dapo_trainer.groups.evaluated import Evaluated
+from dapo_trainer.rollouts.departures import Departures
+from dapo_trainer.rollouts.moved_responses import MovedResponses
 
 
 class Report(Protocol):
@@ -96,6 +98,14 @@ class Session:
     # Filled by the agent loop's thread, emptied by the trainer's; list.append is atomic.
     evaluated: list[Evaluated] = field(default_factory=list)
     samples: list[tuple[str, Sample]] = field(default_factory=list)
+    departures: Departures = field(default_factory=Departures)
+    moved: MovedResponses = field(default_factory=MovedResponses)
+    # Called again and again by the trainer's thread while it waits for groups.
+    while_waiting: Callable[[], None] = lambda: None
+    # With separate pools: hands over what the engines of a pod generate, then calls the function. False for other pods.
+    drain: Callable[[str, Callable[[], None]], bool] = lambda _pod, _done: False
+    # Asks a pod to end, and says why; None on one machine.
+    dismiss: Callable[[str, str], None] | None = None
     # Called with the actors of the FSDP ranks, by rank, before they load a checkpoint.
     on_ranks: Callable[[Sequence[Any]], None] = lambda _: None
     # The last whole steps on record and on disk; a resumed run starts with the step it resumes from.

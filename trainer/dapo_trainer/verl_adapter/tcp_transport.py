@@ -1,15 +1,16 @@
 """Weights from trainer to rollout over TCP, for separate pools without CUDA: verl's checkpoint engine `dapo_tcp`.
 
 The master rank serves every rollout worker from one ZeroMQ router, bucket by bucket: [header | tensor bytes ...].
+It begins when each has said that it is ready, or the driver that it is lost.
 Ray tells the workers the keys of each transfer, so that nobody else's weights are taken and nobody else gets them.
 """
 
 import hmac
 import json
 import secrets
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import ray
 import torch
@@ -20,6 +21,12 @@ from verl.checkpoint_engine.base import CheckpointEngine, CheckpointEngineRegist
 from dapo_core.addresses import bracketed, with_port
 
 Named = tuple[str, torch.Tensor]
+# What is said to the master, after the word: the rank that is ready, the rank that is lost, whom it waits for.
+READY: Final = b"ready"
+LOST: Final = b"lost"
+WHO: Final = b"who"
+REPORT_LINGER_MS: Final = 5000
+ANSWER_MS: Final = 2000
 
 
 def _buckets(weights: Iterator[Named], limit: int) -> Iterator[list[Named]]:
@@ -58,6 +65,36 @@ class Listener:
     word: bytes = field(repr=False)
 
 
+def _connect(context: Any, listener: Listener) -> Any:
+    socket: Any = context.socket(zmq.DEALER)
+    socket.curve_serverkey = listener.key
+    socket.curve_publickey, socket.curve_secretkey = zmq.curve_keypair()
+    socket.ipv6 = "[" in listener.address
+    socket.connect(listener.address)
+    return socket
+
+
+def _name(rank: int) -> bytes:
+    return str(rank).encode()
+
+
+def report_lost(listener: Listener, ranks: Iterable[int]) -> None:
+    """Tell the master not to wait for these rollout workers. Without effect when it is done."""
+    socket = _connect(zmq.Context.instance(), listener)
+    for rank in ranks:
+        socket.send_multipart([listener.word, LOST, _name(rank)])
+    socket.close(linger=REPORT_LINGER_MS)
+
+
+def not_ready(listener: Listener) -> set[int]:
+    """The rollout workers that the master waits for; none when it waits for none any more."""
+    socket = _connect(zmq.Context.instance(), listener)
+    socket.send_multipart([listener.word, WHO, b""])
+    ranks = socket.recv_multipart() if socket.poll(ANSWER_MS) else []
+    socket.close(linger=0)
+    return set(map(int, ranks))
+
+
 @CheckpointEngineRegistry.register("dapo_tcp")
 class TcpTransport(CheckpointEngine):
     """Trainer ranks count from 0, rollout workers from -1 downwards (verl's convention for its engines)."""
@@ -93,11 +130,7 @@ class TcpTransport(CheckpointEngine):
     def init_process_group(self, rank: int, peers: int, listener: Listener) -> None:
         self.rank, self.peers, self.word = rank, peers, listener.word
         if rank < 0:
-            self.socket = zmq.asyncio.Context.instance().socket(zmq.DEALER)
-            self.socket.curve_serverkey = listener.key
-            self.socket.curve_publickey, self.socket.curve_secretkey = zmq.curve_keypair()
-            self.socket.ipv6 = "[" in listener.address
-            self.socket.connect(listener.address)
+            self.socket = _connect(zmq.asyncio.Context.instance(), listener)
 
     def finalize(self) -> None:
         if self.socket is not None:
@@ -110,11 +143,7 @@ class TcpTransport(CheckpointEngine):
             for _ in weights:  # gathering a sharded tensor is collective: every rank walks the whole model
                 pass
             return
-        peers: list[bytes] = []
-        while len(peers) < self.peers:
-            peer, *said = self.socket.recv_multipart()
-            if hmac.compare_digest(b"".join(said), self.word):
-                peers.append(peer)
+        peers = self._ready_peers()
         for bucket in _buckets(weights, self.bucket_size):
             frames = _frames(bucket)
             for peer in peers:
@@ -122,8 +151,26 @@ class TcpTransport(CheckpointEngine):
         for peer in peers:
             self.socket.send_multipart([peer, b""])
 
+    def _ready_peers(self) -> list[bytes]:
+        """The connections of the peers that are ready, when the others are known to be lost. Those that are lost later
+        are no obstacle: what is sent to them is dropped."""
+        ready: dict[bytes, bytes] = {}
+        lost: set[bytes] = set()
+        while waiting := [rank for rank in map(_name, range(-self.peers, 0)) if rank not in ready and rank not in lost]:
+            peer, *said = self.socket.recv_multipart()
+            if len(said) != 3 or not hmac.compare_digest(said[0], self.word):
+                continue
+            _, what, rank = said
+            if what == WHO:
+                self.socket.send_multipart([peer, *waiting])
+            elif what == LOST:
+                lost.add(rank)
+            else:
+                ready[rank] = peer
+        return [peer for rank, peer in ready.items() if rank not in lost]
+
     async def receive_weights(self, global_steps: int | None = None) -> AsyncIterator[Named]:
-        await self.socket.send(self.word)
+        await self.socket.send_multipart([self.word, READY, _name(self.rank)])
         while (frames := await self.socket.recv_multipart())[0]:
             for named in _tensors(frames):
                 yield named

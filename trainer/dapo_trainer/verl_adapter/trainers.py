@@ -6,7 +6,7 @@ metrics, validation by groups, phases in the heartbeat, and a stop that loses no
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,8 @@ from dapo_trainer.groups.evaluated import validation_metrics
 from dapo_trainer.groups.sample_log import choose
 from dapo_trainer.verl_adapter.agent_loop import VALIDATION
 from dapo_trainer.verl_adapter.batch_parts import InParts, by_part, loss_tokens, parts, reads_batch_again, take_out
+from dapo_trainer.verl_adapter.elastic_rollouts import ElasticRollouts
+from dapo_trainer.verl_adapter.engine_watch import EngineWatch
 from dapo_trainer.verl_adapter.group_buffer import TRAIN, GroupBuffer, NothingLeft
 from dapo_trainer.verl_adapter.group_client import GroupClient
 from dapo_trainer.verl_adapter.group_router import ServerName
@@ -160,10 +162,13 @@ class _Hooks:
         metrics |= _sampling_metrics(
             self.replay_buffer.tally, self.replay_buffer.carried, self.replay_buffer.filters_by_spread
         )
-        metrics |= _trained_metrics(batch)
+        metrics |= _trained_metrics(batch) | self._engine_metrics()
         current().recorded(global_steps, self._record(metrics))
         if current().stop.is_set():
             raise StoppedError
+
+    def _engine_metrics(self) -> dict[str, float]:
+        return {}
 
     @property
     def _in_step(self) -> bool:
@@ -188,9 +193,10 @@ class Colocated(_Hooks, PPOTrainerSync, InParts):
     def get_llm_client(self) -> LLMServerClient:
         return self.llm_server_manager.get_client(client_cls=GroupClient)
 
-    @property
-    def servers(self) -> list[ServerName]:
-        return list(self.llm_server_manager.server_handles)
+    def watch_engines(self) -> AbstractContextManager[None]:
+        """An engine's death ends the block: it shares processes with the trainer."""
+        servers: list[ServerName] = self.llm_server_manager.server_handles
+        return EngineWatch(servers)
 
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         batch = super()._compute_old_log_prob(batch, metrics)
@@ -200,7 +206,7 @@ class Colocated(_Hooks, PPOTrainerSync, InParts):
 
 
 @register_trainer("dapo_separated")
-class Separated(_Hooks, PPOTrainerSeparateAsync, InParts):
+class Separated(ElasticRollouts, _Hooks, PPOTrainerSeparateAsync, InParts):
     """Trainer and rollout in separate pools; generation is one batch ahead of training."""
 
     def _build_replay_buffer(self) -> GroupBuffer:
@@ -210,11 +216,8 @@ class Separated(_Hooks, PPOTrainerSeparateAsync, InParts):
         return buffer
 
     def get_llm_client(self) -> LLMServerClient:
-        return self.standalone_server_manager.get_client(client_cls=GroupClient)
-
-    @property
-    def servers(self) -> list[ServerName]:
-        return list(self.standalone_server_manager.server_handles)
+        # verl's word for: wait while there is no engine.
+        return self.standalone_server_manager.get_client(client_cls=GroupClient, only_hybrid=True)
 
     def prepare_step(self) -> dict[str, float]:
         self._phase("generate")

@@ -45,6 +45,7 @@ def validate(
         generate(batch)
         expected += len(rows["uid"])
     while done < expected:
+        session.while_waiting()
         done += len(session.groups.take(VALIDATION, WAKE_SECONDS))
         progress(done, expected)
     evaluated, session.evaluated = session.evaluated, []

@@ -241,6 +241,8 @@ def _topology(spec: DAPOJobSpec, placement: Placement) -> Overrides:
         "actor_rollout_ref.rollout.n_gpus_per_node": spec.topology.layout.slots_per_pod("rollout"),
         "actor_rollout_ref.rollout.checkpoint_engine.backend": "nccl" if placement.device == "cuda" else "dapo_tcp",
         "actor_rollout_ref.rollout.checkpoint_engine.custom_backend_module": f"{ADAPTER}.tcp_transport",
+        # Engines come and go: a group that is kept would have ranks that are gone.
+        "actor_rollout_ref.rollout.checkpoint_engine.engine_kwargs.nccl.rebuild_group": True,
     }
 
 

@@ -12,11 +12,24 @@ from dapo_core.naming import Role
 # Ray resources of a job's pods, by which FSDP ranks are placed on the trainer's pods and engines on the rollout's.
 NODE_RESOURCE: Final[dict[Role, str]] = {"trainer": "dapo_trainer", "rollout": "dapo_rollout"}
 
+# Ray's label of a pod that is a node: its name, by which the driver knows which engines leave with it.
+POD_LABEL: Final = "dapo-pod"
+
 
 def node_resources(spec: DAPOJobSpec) -> dict[str, int]:
-    """The total of each of these resources over the job's pods."""
+    """The amount of each of these resources that the first step waits for: of all trainer pods, and of the rollout pods
+    that the job requires, but at least one."""
     layout = spec.topology.layout
-    return {resource: layout.slots(role) for role, resource in NODE_RESOURCE.items() if layout.pods[role]}
+    return {
+        resource: max(1, layout.required_pods[role]) * layout.slots_per_pod(role)
+        for role, resource in NODE_RESOURCE.items()
+        if layout.pods[role]
+    }
+
+
+def pod_label(pod: str) -> str:
+    """The label's value: of a longer name the end, which tells pods of a job apart."""
+    return pod[-63:].lstrip("-.")
 
 
 Device = Literal["cpu", "cuda"]
