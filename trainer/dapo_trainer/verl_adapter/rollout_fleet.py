@@ -258,6 +258,8 @@ class RolloutFleet:
             asyncio.run(replica.init_on(node.resource, lambda: self._is_wanted(start.rank)))
             self._up(replica, start.node)
         except Exception as error:
+            if self._over.is_set():
+                return
             log.warning("Engine %d on %s did not start", start.rank, node.pod, exc_info=True)
             self.lose(start.rank, f"it did not start ({type(error).__name__}: {error})")
             replica.discard()
