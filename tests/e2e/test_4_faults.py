@@ -76,7 +76,20 @@ def test_every_point_of_the_spool_is_stored_once(platform: Installation, tmp_pat
         assert stored() == set(spooled)
 
 
-@pytest.mark.parametrize("role", ["rollout", "trainer", "head"])
+def test_a_killed_rollout_is_replaced_and_the_attempt_goes_on(platform: Installation) -> None:
+    attempt = platform.attempt()
+
+    def replaced() -> bool:
+        status = platform.status()
+        return bool(status.get("rolloutLives")) and status.get("pods") == "4/4"
+
+    platform.kubectl("--namespace", TEAM, *GONE, platform.pod_of("rollout"))
+    platform.wait("its next life serves", replaced, 300)
+    platform.goes_on("a rollout was killed")
+    assert platform.attempt() == attempt, "the loss of a rollout cost an attempt"
+
+
+@pytest.mark.parametrize("role", ["trainer", "head"])
 def test_a_pod_of_the_job_is_killed(platform: Installation, role: str) -> None:
     platform.loses(role)
 

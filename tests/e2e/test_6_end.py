@@ -16,9 +16,9 @@ def test_a_pod_that_has_to_go_costs_no_step(platform: Installation) -> None:
     of the steps counts from that attempt on."""
     attempt, checkpoint = platform.attempt(), platform.status()["checkpoint"]["step"]
     platform.patch({"schedule": {"steps": max(checkpoint + STEPS_TO_THE_END, FEWEST_STEPS)}})
-    platform.kubectl("--namespace", TEAM, "delete", "pod", platform.pod_of("rollout"), "--wait=false")
+    platform.kubectl("--namespace", TEAM, "delete", "pod", platform.pod_of("trainer"), "--wait=false")
     platform.wait("the next attempt", lambda: platform.attempt() == attempt + 1, 120)
-    platform.goes_on("a rollout pod had to go")
+    platform.goes_on("a trainer pod had to go")
     with platform.stores() as secret:
         ended, begun = open_reader(secret["DAPO_METADATA_URL"]).attempts(platform.status()["runId"])[-2:]
     assert ended.step_to == begun.step_from and not ended.counted, (ended, begun)

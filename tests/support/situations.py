@@ -1,4 +1,4 @@
-"""Twenty-two situations of a job, brought about on the planner, and what `kubectl get dj` prints in each."""
+"""Twenty-four situations of a job, brought about on the planner, and what `kubectl get dj` prints in each."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -122,6 +122,14 @@ def _node(node: Node) -> Bench:
     return training().change(TRAINER, node="gpu-7").seeing(nodes={"gpu-7": node}).settle()
 
 
+def _rollouts(*lost: int) -> Bench:
+    """Two rollouts, of which these were lost; their next lives are starting."""
+    bench = training(topology={"mode": "Separated", "rollout": {"replicas": 2, "minReplicas": 0, "gpusPerPod": 0}})
+    for index in lost:
+        bench.finish(f"first-rollout-1-{index}", 137, out_of_memory=True)
+    return bench.settle()
+
+
 SITUATIONS: Mapping[str, Situation] = {
     "starting": Situation(
         lambda: Bench().settle(), "pods are being created, or their containers start", ("Starting", None, "0/2", "0")
@@ -137,6 +145,14 @@ SITUATIONS: Mapping[str, Situation] = {
         lambda: training().change(TRAINER, ready=False).settle(),
         "it trains, and a pod is no longer ready",
         ("Training", "ContainerWaiting", "1/2", "0"),
+    ),
+    "rollout": Situation(
+        lambda: _rollouts(1),
+        "it trains, and a rollout was lost: the next one starts",
+        ("Training", "Starting", "3/4", "0"),
+    ),
+    "no-rollout": Situation(
+        lambda: _rollouts(0, 1), "all rollouts were lost: training waits", ("Training", "NoRollouts", "2/4", "0")
     ),
     "guard": Situation(
         lambda: training().seeing(alerts=(ALERT,)).settle(),
