@@ -37,6 +37,8 @@ BROKEN: dict[str, dict[str, Any]] = {
     "spec.checkpoints.keepBest needs": {"checkpoints": {"keepBest": 1}},
     "spec.model.revision is set": {"model": {"source": "s3://bucket/model", "revision": "main"}},
     "spec.model.lora.targetModules has": {"model": {"lora": {"targetModules": ["q_proj", "all-linear"]}}},
+    "spec.algorithm.oldLogProbs is Rollout but": {"batch": {"topP": 0.9}, "algorithm": {"oldLogProbs": "Rollout"}},
+    "spec.algorithm.oldLogProbs is Rollout, which": {"algorithm": {"oldLogProbs": "Rollout", "rolloutRejection": {}}},
     "spec.algorithm.importanceCorrection is set": {"batch": {"topP": 0.9}, "algorithm": {"importanceCorrection": {}}},
     "spec.algorithm.rolloutRejection is set": {"batch": {"topP": 0.9}, "algorithm": {"rolloutRejection": {}}},
     "spec.algorithm.dynamicSampling.surplus is Carry": {

@@ -391,6 +391,27 @@ def case(name: str, sentence: str, **spec: Any) -> Any:
             model={"lora": {"targetModules": ["q_proj", "all-linear"]}},
         ),
         case(
+            "ratios to some tokens only",
+            "algorithm.oldLogProbs is Rollout but spec.batch.topP is 0.9: vLLM's probabilities are then those among "
+            "the tokens that it samples from, and not comparable with the trainer's. Set topP to 1 or oldLogProbs to "
+            "Trainer.",
+            algorithm={"oldLogProbs": "Rollout"},
+            batch={"topP": 0.9},
+        ),
+        case(
+            "nothing to weigh by",
+            "algorithm.oldLogProbs is Rollout, which leaves out the trainer's log-probs that importanceCorrection "
+            "would compare with: set it to Trainer, or remove importanceCorrection.",
+            algorithm={"oldLogProbs": "Rollout", "importanceCorrection": {}},
+        ),
+        case(
+            "nothing to weigh or reject by",
+            "algorithm.oldLogProbs is Rollout, which leaves out the trainer's log-probs that importanceCorrection and "
+            "rolloutRejection would compare with: set it to Trainer, or remove importanceCorrection and "
+            "rolloutRejection.",
+            algorithm={"oldLogProbs": "Rollout", "importanceCorrection": {}, "rolloutRejection": {}},
+        ),
+        case(
             "weights of some tokens only",
             "algorithm.importanceCorrection is set but spec.batch.topP is 0.9: vLLM's probabilities are then those "
             "among the tokens that it samples from, and not comparable with the trainer's. Set topP to 1 or remove "

@@ -92,6 +92,7 @@ ALGORITHMS = st.fixed_dictionaries(
                 ),
             },
         ),
+        "oldLogProbs": st.sampled_from([None, "Trainer", "Rollout"]),
         "importanceCorrection": st.one_of(st.none(), st.just({})),
         "rolloutRejection": st.one_of(st.none(), st.just({}), st.just({"level": "SequenceMax", "measure": "K3"})),
     },
@@ -103,11 +104,17 @@ OTHER_LOSSES = st.fixed_dictionaries(
 
 
 def of_all_tokens(spec: dict[str, Any]) -> dict[str, Any]:
-    """Without a topP below 1 where probabilities of trainer and rollout are compared, which is refused."""
+    """Without a topP below 1 where probabilities of trainer and rollout are compared, or a comparison with nothing:
+    both are refused."""
     algorithm, batch = spec["algorithm"], spec.get("batch", {})
-    if algorithm.get("importanceCorrection") is None and algorithm.get("rolloutRejection") is None:
+    used = {"oldLogProbs", "importanceCorrection", "rolloutRejection"} & {
+        name for name, value in algorithm.items() if value not in (None, "Trainer")
+    }
+    if not used:
         return spec
-    return {**spec, "batch": {key: value for key, value in batch.items() if key != "topP"}}
+    if len(used) > 1:
+        algorithm = {name: value for name, value in algorithm.items() if name != "oldLogProbs"}
+    return {**spec, "algorithm": algorithm, "batch": {key: value for key, value in batch.items() if key != "topP"}}
 
 
 SPECS = st.fixed_dictionaries(

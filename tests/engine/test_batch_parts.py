@@ -92,7 +92,7 @@ class Workers:
 
 
 def computed(
-    trainers: ModuleType, monkeypatch: pytest.MonkeyPatch, rows: Rows, most: int
+    trainers: ModuleType, monkeypatch: pytest.MonkeyPatch, rows: Rows, most: int, *, of_rollout: bool = False
 ) -> tuple[Any, dict[str, float], Workers]:
     """The batch after old log-probs and advantages, the metrics of both, and what the workers were asked for."""
     parts = engines.load("dapo_trainer.verl_adapter.batch_parts")
@@ -101,12 +101,13 @@ def computed(
         monkeypatch.setattr(module, "tq", rows)
     trainer: Any = object.__new__(trainers.Colocated)
     trainer.config, workers = OmegaConf.create(CONFIG), Workers()
+    trainer.config.algorithm.rollout_correction.bypass_mode = of_rollout
     trainer.actor_rollout_wg = workers
     batch = trainers.KVBatchMeta(partition_id="train", keys=rows.keys, tags=rows.tags)
     metrics: dict[str, Any] = {}
     batch = parts.InParts._compute_old_log_prob(trainer, batch, metrics)
     assert trainer.actor_rollout_wg is workers
-    trainers._describe_policy(batch, metrics)
+    trainers._describe_policy(batch, metrics, of_rollout=of_rollout)
     batch = trainer._compute_advantage(batch, metrics)
     return batch, metrics, workers
 
@@ -139,6 +140,27 @@ def test_parts_add_up_to_the_whole(trainers: ModuleType, monkeypatch: pytest.Mon
     for name in found.keys():
         if not any(word in name for word in SPREAD):
             assert found[name] == pytest.approx(expected[name], rel=1e-4), name
+
+
+@pytest.mark.parametrize("most", [10**9, 40], ids=["all at once", "in parts"])
+def test_log_probs_of_the_rollout_need_no_pass(
+    trainers: ModuleType, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """Where the trainer's are the same, so are advantages and the policy's probability."""
+    lengths, masked = [5, 3, 7, 2, 4, 4, 6, 1], {2}
+    rows, passed = Rows(lengths, masked), Rows(lengths, masked)
+    for row in passed.rows.values():  # verl takes those that predict the response: all but the last
+        row["log_probs"][1:-1] = row["rollout_log_probs"]
+    _, found, workers = computed(trainers, monkeypatch, rows, most, of_rollout=True)
+    _, expected, _ = computed(trainers, monkeypatch, passed, most)
+    assert workers.asked == []
+    for key, row in rows.rows.items():
+        assert torch.equal(row["old_log_probs"], row["rollout_log_probs"])
+        torch.testing.assert_close(row["old_log_probs"], passed.rows[key]["old_log_probs"])
+        torch.testing.assert_close(row["advantages"], passed.rows[key]["advantages"])
+    assert found["dapo/mean_probability"] == pytest.approx(expected["dapo/mean_probability"])
+    counted = [row["rollout_log_probs"][row["response_mask"].bool()] for row in rows.rows.values()]
+    assert found["actor/entropy"] == pytest.approx(-torch.cat(counted).mean().item())
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,9 @@ def test_advantages(
     if weighed:  # by token, however the loss averages
         entropies, kept = rows["entropy"].values(), rows["response_mask"].values()
         assert metrics["actor/entropy"] == pytest.approx(((entropies * kept).sum() / kept.sum()).item())
+        trainers._describe_policy(batch, metrics, of_rollout=True)
+        surprise = -rows["old_log_probs"].values()
+        assert metrics["actor/entropy"] == pytest.approx(((surprise * kept).sum() / kept.sum()).item())
     trainer._compute_advantage(batch, metrics)
     assert torch.isfinite(queue.put["advantages"]).all()
     assert ("rollout_is_weights" in queue.put) == weighed == any(name.startswith("rollout_corr/") for name in metrics)

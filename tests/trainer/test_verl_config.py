@@ -289,6 +289,12 @@ def test_warm_up_is_counted_in_rollout_steps(mode: str, calls: int) -> None:
     assert value(config, f"{ACTOR}optim.lr_warmup_steps") == calls
 
 
+@pytest.mark.parametrize(("whose", "bypass"), [(None, False), ("Trainer", False), ("Rollout", True)])
+def test_whose_log_probs_the_ratios_are_relative_to(whose: str | None, bypass: bool) -> None:
+    config = compose(spec(algorithm={"oldLogProbs": whose}), CPU, PATHS)
+    assert value(config, "algorithm.rollout_correction.bypass_mode") == bypass
+
+
 @pytest.mark.parametrize(("placement", "kernel"), [(CPU, {"fused": True}), (CUDA, None)], ids=["CPUs", "GPUs"])
 def test_on_cpus_the_optimizer_is_one_kernel(placement: Placement, kernel: dict[str, bool] | None) -> None:
     assert value(compose(spec(), placement, PATHS), f"{ACTOR}optim.override_optimizer_config") == kernel
@@ -561,7 +567,9 @@ CORRECTION = "algorithm.rollout_correction."
             {"algorithm": {"dynamicSampling": {"surplus": "Carry"}}}, {TOP_P: 0.9}, "surplus Carry", id="carried"
         ),
         pytest.param({"batch": {"topP": 0.7}}, {f"{CORRECTION}rollout_is": "token"}, "importanceCorrection", id="is"),
-        pytest.param({"batch": {"topP": 0.7}}, {f"{CORRECTION}bypass_mode": True}, "bypass mode", id="bypass"),
+        pytest.param(
+            {"batch": {"topP": 0.7}}, {f"{CORRECTION}bypass_mode": True}, "oldLogProbs Rollout .+", id="bypass"
+        ),
         pytest.param({}, {TOP_P: 0.9}, None, id="nothing compares them"),
         pytest.param({"algorithm": {"importanceCorrection": {}}}, {TOP_P: 1.0}, None, id="all tokens"),
     ],

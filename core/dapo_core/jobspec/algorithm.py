@@ -193,6 +193,13 @@ class Algorithm(SpecModel):
         "its step begins with; older groups are dropped and replaced. A batch that is generated ahead is 1 behind. If "
         "not set, none are dropped.",
     )
+    old_log_probs: Literal["Trainer", "Rollout"] | None = Field(
+        default=None,
+        description="Whose log-probs of the sampled tokens the probability ratios are relative to. `Trainer`: its own, "
+        "computed before the updates of a step, a forward pass over the batch. `Rollout`: vLLM's, without that pass; "
+        "ratios then include the difference between trainer and rollout, and entropy is estimated by the sampled "
+        "tokens. If not set, `Trainer`. Rollout needs batch.topP 1.",
+    )
     importance_correction: ImportanceCorrection | None = Field(
         default=None,
         description="Truncated importance sampling. If not set, none is applied, as in the paper; worth setting in "

@@ -199,6 +199,13 @@ def _needs_all_tokens(field: str, value: str, used: Callable[[Algorithm], bool],
 
 
 _needs_all_tokens(
+    "oldLogProbs",
+    "Rollout",
+    lambda algorithm: algorithm.old_log_probs == "Rollout",
+    "!has(self.algorithm.oldLogProbs) || self.algorithm.oldLogProbs != 'Rollout'",
+    "oldLogProbs to Trainer",
+)
+_needs_all_tokens(
     "importanceCorrection",
     "set",
     lambda algorithm: algorithm.importance_correction is not None,
@@ -220,6 +227,31 @@ _needs_all_tokens(
     "|| !has(self.algorithm.dynamicSampling.surplus) || self.algorithm.dynamicSampling.surplus != 'Carry'",
     "surplus to Discard",
 )
+
+
+@RULES.rule(
+    "algorithm",
+    cel=CelRule(
+        "spec.algorithm",
+        rule="!has(self.oldLogProbs) || self.oldLogProbs != 'Rollout' "
+        "|| (!has(self.importanceCorrection) && !has(self.rolloutRejection))",
+        message="spec.algorithm.oldLogProbs is Rollout, which leaves out the trainer's log-probs that "
+        "importanceCorrection and rolloutRejection compare with: set it to Trainer, or remove those.",
+        field_path=".oldLogProbs",
+    ),
+)
+def nothing_to_compare_with(algorithm: Algorithm) -> Iterator[Problem]:
+    compared = {
+        "importanceCorrection": algorithm.importance_correction,
+        "rolloutRejection": algorithm.rollout_rejection,
+    }
+    used = [name for name, value in compared.items() if value is not None]
+    if algorithm.old_log_probs == "Rollout" and used:
+        yield problem(
+            "algorithm.oldLogProbs",
+            f"is Rollout, which leaves out the trainer's log-probs that {' and '.join(used)} would compare with: set "
+            f"it to Trainer, or remove {' and '.join(used)}.",
+        )
 
 
 @RULES.rule(

@@ -14,7 +14,7 @@ import numpy as np
 import ray
 import torch
 import transfer_queue as tq
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from transfer_queue import KVBatchMeta
 from verl.single_controller.ray import ResourcePoolManager
 from verl.trainer.ppo.checkpoint_callback import CheckpointCallback
@@ -36,6 +36,7 @@ from dapo_trainer.verl_adapter.group_client import GroupClient
 from dapo_trainer.verl_adapter.group_router import ServerName
 from dapo_trainer.verl_adapter.session import current
 from dapo_trainer.verl_adapter.validation import validate
+from dapo_trainer.verl_config.overrides import BYPASS
 from dapo_trainer.verl_config.placement import NODE_RESOURCE
 
 # verl 0.9.1 passes flush=True to a logger call of this module, a TypeError when the level lets it through.
@@ -108,7 +109,7 @@ class _Hooks:
         self.replay_buffer.stop_if_asked()
         self._phase("score")
         batch = super()._compute_old_log_prob(batch, metrics)  # type: ignore[misc]
-        _describe_policy(batch, metrics)
+        _describe_policy(batch, metrics, of_rollout=bool(OmegaConf.select(self.config, BYPASS)))
         return batch
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
@@ -245,9 +246,12 @@ class RecordedCheckpoints(CheckpointCallback):
         current().saved(global_step, Path(checkpoint_dir))
 
 
-def _describe_policy(batch: KVBatchMeta, values: dict[str, Any]) -> None:
+def _describe_policy(batch: KVBatchMeta, values: dict[str, Any], *, of_rollout: bool = False) -> None:
     """Add the mean probability of the sampled tokens under the policy before its update (the paper's figure 7), and
     the mean entropy per token: verl's own averages as the loss does, which is not per token where that sums.
+
+    `of_rollout`: the old log-probs are those of the rollout, and no pass computed entropies. The mean
+    negative log-prob of the sampled tokens estimates it.
 
     Where the overlong filter masked the whole batch, remove verl's NaNs, which would look like a broken policy and end
     the run.
@@ -259,12 +263,12 @@ def _describe_policy(batch: KVBatchMeta, values: dict[str, Any]) -> None:
         return
     probability = entropy = 0.0
     for part in parts(batch):
-        data = tq.kv_batch_get(
-            keys=part.keys, partition_id=part.partition_id, select_fields=["old_log_probs", "entropy", "response_mask"]
-        )
+        fields = ["old_log_probs", "response_mask", *([] if of_rollout else ["entropy"])]
+        data = tq.kv_batch_get(keys=part.keys, partition_id=part.partition_id, select_fields=fields)
         kept = data["response_mask"].values().bool()
-        probability += torch.exp(data["old_log_probs"].values()[kept]).sum().item()
-        entropy += data["entropy"].values()[kept].sum().item()
+        log_probs = data["old_log_probs"].values()[kept]
+        probability += torch.exp(log_probs).sum().item()
+        entropy += (-log_probs if of_rollout else data["entropy"].values()[kept]).sum().item()
     values[metrics.MEAN_PROBABILITY] = probability / tokens
     values[metrics.ENTROPY] = entropy / tokens
 

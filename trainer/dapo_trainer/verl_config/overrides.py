@@ -34,6 +34,8 @@ REJECTION_LEVEL = {
     "SequenceSum": "seq_sum",
     "SequenceMax": "seq_max",
 }
+# Whether the rollout's log-probs are taken for those of the policy before a step's updates.
+BYPASS = "algorithm.rollout_correction.bypass_mode"
 REJECTION_MEASURE = {"Ratio": "k1", "K2": "k2", "K3": "k3"}
 FSDP_DTYPE = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
@@ -112,6 +114,10 @@ def _algorithm(spec: DAPOJobSpec) -> Overrides:
     }
 
 
+def _old_log_probs(spec: DAPOJobSpec) -> Overrides:
+    return {BYPASS: True} if spec.algorithm.old_log_probs == "Rollout" else {}
+
+
 def _importance(spec: DAPOJobSpec) -> Overrides:
     """Weights that correct for vLLM's probabilities differing from the trainer's; without them verl only measures."""
     correction, verl = spec.algorithm.importance_correction, "algorithm.rollout_correction."
@@ -121,7 +127,7 @@ def _importance(spec: DAPOJobSpec) -> Overrides:
         f"{verl}rollout_is": correction.level.lower(),
         f"{verl}rollout_is_threshold": correction.cap,
         # The trainer computes the old policy's probabilities: the clip is relative to them, separate from the weights.
-        f"{verl}bypass_mode": False,
+        BYPASS: False,
     }
 
 
@@ -138,7 +144,7 @@ def _rejection(spec: DAPOJobSpec) -> Overrides:
     return {
         f"{verl}rollout_rs": f"{REJECTION_LEVEL[rejection.level]}_{REJECTION_MEASURE[rejection.measure]}",
         f"{verl}rollout_rs_threshold": threshold,
-        f"{verl}bypass_mode": False,
+        BYPASS: False,
     }
 
 
@@ -324,6 +330,7 @@ def overrides(spec: DAPOJobSpec, placement: Placement, paths: Paths) -> Override
         _data(spec, paths)
         | _model(spec, placement, paths)
         | _algorithm(spec)
+        | _old_log_probs(spec)
         | _importance(spec)
         | _rejection(spec)
         | _optimizer(spec, placement)

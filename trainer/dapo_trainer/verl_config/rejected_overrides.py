@@ -51,7 +51,7 @@ TOP_P: Final = "actor_rollout_ref.rollout.top_p"
 _USES: Final = {
     "algorithm.rollout_correction.rollout_is": "importanceCorrection",
     "algorithm.rollout_correction.rollout_rs": "rolloutRejection",
-    "algorithm.rollout_correction.bypass_mode": "verl's bypass mode",
+    "algorithm.rollout_correction.bypass_mode": "oldLogProbs Rollout (verl's bypass mode)",
 }
 
 
