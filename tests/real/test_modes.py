@@ -38,7 +38,7 @@ def curves(run: DapoRun) -> Mapping[int, Mapping[str, float]]:
     """Every value by step and name."""
     found: dict[int, dict[str, float]] = {}
     for step, name, value in run.query(
-        "select step, name, value from points join metric_names using (metric_id) where flag is null"
+        "select step, name, value from curve_points join metric_names using (metric_id) where flag is null"
     ):
         found.setdefault(step, {})[name] = value
     return found

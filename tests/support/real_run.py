@@ -44,7 +44,8 @@ class DapoRun:
     def steps(self, metric: str = "actor/entropy") -> list[tuple[int, int]]:
         """(step, attempt) of every point of a metric."""
         return self.query(
-            "select step, attempt from points join metric_names using (metric_id) where name = :metric order by 1, 2",
+            "select step, attempt from curve_points join metric_names using (metric_id)"
+            " where name = :metric order by 1, 2",
             metric=metric,
         )
 

@@ -7,7 +7,10 @@ from dapo_trainer.spool import SpoolReader
 
 # Metric, step, attempt, value, flag.
 Point = tuple[str, int, int, float | None, str | None]
-STORED = "select name, step, attempt, value, flag from points join metric_names using (metric_id)"
+STORED = (
+    "select name, step, attempt, value, flag from curve_points join metric_names using (metric_id)"
+    " join run_keys using (run_key)"
+)
 
 
 def spooled_points(spools: Iterable[Path]) -> list[Point]:
