@@ -90,7 +90,8 @@ class Scene:
         """Whether the API server takes the object."""
         assert self.operator.process.poll() is None, self.operator.log.read_text()[-5000:]
         try:
-            self.kubernetes.api.create(path, content)
+            # Without a warning for each unknown field, of which a client takes 100.
+            self.kubernetes.api.create(path, content, fieldValidation="Ignore")
         except Refused:
             return False
         except RecursionError:  # of what it answers, which is as deep
