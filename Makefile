@@ -26,7 +26,7 @@ GPU_JOBS := $(wildcard examples/qwen*.yaml examples/gpu/*.yaml examples/ablation
 export RUFF_CACHE_DIR := $(CURDIR)/.dapo/ruff
 export HYPOTHESIS_STORAGE_DIRECTORY := $(CURDIR)/.dapo/hypothesis
 
-.PHONY: all help setup demo test check simulate gpu-check gpu-image-check coverage lint format verify generate lock sbom audit fuzz clean cluster cluster-down images images-loaded e2e
+.PHONY: all help setup demo test check simulate postgres-versions gpu-check gpu-image-check coverage lint format verify generate lock sbom audit fuzz clean cluster cluster-down images images-loaded e2e
 .DEFAULT_GOAL := all
 
 all: lint test ## lint and test; what bare `make` does
@@ -54,6 +54,9 @@ simulate: setup ## the operator against 30 simulated days of faults with 200 job
 fuzz: setup ## the fuzzers of tests/attacks for longer than in the tests; DAPO_FUZZ_EXAMPLES=2000 each, unless it says more
 	DAPO_FUZZ_EXAMPLES=$${DAPO_FUZZ_EXAMPLES:-2000} $(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -k "any or anything" \
 		tests/attacks tests/cluster/test_operator_hostile.py $(ARGS)
+
+postgres-versions: setup ## the metadata store's tests on Postgres 15 to 18, from npm; 15 minutes; ARGS=18.4.0-beta.17 for one
+	tests/kit/postgres-versions.sh $(ARGS)
 
 coverage: setup ## branch coverage of the packages that compute without talking to the outside
 	$(BIN)/python -m pytest -q $(FAST) --cov --cov-report=term $(ARGS)
