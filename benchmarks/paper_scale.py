@@ -126,7 +126,8 @@ def simulate(task: Task, prompts: int, steps: int, surplus: str = "Discard", see
     stop = SimpleNamespace(is_set=lambda: False)
     settings: Mapping[str, Any] = {"dynamic_sampling": sampling, "seed": seed, "max_staleness": None}
     before = session._current, group_buffer.tq
-    session._current = SimpleNamespace(settings=settings, groups=engines, stop=stop)  # type: ignore[assignment]
+    current = SimpleNamespace(settings=settings, groups=engines, stop=stop, while_waiting=lambda: None)
+    session._current = current  # type: ignore[assignment]
     group_buffer.tq = SimpleNamespace(kv_clear=lambda **_: None)
     try:
         return _train(GroupBuffer("dapo_colocated", engines.refill), engines, prompts, steps)

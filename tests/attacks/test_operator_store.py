@@ -183,7 +183,7 @@ def test_a04_a_table_lock_pauses_judgement(shop: Shop) -> None:
     store = MetadataStore(shop.owner, time.time)
     assert asyncio.run(probed(store)) == "ok"
     with psycopg.connect(plain(shop.owner)) as maintenance:
-        for table in ("points", "latest", "attempts"):
+        for table in ("curve_points", "latest", "attempts"):
             maintenance.execute(f"LOCK TABLE {table} IN SHARE MODE")
             assert asyncio.run(probed(store)) == "readonly", table
             maintenance.rollback()

@@ -40,7 +40,7 @@ def test_s1_extra_info_reaches_the_function(tmp_path: Path, monkeypatch: pytest.
     batch = engines.load("verl.utils.dataset.rl_dataset").collate_fn([dataset[0], dataset[1]])
     batch["uid"] = np.array(["a", "b"], dtype=object)
     started: list[Any] = []
-    loop = SimpleNamespace(_spawn=lambda work: None, _run=lambda partition, row: started.append(row))
+    loop = SimpleNamespace(_spawn=lambda work: None, _run_all=lambda partition, rows: started.extend(rows))
     monkeypatch.setattr(session, "_current", session.Session(None, {}))  # type: ignore[arg-type]
     tensors = engines.load("verl.utils.tensordict_utils").get_tensordict(batch)
     agent_loop.GroupAgentLoopManager.generate_sequences(loop, tensors)

@@ -159,7 +159,7 @@ def many(store: Store, count: int) -> list[str]:
     store.run("run-0000", total=20)
     store.steps("run-0000", range(1, 11), shapes=shapes)
     with sqlite3.connect(store.folder / "dapo.db") as connection:
-        for table in ("runs", "attempts", "points", "latest"):
+        for table in ("runs", "attempts", "latest"):
             names = [row[1] for row in connection.execute(f"PRAGMA table_info({table})") if row[1] != "run_id"]
             connection.execute(
                 "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?) "
@@ -167,6 +167,17 @@ def many(store: Store, count: int) -> list[str]:
                 f"SELECT printf('run-%04d', n.i), {', '.join(names)} FROM {table}, n WHERE run_id = 'run-0000'",
                 (count - 1,),
             )
+        connection.execute(
+            "INSERT INTO run_keys (run_key, run_id) SELECT abs(random() % 1000000000), run_id FROM runs "
+            "WHERE run_id GLOB 'run-[0-9]*' AND run_id NOT IN (SELECT run_id FROM run_keys)"
+        )
+        names = [row[1] for row in connection.execute("PRAGMA table_info(curve_points)") if row[1] != "run_key"]
+        connection.execute(
+            f"INSERT OR IGNORE INTO curve_points (run_key, {', '.join(names)}) "
+            f"SELECT copy.run_key, {', '.join(names)} FROM run_keys AS copy, curve_points "
+            "WHERE copy.run_id GLOB 'run-[0-9]*' "
+            "AND curve_points.run_key = (SELECT run_key FROM run_keys WHERE run_id = 'run-0000')"
+        )
         connection.execute(
             "UPDATE runs SET name = 'job-' || (substr(run_id, 5) % 7), namespace = 'team-' || (substr(run_id, 5) % 3),"
             " state = CASE substr(run_id, 5) % 3 WHEN 0 THEN 'Running' WHEN 1 THEN 'Succeeded' ELSE 'Failed' END,"
