@@ -53,7 +53,7 @@ CLOSED: Final[dict[str, tuple[str, str]]] = {
     ),
     "A17": (
         "Large DAPOJobs exceed the operator's memory",
-        "a spec over 256 KiB is refused before it is parsed; a ResourceQuota of 200 jobs in each namespace",
+        "a spec over 256 KiB is refused before it is parsed; `jobs.maxPerNamespace` limits the jobs of each namespace",
     ),
     "A18": (
         "The operator's rights are more than it needs",
