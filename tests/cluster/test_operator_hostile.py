@@ -151,7 +151,7 @@ def test_a01_a02_a07_a17_a19_anything_that_a_team_writes(scene: Scene) -> None:
     def untold() -> list[str]:
         return [each["metadata"]["name"] for each in scene.jobs() if not each.get("status", {}).get("conditions")]
 
-    scene.kubernetes.wait_until(lambda: not untold(), "every owner is told something")
+    scene.kubernetes.wait_until(lambda: not untold(), "every owner gets a message")
     with contextlib.suppress(RecursionError):
         scene.kubernetes.api.delete(JOBS.format(scene.hostile))
     scene.kubernetes.wait_until(lambda: not scene.jobs(), "the jobs are gone")

@@ -1,4 +1,4 @@
-"""Whoever waits for an engine that leaves is told, whenever it leaves."""
+"""Whoever waits for an engine that leaves is notified, whenever it leaves."""
 
 import threading
 

@@ -77,7 +77,7 @@ def test_a_node_whose_engines_die_again_and_again_waits_and_is_dismissed() -> No
         assert isinstance(start, Start)
         members.lost(start.rank, now)
     assert members.look(BOTH, now) == [Dismiss("b")]
-    assert members.look(BOTH, now + 1000) == [], "it is told once, and gets no engine again"
+    assert members.look(BOTH, now + 1000) == [], "it is dismissed once, and gets no engine again"
     members.look({"a": 1}, now)
     assert members.look(BOTH, now + 2 * WINDOW_SECONDS) == [Start(members.next_rank - 1, "b")], "another of that id"
 

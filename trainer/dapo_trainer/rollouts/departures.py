@@ -33,7 +33,7 @@ class Departures:
             self._leaving.update(addresses)
 
     def announce(self, address: str) -> None:
-        """The engine has left: whoever waits for it is told."""
+        """The engine has left: whoever waits for it is notified."""
         with self._changed:
             self._left.add(address)
             told = list(self._waiting.get(address, ()))

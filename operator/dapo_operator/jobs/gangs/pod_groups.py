@@ -13,32 +13,35 @@ _KIND: Final = "PodGroup"
 _LONGEST_WAIT_SECONDS: Final = 3600
 
 
-class Volcano:
-    """Volcano 1.9 and later. A group that is not deleted reserves its resources again once its pods are gone."""
+class _PodGroups:
+    """What they have in common."""
 
-    name: Final = "volcano"
-    resource: Final = Resource("scheduling.volcano.sh/v1beta1", "podgroups")
+    name: str
+    resource: Resource
     waits: Final = False
-
-    def reserve(self, gang: Gang) -> Object:
-        content: dict[str, Any] = {"minMember": gang.required_pods, **_minimum(gang)}
-        content |= {"queue": gang.queue} if gang.queue else {}
-        content |= {"priorityClassName": gang.priority_class} if gang.priority_class else {}
-        return gang.object(self.resource.api_version, _KIND, spec=content)
-
-    def pod_fields(self, group: str, queue: str | None, site: Site) -> PodFields:
-        return PodFields(annotations={"scheduling.k8s.io/group-name": group}, spec={"schedulerName": "volcano"})
 
     def observe(self, raw: Mapping[str, Any]) -> Reservation | None:
         return reservation_of(self.name, raw)
 
 
-class Coscheduling:
+class Volcano(_PodGroups):
+    """Volcano 1.9 and later. A group that is not deleted reserves its resources again once its pods are gone."""
+
+    name = "volcano"
+    resource = Resource("scheduling.volcano.sh/v1beta1", "podgroups")
+
+    def reserve(self, gang: Gang) -> Object:
+        return gang.object(self.resource.api_version, _KIND, spec=_queued(gang) | _minimum(gang))
+
+    def pod_fields(self, group: str, queue: str | None, site: Site) -> PodFields:
+        return PodFields(annotations={"scheduling.k8s.io/group-name": group}, spec={"schedulerName": "volcano"})
+
+
+class Coscheduling(_PodGroups):
     """The coscheduling plugin of sigs.k8s.io/scheduler-plugins."""
 
-    name: Final = "coscheduling"
-    resource: Final = Resource("scheduling.x-k8s.io/v1alpha1", "podgroups")
-    waits: Final = False
+    name = "coscheduling"
+    resource = Resource("scheduling.x-k8s.io/v1alpha1", "podgroups")
 
     def reserve(self, gang: Gang) -> Object:
         wait = min(gang.start_timeout_seconds, _LONGEST_WAIT_SECONDS)
@@ -48,22 +51,16 @@ class Coscheduling:
     def pod_fields(self, group: str, queue: str | None, site: Site) -> PodFields:
         return PodFields({"scheduling.x-k8s.io/pod-group": group}, spec={"schedulerName": site.coscheduler})
 
-    def observe(self, raw: Mapping[str, Any]) -> Reservation | None:
-        return reservation_of(self.name, raw)
 
+class Kai(_PodGroups):
+    """KAI. Its pod grouper would make a group of each pod, since it does not know DAPOJobs, so an annotation makes it
+    skip them."""
 
-class Kai:
-    """KAI. Its pod grouper would make a group of each pod, since it does not know DAPOJobs, so it is told to pass."""
-
-    name: Final = "kai"
-    resource: Final = Resource("scheduling.run.ai/v2alpha2", "podgroups")
-    waits: Final = False
+    name = "kai"
+    resource = Resource("scheduling.run.ai/v2alpha2", "podgroups")
 
     def reserve(self, gang: Gang) -> Object:
-        content: dict[str, Any] = {"minMember": gang.required_pods}
-        content |= {"queue": gang.queue} if gang.queue else {}
-        content |= {"priorityClassName": gang.priority_class} if gang.priority_class else {}
-        body = gang.object(self.resource.api_version, _KIND, spec=content)
+        body = gang.object(self.resource.api_version, _KIND, spec=_queued(gang))
         body["metadata"]["labels"] |= _kai_queue(gang.queue)
         return body
 
@@ -71,31 +68,31 @@ class Kai:
         annotations = {"pod-group-name": group, "kai.scheduler/skip-podgrouper": "true"}
         return PodFields(_kai_queue(queue), annotations, {"schedulerName": "kai-scheduler"})
 
-    def observe(self, raw: Mapping[str, Any]) -> Reservation | None:
-        return reservation_of(self.name, raw)
 
-
-class InTree:
+class InTree(_PodGroups):
     """Kubernetes' own gang scheduling, where the API server serves scheduling.k8s.io/v1beta1: kube-scheduler."""
 
-    name: Final = "kubernetes"
-    resource: Final = Resource("scheduling.k8s.io/v1beta1", "podgroups")
-    waits: Final = False
+    name = "kubernetes"
+    resource = Resource("scheduling.k8s.io/v1beta1", "podgroups")
 
     def reserve(self, gang: Gang) -> Object:
-        content: dict[str, Any] = {
+        content = {
             "schedulingPolicy": {"gang": {"minCount": gang.required_pods}},
             # The loss of one pod ends the attempt: whoever preempts takes all.
             "disruptionMode": {"all": {}},
         }
-        content |= {"priorityClassName": gang.priority_class} if gang.priority_class else {}
-        return gang.object(self.resource.api_version, _KIND, spec=content)
+        return gang.object(self.resource.api_version, _KIND, spec=content | _priority(gang))
 
     def pod_fields(self, group: str, queue: str | None, site: Site) -> PodFields:
         return PodFields(spec={"schedulingGroup": {"podGroupName": group}})
 
-    def observe(self, raw: Mapping[str, Any]) -> Reservation | None:
-        return reservation_of(self.name, raw)
+
+def _queued(gang: Gang) -> dict[str, Any]:
+    return {"minMember": gang.required_pods} | ({"queue": gang.queue} if gang.queue else {}) | _priority(gang)
+
+
+def _priority(gang: Gang) -> dict[str, Any]:
+    return {"priorityClassName": gang.priority_class} if gang.priority_class else {}
 
 
 def _minimum(gang: Gang) -> dict[str, Any]:
