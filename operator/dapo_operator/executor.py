@@ -39,7 +39,7 @@ from dapo_operator.kube.api_errors import (
     UnreachableError,
 )
 from dapo_operator.kube.client import KubeClient
-from dapo_operator.kube.objects import PODS, SECRETS, Object, controller_uid
+from dapo_operator.kube.objects import PODS, SECRETS, Object, Resource, controller_uid
 from dapo_operator.queue_positions import QueuePositions
 
 # After a refusal, such as of a quota, the rest of a gang is not asked for.
@@ -189,15 +189,20 @@ class Executor:
         return None
 
     async def _create_pod(self, action: CreatePod, job: Job) -> None:
-        body = dict(action.body)
-        try:
-            raw = await self._kube.create(PODS, body)
-        except ExistsError:
-            raw = await self._kube.get(PODS, job.namespace, body["metadata"]["name"])
-            if controller_uid(raw) != job.uid:
-                # An earlier job's: the planner waits until it is gone.
-                raise
+        # One of an earlier job stays: the planner waits until it is gone.
+        raw, _ = await self._create_own(PODS, dict(action.body), job)
         self._children.pods.put(raw)
+
+    async def _create_own(self, resource: Resource, body: Object, job: Job) -> tuple[Object, bool]:
+        """The object, created or, if it existed, as it is, and whether it existed. Raises ExistsError when another
+        owner's has its name."""
+        try:
+            return await self._kube.create(resource, body), False
+        except ExistsError:
+            raw = await self._kube.get(resource, job.namespace, body["metadata"]["name"])
+            if controller_uid(raw) != job.uid:
+                raise
+            return raw, True
 
     async def _try_pod(self, action: TryPod) -> None:
         await self._kube.create(PODS, dict(action.body), dry_run=True)
@@ -211,14 +216,9 @@ class Executor:
             raw = await self._kube.apply(resource, body)
         else:
             # Applying would take over an object of that name that is somebody else's.
-            try:
-                raw = await self._kube.create(resource, body)
-            except ExistsError:
-                raw = await self._kube.get(resource, job.namespace, name)
-                if controller_uid(raw) != job.uid:
-                    raise
-                if body["kind"] != "ConfigMap":  # which never changes
-                    raw = await self._kube.apply(resource, body)
+            raw, existed = await self._create_own(resource, body, job)
+            if existed and body["kind"] != "ConfigMap":  # which never changes
+                raw = await self._kube.apply(resource, body)
         self._children.support(body["kind"]).put(raw)
 
     async def _delete_support(self, key: JobKey, action: DeleteSupport) -> None:
@@ -237,12 +237,7 @@ class Executor:
         body = dict(action.body)
         if (priority := await self._priority(body)) is not None:
             body["spec"] = {**body["spec"], "priority": priority}
-        try:
-            raw = await self._kube.create(resource, body)
-        except ExistsError:
-            raw = await self._kube.get(resource, job.namespace, body["metadata"]["name"])
-            if controller_uid(raw) != job.uid:
-                raise
+        raw, _ = await self._create_own(resource, body, job)
         self._children.reservations[action.scheduler].put(raw)
 
     async def _priority(self, body: Body) -> int | None:

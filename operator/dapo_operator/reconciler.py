@@ -292,8 +292,8 @@ class Reconciler:
         self._position = await positions.of(job.namespace, queue, waiting[-1], now) if queue and waiting else None
 
     async def _read_flavors(self, job: Job) -> None:
-        """The ResourceFlavors that Kueue has assigned to an attempt: anew until it has pods, and once for those that
-        replace them."""
+        """The ResourceFlavors that Kueue has assigned to an attempt: read again until it has pods, and once for
+        those that replace them."""
         reservations = self.shared.children.reservations_of(self.key, job.uid)
         names = {name for each in reservations for placement in each.placements.values() for name in placement.flavors}
         if names - self._flavors.keys() or (names and not self.shared.children.pods_of(self.key, job.uid)):

@@ -57,7 +57,7 @@ export function layers(chart, data) {
   return { series, columns, bands, lines };
 }
 
-/** What a chart is made of. New values do not change it, so a chart is only made anew if it shows something else. */
+/** What a chart is made of. New values do not change it, so a chart is recreated only if it shows something else. */
 export function structure(chart, data) {
   const { key, title, unit, rightUnit, zero, full, log, lines } = chart;
   const parts = lines.map(({ name, color, dash, right, stack, dots, high, smooth }) =>

@@ -147,7 +147,7 @@ _SETTINGS = {
     "detokenize": False,
     # Lists instead of two objects for each token, which are 385 bytes and slow down the garbage collector.
     "flat_logprobs": True,
-    # verl makes these settings anew for each request: vLLM need not copy them.
+    # verl creates these settings for each request: vLLM need not copy them.
     "skip_clone": True,
 }
 
