@@ -159,6 +159,17 @@ def samples_key(run_id: str, step: int, attempt: int) -> str:
     return f"{samples_prefix(run_id)}{step_folder(step)}-attempt-{attempt}.parquet"
 
 
+def groups_key(run_id: str, step: int, attempt: int) -> str:
+    """The key of the Parquet object with the groups of one step (`dapo_core.run.recording.RecordedGroup`)."""
+    return f"{samples_prefix(run_id)}{step_folder(step)}-attempt-{attempt}-groups.parquet"
+
+
+def tokens_key(run_id: str, step: int, attempt: int) -> str:
+    """The key of the Parquet object with the responses of one step that are recorded token by token
+    (`dapo_core.run.recording.RecordedResponse`)."""
+    return f"{samples_prefix(run_id)}{step_folder(step)}-attempt-{attempt}-tokens.parquet"
+
+
 def spool_prefix(run_id: str) -> str:
     """The key prefix of records that the metadata store has not confirmed, with the trailing slash."""
     return f"{run_id}/spool/"

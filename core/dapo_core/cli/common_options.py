@@ -24,4 +24,13 @@ StoreOption = Annotated[
         "--store", help="URL of the object store. Default: the run's own, else DAPO_STORE_URL.", show_default=False
     ),
 ]
+NamespaceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--namespace",
+        "-n",
+        help="Namespace of the job on the cluster. Default: that of the kubeconfig.",
+        show_default=False,
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]

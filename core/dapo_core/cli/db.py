@@ -116,7 +116,8 @@ def prune(
 def grant(
     login: LoginArgument,
     role: Annotated[
-        Literal["writer", "reader", "acknowledger", "operator"], typer.Option(help="Permissions of the login.")
+        Literal["writer", "reader", "acknowledger", "operator", "notifier"],
+        typer.Option(help="Permissions of the login."),
     ],
     metadata: MetadataOption = None,
     namespace: NamespaceOption = None,

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 from dapo_core.naming import Role
 from dapo_core.objectstore import ObjectNotFoundError, ObjectStore
 from dapo_core.run.formatting import printable
-from dapo_core.run.pod_logs import PodLog, logs_prefix, parse_log_key
+from dapo_core.run.log_keys import PodLog, logs_prefix, parse_log_key
 
 BLOCK: Final = 256 * 1024
 # A line without an end is printed in pieces of this size.

@@ -8,7 +8,7 @@ from typing import Annotated, Final, Protocol, cast
 
 import typer
 
-from dapo_core.cli.common_options import HomeOption, MetadataOption, StoreOption
+from dapo_core.cli.common_options import HomeOption, MetadataOption, NamespaceOption, StoreOption
 from dapo_core.cli.log_reading import (
     ClusterAnswer,
     LogFile,
@@ -25,7 +25,7 @@ from dapo_core.errors import DapoError, Problem, SpecError
 from dapo_core.naming import ROLES
 from dapo_core.objectstore import open_store
 from dapo_core.run.home import TRAINER_LOG, Home, NoRunsError, attempt_folders
-from dapo_core.run.pod_logs import PodLog
+from dapo_core.run.log_keys import PodLog
 
 CLUSTERS: Final = "dapo.pod_logs"
 LOOK_SECONDS: Final = 2.0
@@ -55,15 +55,7 @@ def logs(
     tail: Annotated[
         int | None, typer.Option(help="Begin with this number of lines from the end.", min=0, show_default=False)
     ] = None,
-    namespace: Annotated[
-        str | None,
-        typer.Option(
-            "--namespace",
-            "-n",
-            help="Namespace of the job on the cluster. Default: that of the kubeconfig.",
-            show_default=False,
-        ),
-    ] = None,
+    namespace: NamespaceOption = None,
     home: HomeOption = None,
     metadata: MetadataOption = None,
     store: StoreOption = None,

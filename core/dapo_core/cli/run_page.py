@@ -25,7 +25,7 @@ from dapo_core.errors import StoreError
 from dapo_core.run.checkpoint import newest_committed
 from dapo_core.run.effective_time import effective_time
 from dapo_core.run.formatting import ago, duration, moment, number, percent, printable, size, sparkline
-from dapo_core.run.metrics import STEP_SECONDS, Headline, in_percent, validation_of
+from dapo_core.run.metrics import ENGINES_WAITED, STEP_SECONDS, Headline, in_percent, validation_of
 from dapo_core.run.progress import LAST_METRICS, PACE_METRICS, progress_of
 
 _HEADLINES: Final = (Headline.REWARD, Headline.ACCURACY, Headline.LENGTH)
@@ -103,7 +103,8 @@ class AsText:
 @dataclass(frozen=True)
 class RunRecord:
     """What the page shows of a run: its last step, the seconds left if they are known, curves by the metric's name, and
-    events, newest first. `step_seconds` is the curve of the duration of steps."""
+    events, newest first. `step_seconds` is the curve of the duration of steps, `waited_seconds` of what they
+    waited without any engine."""
 
     run: RunRow
     step: int | None
@@ -115,6 +116,7 @@ class RunRecord:
     events: Sequence[EventRow]
     evaluations: Sequence[EvaluationRow] = ()
     step_seconds: Sequence[CurvePoint] = ()
+    waited_seconds: Sequence[CurvePoint] = ()
 
 
 def load(reader: MetadataReader, run: RunRow, events: int) -> RunRecord:
@@ -134,6 +136,7 @@ def load(reader: MetadataReader, run: RunRow, events: int) -> RunRecord:
         events=reader.events(run.run_id, events),
         evaluations=_evaluations_of(reader, run.run_id),
         step_seconds=reader.curve(run.run_id, STEP_SECONDS),
+        waited_seconds=reader.curve(run.run_id, ENGINES_WAITED),
     )
 
 
@@ -186,7 +189,7 @@ def _head(record: RunRecord, now: float) -> RenderableType:
 
 def _effective(record: RunRecord, now: float) -> str | None:
     """The share of its time that became steps, and what took the rest; None before the first step."""
-    time = effective_time(record.attempts, record.step_seconds, now)
+    time = effective_time(record.attempts, record.step_seconds, now, record.waited_seconds)
     if time.ratio is None or not time.useful:
         return None
     lost = ", ".join(f"{duration(seconds)} {cause}" for cause, seconds in list(time.lost.items())[:_CAUSES])

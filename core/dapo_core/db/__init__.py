@@ -6,13 +6,13 @@ idempotent: a sender that does not know whether its last batch arrived sends it 
 
 from dapo_core.db.dialects import AmbiguousRunError, ForeignRunError, RejectedError, StoreBehindError, shown_url
 from dapo_core.db.migrations import check, upgrade
+from dapo_core.db.overwritten import repeated_steps
 from dapo_core.db.reader import MetadataReader, open_reader
 from dapo_core.db.writer import MetadataWriter, open_writer
 from dapo_core.run.entries import ENDED_STATES, EventType, RunState
 from dapo_core.run.store_rows import (
     AlertRow,
     AttemptRow,
-    Batch,
     Bucket,
     CheckpointRow,
     CheckpointState,
@@ -29,6 +29,7 @@ from dapo_core.run.store_rows import (
     RunSummary,
     RunTableRow,
     SamplesRow,
+    WriteBatch,
     join_value,
     split_value,
 )
@@ -38,7 +39,6 @@ __all__ = [
     "AlertRow",
     "AmbiguousRunError",
     "AttemptRow",
-    "Batch",
     "Bucket",
     "CheckpointRow",
     "CheckpointState",
@@ -62,10 +62,12 @@ __all__ = [
     "RunTableRow",
     "SamplesRow",
     "StoreBehindError",
+    "WriteBatch",
     "check",
     "join_value",
     "open_reader",
     "open_writer",
+    "repeated_steps",
     "shown_url",
     "split_value",
     "upgrade",

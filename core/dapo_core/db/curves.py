@@ -6,10 +6,10 @@ from functools import lru_cache
 from math import ceil
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, Connection, Select, and_, bindparam, func, literal, select
+from sqlalchemy import BigInteger, Connection, Integer, Select, and_, bindparam, func, literal, select
 
 from dapo_core.db import schema
-from dapo_core.db.points import Place, points_of, points_of_runs, table_at
+from dapo_core.db.points import Place, Points, curves_of_run, points_of, points_of_runs, table_at
 from dapo_core.db.rollups import COARSE, FINE, newest, of_points, of_rollups, seen
 from dapo_core.run.store_rows import Bucket, CurvePoint
 
@@ -21,6 +21,18 @@ latest, attempts, names = schema.latest, schema.attempts, schema.metric_names
 _WHOLE: Final = latest.alias("whole")
 # Rollups of curves that are written together end at most so many steps apart.
 _ALIKE: Final = 16 * COARSE
+# Made once: building and hashing a query takes longer than running a short one.
+_RUN_IDS: Final[Any] = bindparam("run_ids", expanding=True)
+_METRIC_IDS: Final[Any] = bindparam("metric_ids", expanding=True)
+_OF_CURVES: Final = and_(latest.c.run_id.in_(_RUN_IDS), latest.c.metric_id.in_(_METRIC_IDS))
+_IDS: Final = select(names.c.metric_id, names.c.name).where(names.c.name.in_(bindparam("metrics", expanding=True)))
+_SPANS: Final = select(attempts.c.run_id, attempts.c.attempt, attempts.c.step_from, attempts.c.step_to).where(
+    attempts.c.run_id.in_(_RUN_IDS)
+)
+_THINNED_TO: Final = select(func.max(latest.c.thinned_to)).where(_OF_CURVES)
+_ROLLED_TO: Final = (
+    select(latest.c.run_id, latest.c.metric_id, latest.c.rolled_to).where(_OF_CURVES).order_by(latest.c.rolled_to)
+)
 
 
 @dataclass(frozen=True)
@@ -69,7 +81,10 @@ def buckets_of(
     to_step: int | None,
 ) -> dict[Series, list[Bucket]]:
     """The curves in at most `most` + 1 buckets each, with common boundaries, so that they can be overlaid."""
-    ids = metric_ids(connection, metrics)
+    if len(run_ids) == 1:
+        ids, stored = curves_of_run(connection, run_ids[0], metrics)
+    else:
+        ids, stored = metric_ids(connection, metrics), points_of_runs(connection, run_ids)
     reach = _reach(connection, run_ids)
     begin = reach.first if from_step is None else from_step
     end = max(reach.last if to_step is None else to_step, begin)
@@ -77,30 +92,60 @@ def buckets_of(
     if width < FINE and _thinned(connection, run_ids, list(ids)):
         width = FINE
     conditions = _range(from_step, to_step)
-    return bucketed(connection, run_ids, ids, width, conditions, reach.is_repeated)
+    return bucketed(connection, run_ids, ids, stored, width, conditions, reach.is_repeated)
 
 
 def points_since(
     connection: Connection, run_id: str, metrics: Sequence[str], after_step: int
 ) -> dict[str, list[CurvePoint]]:
     """Points of several metrics after `after_step`; of each step that of the highest attempt."""
-    ids = metric_ids(connection, metrics)
-    stored = points_of(connection, run_id)
-    points = stored.table()
-    columns = (points.c.metric_id, points.c.step, points.c.attempt, points.c.ts, points.c.value, points.c.flag)
-    new_points = and_(points.c.run_id == run_id, points.c.metric_id.in_(ids), points.c.step > after_step)
-    query = select(*columns).where(new_points).order_by(points.c.metric_id, points.c.step, points.c.attempt)
+    ids, stored = curves_of_run(connection, run_id, metrics)
+    parameters = {"run": run_id, "metric_ids": list(ids), "step": after_step} | stored.parameters
     by_step: dict[str, dict[int, CurvePoint]] = {metric: {} for metric in metrics}
-    for metric_id, step, *rest in connection.execute(query, stored.parameters):
-        by_step[ids[metric_id]][step] = CurvePoint(step, *rest)
+    for metric_id, *point in connection.execute(_several(stored.place), parameters).all():
+        by_step[ids[metric_id]][point[0]] = CurvePoint._make(point)
     return {metric: list(curve.values()) for metric, curve in by_step.items()}
+
+
+def curve_of(connection: Connection, run_id: str, metric: str, after_step: int | None) -> list[CurvePoint]:
+    """The points of one metric, of all steps or after `after_step`; of each step that of the highest attempt."""
+    stored = points_of(connection, run_id)
+    parameters = {"run": run_id, "metric": metric, "step": after_step} | stored.parameters
+    rows = connection.execute(_one(stored.place, after_step is not None), parameters).all()
+    # Columns by position: by name, unpacking a row takes as long as fetching it.
+    return list(map(CurvePoint._make, {row[0]: row for row in rows}.values()))
+
+
+def _point(points: Any) -> list[Any]:
+    return [points.c[name] for name in CurvePoint._fields]
+
+
+@lru_cache
+def _several(place: Place) -> Select[Any]:
+    """Points of metrics of a run after a step. As `_queries`, cached."""
+    points: Any = table_at(place)
+    of_metrics = points.c.metric_id.in_(bindparam("metric_ids", expanding=True, type_=Integer))
+    new = (points.c.run_id == bindparam("run"), of_metrics, points.c.step > bindparam("step", type_=BigInteger))
+    query = select(points.c.metric_id, *_point(points)).where(*new)
+    return query.order_by(points.c.metric_id, points.c.step, points.c.attempt)
+
+
+@lru_cache
+def _one(place: Place, is_part: bool) -> Select[Any]:
+    """Points of a metric of a run, by its name; `is_part`: after a step."""
+    points: Any = table_at(place)
+    metric_id = select(names.c.metric_id).where(names.c.name == bindparam("metric")).scalar_subquery()
+    query = select(*_point(points)).where(points.c.run_id == bindparam("run"), points.c.metric_id == metric_id)
+    if is_part:
+        query = query.where(points.c.step > bindparam("step", type_=BigInteger))
+    return query.order_by(points.c.step, points.c.attempt)
 
 
 def moments_of(connection: Connection, run_id: str, metric: str, most: int) -> list[tuple[int, float]]:
     """(step, Unix seconds) of at most `most` + 1 points of a metric, each the last of its bucket."""
-    stored = points_of(connection, run_id)
+    ids, stored = curves_of_run(connection, run_id, [metric])
     points = stored.table()
-    of_metric = (points.c.run_id == run_id, points.c.metric_id.in_(metric_ids(connection, [metric])))
+    of_metric = (points.c.run_id == run_id, points.c.metric_id.in_(ids))
     last = connection.execute(select(func.max(points.c.step)).where(*of_metric), stored.parameters).scalar() or 0
     width = ceil((last + 1) / most)
     ends = select(literal(width - 1).label("end")).cte("ends", recursive=True)
@@ -118,8 +163,8 @@ def moments_of(connection: Connection, run_id: str, metric: str, most: int) -> l
 
 def metric_ids(connection: Connection, metrics: Iterable[str]) -> dict[int, str]:
     """Names of those `metrics` that any run has, by their ID."""
-    query = select(names.c.metric_id, names.c.name).where(names.c.name.in_(sorted(set(metrics))))
-    return {metric_id: name for metric_id, name in connection.execute(query)}
+    rows = connection.execute(_IDS, {"metrics": sorted(set(metrics))})
+    return {metric_id: name for metric_id, name in rows}
 
 
 def bucket_width(begin: int, end: int, most: int) -> int:
@@ -132,8 +177,7 @@ def bucket_width(begin: int, end: int, most: int) -> int:
 
 
 def _reach(connection: Connection, run_ids: Sequence[str]) -> Reach:
-    query = select(attempts.c.run_id, attempts.c.attempt, attempts.c.step_from, attempts.c.step_to)
-    rows = connection.execute(query.where(attempts.c.run_id.in_(run_ids))).all()
+    rows = connection.execute(_SPANS, {"run_ids": run_ids}).all()
     first = min((row.step_from or 0 for row in rows), default=0)
     last = max((row.step_to for row in rows if row.step_to is not None), default=first)
     return Reach(first, last, len(rows) > len({row.run_id for row in rows}))
@@ -145,21 +189,20 @@ def _range(from_step: int | None, to_step: int | None) -> dict[str, int]:
 
 
 def _thinned(connection: Connection, run_ids: Sequence[str], ids: Sequence[int]) -> bool:
-    of_curves = and_(latest.c.run_id.in_(run_ids), latest.c.metric_id.in_(ids))
-    return bool(connection.execute(select(func.max(latest.c.thinned_to)).where(of_curves)).scalar())
+    return bool(connection.execute(_THINNED_TO, {"run_ids": run_ids, "metric_ids": ids}).scalar())
 
 
 def bucketed(
     connection: Connection,
     run_ids: Sequence[str],
     ids: Mapping[int, str],
+    stored: Points,
     width: int,
     limits: Mapping[str, int],
     is_repeated: bool,
 ) -> dict[Series, list[Bucket]]:
     """Buckets from coarse rollups as far as these go, then from fine ones, and from points at the end."""
     parts: dict[tuple[str, int, int], list[Any]] = {}
-    stored = points_of_runs(connection, run_ids)
     for reach in _rolled(connection, run_ids, list(ids), width):
         parameters = reach.parameters(limits) | stored.parameters
         is_one = len(reach.run_ids) == len(reach.metric_ids) == 1
@@ -180,10 +223,9 @@ def _rolled(connection: Connection, run_ids: Sequence[str], ids: Sequence[int], 
         return []
     if width < FINE:
         return [Rolled(sorted(run_ids), sorted(ids), 0, 0)]
-    of_curves = and_(latest.c.run_id.in_(run_ids), latest.c.metric_id.in_(ids))
-    query = select(latest.c.run_id, latest.c.metric_id, latest.c.rolled_to).where(of_curves)
+    rows = connection.execute(_ROLLED_TO, {"run_ids": run_ids, "metric_ids": ids})
     groups: list[list[Any]] = []
-    for row in sorted(connection.execute(query.order_by(latest.c.rolled_to)), key=lambda row: row.rolled_to):
+    for row in rows:
         if not groups or row.rolled_to - groups[-1][0].rolled_to > _ALIKE:
             groups.append([])
         groups[-1].append(row)
@@ -275,7 +317,8 @@ def sparklines_of(connection: Connection, run_ids: Sequence[str], metric: str, m
         plain = [run_id for run_id in group if run_id not in repeated and width < FINE]
         sparklines |= _means(connection, plain, next(iter(ids)), width)
         others = [run_id for run_id in group if run_id not in sparklines]
-        for (run_id, _), curve in bucketed(connection, others, ids, width, {}, bool(repeated)).items():
+        stored = points_of_runs(connection, others)
+        for (run_id, _), curve in bucketed(connection, others, ids, stored, width, {}, bool(repeated)).items():
             sparklines[run_id] = [bucket.mean for bucket in curve]
     return sparklines
 

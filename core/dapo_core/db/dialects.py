@@ -1,7 +1,8 @@
 """Where SQLite and PostgreSQL differ: connections, transactions, upserts, locks and errors."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import NoneType
 from typing import Any, Final
@@ -9,7 +10,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, Engine, String, Table, bindparam, cast, create_engine, event, func, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, StatementError
+from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, SQLAlchemyError, StatementError
 from sqlalchemy.pool import NullPool
 from sqlalchemy.types import Text
 
@@ -294,6 +295,11 @@ def least(connection: Connection, *values: Any) -> Any:
     return (func.least if is_postgres(connection) else func.min)(*values)
 
 
+def octets(connection: Connection, value: Any) -> Any:
+    """How long a text is: in bytes, which takes no decoding; of SQLite's, which are one's own, in characters."""
+    return (func.octet_length if is_postgres(connection) else func.length)(value)
+
+
 def lock_for_migration(connection: Connection) -> None:
     """Lets only one process migrate until the end of the transaction."""
     if is_postgres(connection):
@@ -352,6 +358,16 @@ def translate(error: Exception, doing: str) -> StoreError:
     if "startup parameter" in words or "command-line options" in words:
         words += "; a pooler stands before the database: add pooler=transaction to the parameters of its URL"
     return StoreError(f"Metadata database error during {doing}: {words}.")
+
+
+@contextmanager
+def transaction(engine: Engine, doing: str) -> Iterator[Connection]:
+    """A transaction; errors of the database are raised as `translate` says."""
+    try:
+        with engine.begin() as connection:
+            yield connection
+    except SQLAlchemyError as error:
+        raise translate(error, doing) from error
 
 
 def key_of(table: Table) -> Sequence[str]:

@@ -4,7 +4,7 @@ What versions before revision 0005 wrote is in `points`, by the run's name, unti
 versions still write there. So a run may have points in either table, or in both.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -29,6 +29,11 @@ def first_named(run_id: Any) -> Any:
 _RUN: Final = bindparam("run", type_=String)
 _KEY_OF_RUN: Final = select(_KEYS.c.run_key).where(_KEYS.c.run_id == _RUN).scalar_subquery()
 _ONE: Final = select(_KEY_OF_RUN, first_named(_RUN).is_not(None))
+_NAMES: Final = schema.metric_names
+# Which metrics there are and where the points are, in one question: a second one would cost as much as a short curve.
+_CURVES: Final = select(_NAMES.c.metric_id, _NAMES.c.name, _KEY_OF_RUN, first_named(_RUN).is_not(None)).where(
+    _NAMES.c.name.in_(bindparam("metrics", expanding=True))
+)
 # A run that has points has attempts: its first point adds one.
 _SOME: Final = (
     select(schema.attempts.c.run_id)
@@ -80,6 +85,13 @@ def points_of(connection: Connection, run_id: str) -> Points:
     """The points of one run."""
     run_key, is_named = connection.execute(_ONE, {"run": run_id}).one()
     return _of_one(run_id, run_key, is_named)
+
+
+def curves_of_run(connection: Connection, run_id: str, metrics: Iterable[str]) -> tuple[dict[int, str], Points]:
+    """Names of those `metrics` that any run has, by their ID, and the points of one run."""
+    rows = connection.execute(_CURVES, {"run": run_id, "metrics": sorted(set(metrics))}).all()
+    stored = _of_one(run_id, *rows[0][2:]) if rows else _of_one(run_id, None, False)
+    return {metric_id: name for metric_id, name, *_ in rows}, stored
 
 
 def _of_one(run_id: str, run_key: int | None, is_named: bool) -> Points:

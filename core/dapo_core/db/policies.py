@@ -12,15 +12,19 @@ from sqlalchemy import Table
 
 from dapo_core.db import schema
 
-Group = Literal["writer", "reader", "acknowledger", "operator"]
+Group = Literal["writer", "reader", "acknowledger", "operator", "notifier"]
 GROUPS: Final[dict[Group, str]] = {
     "writer": "dapo_writer",
     "reader": "dapo_reader",
     "acknowledger": "dapo_acknowledger",
     "operator": "dapo_operator",
+    "notifier": "dapo_notifier",
 }
 _WRITER, _OPERATOR, _READERS = GROUPS["writer"], GROUPS["operator"], "dapo_reader, dapo_acknowledger"
 _ALL: Final = ", ".join(GROUPS.values())
+_NOTIFIER: Final = GROUPS["notifier"]
+# The groups that read all of a run. Who sends alerts to people reads those and the names of their runs.
+_SEEING: Final = ", ".join(group for group in GROUPS.values() if group != _NOTIFIER)
 # Tables that only the owner may use, and tables without rows of runs.
 _CLOSED: Final = (schema.access,)
 _SHARED: Final = (schema.metric_names,)
@@ -51,13 +55,20 @@ def statements() -> list[str]:
         f"GRANT UPDATE (version_num) ON alembic_version TO {_OPERATOR}",
         *_numbers("metric_names", "metric_id"),
         f"REVOKE ALL ON metric_names FROM PUBLIC, {_ALL}",
-        f"GRANT SELECT ON metric_names TO {_ALL}",
+        f"GRANT SELECT ON metric_names TO {_SEEING}",
         f"GRANT INSERT (name) ON metric_names TO {_WRITER}, {_OPERATOR}",
         *_numbers("run_keys", "run_key"),
     ]
     for table in bound_tables():
         made += _rights(table) + _policies(table)
-    return [*made, f"GRANT UPDATE (acknowledged_by, acknowledged_at) ON alerts TO {GROUPS['acknowledger']}"]
+    return [
+        *made,
+        f"GRANT UPDATE (acknowledged_by, acknowledged_at) ON alerts TO {GROUPS['acknowledger']}",
+        f"GRANT INSERT, UPDATE (value, person, at, removed) ON annotations TO {GROUPS['acknowledger']}",
+        f"GRANT SELECT (run_id, name, namespace) ON runs TO {_NOTIFIER}",
+        f"GRANT SELECT ON alerts TO {_NOTIFIER}",
+        f"GRANT SELECT, INSERT, UPDATE (due_at, sent_at, tries, error) ON notices TO {_NOTIFIER}",
+    ]
 
 
 def _create_group(group: str) -> str:
@@ -111,13 +122,17 @@ def _rights(table: Table) -> list[str]:
     if table is schema.run_keys:
         return [
             f"REVOKE ALL ON run_keys FROM PUBLIC, {_ALL}",
-            f"GRANT SELECT ON run_keys TO {_ALL}",
+            f"GRANT SELECT ON run_keys TO {_SEEING}",
             f"GRANT INSERT (run_id) ON run_keys TO {_WRITER}, {_OPERATOR}",
         ]
+    if table is schema.notices:
+        return [f"REVOKE ALL ON notices FROM PUBLIC, {_ALL}"]
+    if table is schema.annotations:  # not of the code of jobs, which could speak in anybody's name
+        return [f"REVOKE ALL ON annotations FROM PUBLIC, {_ALL}", f"GRANT SELECT ON annotations TO {_SEEING}"]
     changed = _CHANGED.get(table.name) or ", ".join(c.name for c in table.columns if not c.primary_key)
     return [
         f"REVOKE ALL ON {table.name} FROM PUBLIC, {_ALL}",
-        f"GRANT SELECT ON {table.name} TO {_ALL}",
+        f"GRANT SELECT ON {table.name} TO {_SEEING}",
         # By column: whoever may update a table may also lock it, against all other writers.
         f"GRANT INSERT, UPDATE ({changed}) ON {table.name} TO {_WRITER}",
         f"GRANT INSERT, UPDATE ON {table.name} TO {_OPERATOR}",
@@ -137,8 +152,17 @@ def _policies(table: Table) -> list[str]:
         ("dapo_write", f"FOR ALL TO {_WRITER}, {_OPERATOR} USING {rows} WITH CHECK {rows}"),
         ("dapo_read", f"FOR SELECT TO {_READERS} USING {rows}"),
     ]
+    if table is schema.notices:
+        policies = [("dapo_notify", f"FOR ALL TO {_NOTIFIER} USING {rows} WITH CHECK {rows}")]
+    if table.name in ("runs", "alerts"):
+        policies.append(("dapo_notify", f"FOR SELECT TO {_NOTIFIER} USING {rows}"))
+    if table is schema.annotations:
+        policies.append(("dapo_annotate", f"FOR ALL TO {GROUPS['acknowledger']} USING {rows} WITH CHECK {rows}"))
     if table.name == "alerts":
         policies.append(("dapo_acknowledge", f"FOR UPDATE TO {GROUPS['acknowledger']} USING {rows} WITH CHECK {rows}"))
+        # Nobody but people says that people have seen it. Not by column: trainers name all of them.
+        nobody = "(acknowledged_by IS NULL AND acknowledged_at IS NULL)"
+        policies.append(("dapo_unseen", f"AS RESTRICTIVE FOR INSERT TO {_WRITER} WITH CHECK {nobody}"))
     made = [f"ALTER TABLE {table.name} ENABLE ROW LEVEL SECURITY"]
     for name, rest in policies:
         made += [f"DROP POLICY IF EXISTS {name} ON {table.name}", f"CREATE POLICY {name} ON {table.name} {rest}"]

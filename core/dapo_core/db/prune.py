@@ -43,7 +43,7 @@ class Keep:
 
 
 @dataclass(frozen=True)
-class Ended:
+class EndedRun:
     """An ended run, and how many points it has."""
 
     run_id: str
@@ -57,8 +57,8 @@ class Ended:
 class PrunePlan:
     """What `apply` does. `bytes_a_point` is the size of this store, indexes included, divided by its points."""
 
-    thin: Sequence[Ended]
-    remove: Sequence[Ended]
+    thin: Sequence[EndedRun]
+    remove: Sequence[EndedRun]
     points: int
     bytes_a_point: float
 
@@ -92,7 +92,7 @@ def plan(url: str, keep: Keep, now: float) -> PrunePlan:
     return choose(ended, keep, now, total, size / total if total else 0.0)
 
 
-def choose(ended: Sequence[Ended], keep: Keep, now: float, total: int, bytes_a_point: float) -> PrunePlan:
+def choose(ended: Sequence[EndedRun], keep: Keep, now: float, total: int, bytes_a_point: float) -> PrunePlan:
     """The plan: remove what is too old, then the oldest while there are too many points; thin out the rest. Pure."""
     oldest_first = sorted(ended, key=lambda run: run.ended_at)
     remove = [run for run in oldest_first if _older(run, keep.thinned_days, now)]
@@ -141,11 +141,11 @@ def _if_ended(engine: Engine, run_id: str, work: Callable[[Connection, str], Non
             work(connection, run_id)
 
 
-def _older(run: Ended, days: float | None, now: float) -> bool:
+def _older(run: EndedRun, days: float | None, now: float) -> bool:
     return days is not None and now - run.ended_at > days * DAY
 
 
-def _ended(connection: Connection, keep: Keep) -> list[Ended]:
+def _ended(connection: Connection, keep: Keep) -> list[EndedRun]:
     chosen: list[ColumnElement[bool]] = [has_finished()]
     if keep.run_id is not None:
         chosen.append(runs.c.run_id == keep.run_id)
@@ -162,7 +162,7 @@ def _ended(connection: Connection, keep: Keep) -> list[Ended]:
     to_thin = select(left).where(latest.c.run_id == runs.c.run_id).scalar_subquery()
     query = select(runs.c.run_id, runs.c.namespace, runs.c.ended_at, of_run, func.coalesce(to_thin, 0))
     rows = connection.execute(query.where(*chosen))
-    return [Ended(run_id, namespace, ended, count, left == 0) for run_id, namespace, ended, count, left in rows]
+    return [EndedRun(run_id, namespace, ended, count, left == 0) for run_id, namespace, ended, count, left in rows]
 
 
 def _has_ended(connection: Connection, run_id: str) -> bool:

@@ -8,10 +8,10 @@ from typing import Any
 from sqlalchemy import Connection, Select, and_, desc, func, or_, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from dapo_core.db import curves, dialects, roles, run_changes, run_table, schema, validations
+from dapo_core.db import curves, dialects, overwritten, roles, run_changes, run_table, schema
 from dapo_core.db.dialects import AmbiguousRunError
-from dapo_core.db.points import points_of
 from dapo_core.naming import RUN_ID
+from dapo_core.run.annotations import AnnotationRow
 from dapo_core.run.store_rows import (
     AlertRow,
     AttemptRow,
@@ -119,25 +119,22 @@ class MetadataReader:
 
     def curve(self, run_id: str, metric: str, since_step: int | None = None) -> list[CurvePoint]:
         """The metric's points after `since_step`, by step; of each step that of the highest attempt."""
-        names = schema.metric_names
-        metric_id = select(names.c.metric_id).where(names.c.name == metric).scalar_subquery()
         with self._connection() as connection:
-            stored = points_of(connection, run_id)
-            points = stored.table()
-            query = select(points.c.step, points.c.attempt, points.c.ts, points.c.value, points.c.flag).where(
-                points.c.run_id == run_id, points.c.metric_id == metric_id
-            )
-            if since_step is not None:
-                query = query.where(points.c.step > since_step)
-            rows = connection.execute(query.order_by(points.c.step, points.c.attempt), stored.parameters).all()
-        # Columns by position: by name, unpacking a row takes as long as fetching it.
-        return list(map(CurvePoint._make, {row[0]: row for row in rows}.values()))
+            return curves.curve_of(connection, run_id, metric, since_step)
 
     def since(self, run_id: str, metrics: Sequence[str], after_step: int) -> dict[str, list[CurvePoint]]:
         """Points of several curves after `after_step`. After a restart, a curve continues at a lower step: then read
         from the step that the newest of `attempts` resumed from."""
         with self._connection() as connection:
             return curves.points_since(connection, run_id, metrics, after_step)
+
+    def overwritten(
+        self, run_id: str, metrics: Sequence[str], places: Sequence[overwritten.Place]
+    ) -> dict[str, list[CurvePoint]]:
+        """Those points of several curves at `places` (`overwritten.repeated_steps`) that have a newer one at their
+        step, by step. Curves without any are left out."""
+        with self._connection() as connection:
+            return overwritten.overwritten_points(connection, run_id, metrics, places)
 
     def buckets(
         self,
@@ -188,6 +185,16 @@ class MetadataReader:
                 offset=offset,
             )
 
+    def last_values(self, run_ids: Sequence[str], metrics: Sequence[str]) -> dict[str, dict[str, CurvePoint]]:
+        """The last value of each of the metrics, by run; runs without any are left out."""
+        return self._latest(run_ids, metrics)
+
+    def spec_fields(self, run_ids: Sequence[str], paths: Sequence[str]) -> dict[str, dict[str, str]]:
+        """Fields of the runs' specs as text, by run and dotted path such as `optimizer.learningRate`. They may be
+        secrets: `dapo_core.run.redaction`."""
+        with self._connection() as connection:
+            return run_table.spec_fields_of(connection, run_ids, paths)
+
     def gpus(self, run_ids: Sequence[str]) -> dict[str, int]:
         """How many GPUs the pods of each run request together, by its spec; 0 for one without a topology."""
         with self._connection() as connection:
@@ -196,7 +203,7 @@ class MetadataReader:
     def validations(self, run_ids: Sequence[str]) -> dict[str, list[ValidationResult]]:
         """The results of the runs' validation sets, of each run by the set's name; runs without any are left out."""
         with self._connection() as connection:
-            return validations.validations_of(connection, run_ids)
+            return run_table.validations_of(connection, run_ids)
 
     def progress(
         self,
@@ -248,6 +255,11 @@ class MetadataReader:
             query = query.where(table.c.cleared_at.is_(None))
         rows = [AlertRow(**row) for row in self._rows(query)]
         return sorted(rows, key=lambda row: (-row.first_seen, row.run_id, row.rule))
+
+    def annotations(self) -> list[AnnotationRow]:
+        """What people say of all runs, without what they took back."""
+        table = schema.annotations
+        return [AnnotationRow(**row) for row in self._rows(select(table).where(table.c.removed.is_(False)))]
 
     def events(self, run_id: str, limit: int | None = None) -> list[EventRow]:
         """The run's events, newest first."""

@@ -9,13 +9,13 @@ from typing import Final
 from dapo_core.db import (
     AlertRow,
     AttemptRow,
-    Batch,
     CheckpointRow,
     EventRow,
     ForeignRunError,
     MetadataWriter,
     RejectedError,
     RunRow,
+    WriteBatch,
 )
 from dapo_core.errors import StoreError
 from dapo_core.run.entries import (
@@ -113,7 +113,7 @@ def write(writer: MetadataWriter, run_id: str, entry: Entry | CheckpointRow) -> 
         case AlertCleared(rule, at):
             writer.clear_alert(run_id, rule, at)
         case CheckpointRow():
-            writer.write(run_id, Batch(checkpoints=[entry]))
+            writer.write(run_id, WriteBatch(checkpoints=[entry]))
 
 
 def _key(event: EventOccurred) -> str:

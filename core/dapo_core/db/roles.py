@@ -5,8 +5,9 @@
 | the owner | everything: migrations, logins, `dapo db` |
 | dapo_writer | inserts and updates rows of runs in its namespace; deletes nothing |
 | dapo_reader | reads rows of its namespace |
-| dapo_acknowledger | as a reader, and acknowledges alerts |
+| dapo_acknowledger | as a reader, and records what people say: acknowledgements, notes, tags, stars |
 | dapo_operator | inserts and updates rows of runs, for the operator |
+| dapo_notifier | reads alerts and the names of their runs, and records what was sent of them |
 
 Logins belong to one of these groups, and a row in `access`, which only the owner can read, binds them to one namespace
 or to all. Row-level security of each table decides what a login sees, so that neither a forgotten WHERE nor a stolen
@@ -42,6 +43,8 @@ _LOCK_ORDER: Final = (
     "checkpoints",
     "samples",
     "alerts",
+    "notices",
+    "annotations",
     "evaluations",
 )
 # Less than the server's deadlock_timeout of a second, so that it is never a writer who gives way.

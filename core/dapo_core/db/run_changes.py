@@ -7,7 +7,7 @@ from sqlalchemy import Connection, and_, func, or_, select
 
 from dapo_core.db import schema
 from dapo_core.db.curves import metric_ids
-from dapo_core.db.points import points_of
+from dapo_core.db.points import curves_of_run
 from dapo_core.run.store_rows import CurvePart, RunMark, finite_value
 
 latest, attempts, checkpoints = schema.latest, schema.attempts, schema.checkpoints
@@ -32,8 +32,9 @@ def marks_of(connection: Connection, run_ids: Sequence[str], metrics: Sequence[s
         func.max(checkpoints.c.step).label("checkpoint"),
         func.max(checkpoints.c.updated_at).label("checkpoint_at"),
     )
+    about = (attempts.c[name] for name in ("run_id", "attempt", "step_from", "step_to", "ended_at"))
     for query in (
-        select(attempts.c.run_id, attempts.c.attempt, attempts.c.step_from, attempts.c.step_to).join(newest, here),
+        select(*about).join(newest, here),
         values.where(latest.c.run_id.in_(run_ids), latest.c.metric_id.in_(ids)).group_by(latest.c.run_id),
         saved.where(committed).group_by(checkpoints.c.run_id),
     ):
@@ -47,8 +48,7 @@ def curve_part_of(
 ) -> CurvePart:
     """At most `most` points from `from_step` on (None: all): those of the newest attempt, and of the steps before it
     those of the highest attempt."""
-    ids = metric_ids(connection, metrics)
-    stored = points_of(connection, run_id)
+    ids, stored = curves_of_run(connection, run_id, metrics)
     points = stored.table()
     of_run = and_(points.c.run_id == run_id, points.c.metric_id.in_(ids))
     own = points.c.attempt == mark.attempt

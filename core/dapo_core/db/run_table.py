@@ -1,20 +1,27 @@
-"""Queries over many runs: the dashboard's table of runs, their progress for the operator, and their GPUs."""
+"""Queries over many runs: the dashboard's table, progress for the operator, results of validation, and GPUs."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
-from sqlalchemy import Connection, and_, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Text, and_, case, cast, func, null, or_, select
 
 from dapo_core.db import dialects, schema
 from dapo_core.db.curves import metric_ids
 from dapo_core.db.points import points_of_runs
 from dapo_core.jobspec.layout import Layout
+from dapo_core.run.metrics import validation_of
 from dapo_core.run.store_rows import CheckpointRow, CurvePoint, Flag, RunProgress, RunTableRow, finite_value
+from dapo_core.run.validations import ValidationResult, results_of
 
 History = dict[str, list[tuple[int, float | None, Flag | None]]]
 
 runs, attempts, latest = schema.runs, schema.attempts, schema.latest
-alerts, checkpoints = schema.alerts, schema.checkpoints
+alerts, checkpoints, names = schema.alerts, schema.checkpoints, schema.metric_names
+# Of JSON as text: far more than a job's spec may have, with all annotations of the object.
+MAX_SPEC: Final = 2**20
+# Metrics of validation: of one run, and of one query, of which a database takes few parameters.
+MAX_VALIDATIONS: Final = 500
+_MAX_METRICS: Final = 10_000
 _SHOWN = "run_id name namespace state reason message created_at started_at ended_at total_steps owner tags".split()
 
 
@@ -141,10 +148,8 @@ def progress_of(
 
 def _schedules(connection: Connection, run_ids: Sequence[str]) -> dict[str, tuple[int | None, int, int, str]]:
     """Of each run: its steps, the steps between its validations and between its checkpoints, and its namespace."""
-    validate, checkpoint = (
-        runs.c.spec[("spec", "schedule", name)].as_string() for name in ("validateEvery", "checkpointEvery")
-    )
-    first_set = runs.c.spec[("spec", "data", "validation", 0, "name")].as_string()
+    paths = (("schedule", "validateEvery"), ("schedule", "checkpointEvery"), ("data", "validation", 0, "name"))
+    validate, checkpoint, first_set = _of_specs(connection, run_ids, paths)
     query = select(runs.c.run_id, runs.c.total_steps, validate, checkpoint, first_set, runs.c.namespace)
     rows = connection.execute(query.where(runs.c.run_id.in_(run_ids)))
     return {
@@ -206,18 +211,86 @@ def _newest_checkpoints(connection: Connection, run_ids: Sequence[str]) -> dict[
 
 def gpus_of(connection: Connection, run_ids: Sequence[str]) -> dict[str, int]:
     """GPUs that the pods of each run request together, by its spec."""
-    topology = runs.c.spec["spec"]["topology"]
-    counts = (
-        topology[role][name].as_string() for role in ("trainer", "rollout") for name in ("replicas", "gpusPerPod")
-    )
-    query = select(runs.c.run_id, topology["mode"].as_string(), *counts).where(runs.c.run_id.in_(run_ids))
+    pods = [("topology", role, name) for role in ("trainer", "rollout") for name in ("replicas", "gpusPerPod")]
+    mode, *counts = _of_specs(connection, run_ids, [("topology", "mode"), *pods])
+    query = select(runs.c.run_id, mode, *counts).where(runs.c.run_id.in_(run_ids))
     return {
         run_id: Layout(mode == "Separated", *map(_count, numbers)).gpus
         for run_id, mode, *numbers in connection.execute(query)
     }
 
 
+def spec_fields_of(connection: Connection, run_ids: Sequence[str], paths: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Fields of the specs as text, by run and dotted path; what a spec does not have is left out."""
+    columns = _of_specs(connection, run_ids, [path.split(".") for path in paths])
+    found: dict[str, dict[str, str]] = {}
+    query = select(runs.c.run_id, *columns).where(runs.c.run_id.in_(run_ids))
+    for run_id, *values in connection.execute(query):
+        found[run_id] = {path: str(value) for path, value in zip(paths, values, strict=True) if value is not None}
+    return found
+
+
+# In JSON as text: what a database's own text cannot hold, a null character or half of a surrogate pair.
+_NO_TEXT: Final = (
+    r"\\u(0000|[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F]))" r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
+)
+
+
+def _of_specs(
+    connection: Connection, run_ids: Sequence[str], paths: Iterable[Sequence[str | int]]
+) -> list[ColumnElement[str | None]]:
+    """Fields of the runs' specs as text; null where there is none, and for a spec that a query of many runs does not
+    parse: one that is longer than any job's, or has a character that JSON may have and the database's text may not,
+    which would end the query for all."""
+    spec = cast(runs.c.spec, Text)
+    # Few specs have any escape; the other condition takes ten times as long.
+    escaped = and_(spec.contains("\\u", autoescape=True), spec.regexp_match(_NO_TEXT))
+    bad = case((dialects.octets(connection, spec) > MAX_SPEC, True), else_=escaped)
+    unreadable = connection.scalars(select(runs.c.run_id).where(runs.c.run_id.in_(run_ids), bad)).all()
+    fields: list[ColumnElement[str | None]] = [runs.c.spec[("spec", *path)].as_string() for path in paths]
+    return [case((runs.c.run_id.in_(unreadable), null()), else_=field) for field in fields] if unreadable else fields
+
+
 def _count(value: object) -> int:
     """A number of a spec on record, of at most nine digits; 0 for anything else, which its writer alone has to mind."""
     text = str(value)
     return int(text) if len(text) <= 9 and text.isascii() and text.isdecimal() else 0
+
+
+def validations_of(connection: Connection, run_ids: Sequence[str]) -> dict[str, list[ValidationResult]]:
+    """The results of validation, by run; of a step that was repeated, the newest attempt's."""
+    means = _means_of(connection, run_ids)
+    if len(means) > _MAX_METRICS and len(run_ids) > 1:
+        half = len(run_ids) // 2
+        return validations_of(connection, run_ids[:half]) | validations_of(connection, run_ids[half:])
+    stored = points_of_runs(connection, run_ids)
+    points = stored.table()
+    query = (
+        select(points.c.run_id, points.c.metric_id, points.c.step, points.c.value)
+        .where(points.c.run_id.in_(run_ids), points.c.metric_id.in_(means))
+        .order_by(points.c.run_id, points.c.metric_id, points.c.step, points.c.attempt)
+    )
+    curves: dict[str, dict[str, dict[int, float | None]]] = {}
+    for run_id, metric_id, step, value in connection.execute(query, stored.parameters):
+        curves.setdefault(run_id, {}).setdefault(means[metric_id], {})[step] = value
+    results = {
+        run_id: results_of({name: list(curve.items()) for name, curve in of_run.items()})
+        for run_id, of_run in curves.items()
+    }
+    return {run_id: found for run_id, found in results.items() if found}
+
+
+def _means_of(connection: Connection, run_ids: Sequence[str]) -> dict[int, str]:
+    """The metrics with means of validation that any of the runs has, by ID; of each run MAX_VALIDATIONS at most.
+
+    What other runs named theirs is not read: anybody may add any number of names."""
+    place = func.row_number().over(partition_by=latest.c.run_id, order_by=latest.c.metric_id).label("place")
+    found = (
+        select(names.c.metric_id, names.c.name, place)
+        .select_from(latest.join(names, names.c.metric_id == latest.c.metric_id))
+        .where(latest.c.run_id.in_(run_ids), names.c.name.like("val-core/%/acc/mean@%"))
+        .subquery("found")
+    )
+    query = select(found.c.metric_id, found.c.name).where(found.c.place <= MAX_VALIDATIONS).distinct()
+    known = connection.execute(query)
+    return {metric_id: name for metric_id, name in known if (of := validation_of(name)) and of.statistic == "mean"}

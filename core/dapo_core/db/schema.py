@@ -216,6 +216,36 @@ alerts: Final = Table(
     Column("acknowledged_at", Double),
 )
 
+# What is to be sent of an alert to a receiver, or was. Due at `due_at`, which a sender moves into the future while it
+# sends; null once there is nothing left to do.
+notices: Final = Table(
+    "notices",
+    metadata,
+    Column("run_id", String(128), primary_key=True),
+    Column("rule", String(64), primary_key=True),
+    Column("first_seen", Double, primary_key=True, autoincrement=False),
+    Column("receiver", String(63), primary_key=True),
+    Column("kind", String(8), primary_key=True),
+    Column("made_at", Double, nullable=False),
+    Column("due_at", Double),
+    Column("sent_at", Double),
+    Column("tries", Integer, nullable=False),
+    Column("error", Text),
+)
+
+# What people say of runs, in `dapo_core.run.annotations`. `removed`: it was taken back.
+annotations: Final = Table(
+    "annotations",
+    metadata,
+    Column("run_id", String(128), primary_key=True),
+    Column("kind", String(8), primary_key=True),
+    Column("label", String(253), primary_key=True),
+    Column("value", Text, nullable=False),
+    Column("person", String(253), nullable=False),
+    Column("at", Double, nullable=False),
+    Column("removed", Boolean, nullable=False),
+)
+
 # One row per set. `run_id` and `step` are of the evaluated checkpoint, null for a plain model.
 evaluations: Final = Table(
     "evaluations",

@@ -10,21 +10,21 @@ from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Table, and_, bindparam, func, not_, or_, select, update
-from sqlalchemy.exc import SQLAlchemyError
 
 from dapo_core.db import dialects, rollups, schema
 from dapo_core.db.points import numbered
 from dapo_core.errors import StoreError
+from dapo_core.run.annotations import AnnotationRow
 from dapo_core.run.entries import RunState
 from dapo_core.run.store_rows import (
     AlertRow,
     AttemptRow,
-    Batch,
     EvaluationRow,
     EventRow,
     Point,
     Receipt,
     RunRow,
+    WriteBatch,
 )
 
 Rows = Sequence[Mapping[str, Any]]
@@ -133,7 +133,7 @@ class MetadataWriter:
 
     def write_events(self, run_id: str, events: Sequence[EventRow]) -> None:
         """Adds events, except those whose `dedup_key` exists."""
-        self.write(run_id, Batch(events=events))
+        self.write(run_id, WriteBatch(events=events))
 
     def add_evaluations(self, rows: Sequence[EvaluationRow]) -> None:
         """Adds the results of `dapo evaluate`: all rows or none. Raises RejectedError if one exists."""
@@ -171,7 +171,12 @@ class MetadataWriter:
         with self._transaction("the acknowledgement of an alert") as connection:
             return connection.execute(change).rowcount > 0
 
-    def write(self, run_id: str, batch: Batch, receipt: Receipt | None = None) -> None:
+    def annotate(self, rows: Sequence[AnnotationRow]) -> None:
+        """Records what people say of runs; of the same annotation the newest row stays."""
+        with self._transaction("the write of an annotation") as connection:
+            _upsert(connection, schema.annotations, [asdict(row) for row in rows], _said_later)
+
+    def write(self, run_id: str, batch: WriteBatch, receipt: Receipt | None = None) -> None:
         """Writes all of `batch` or nothing, and in the same transaction how far the spool was delivered.
 
         Raises StoreBehindError if the store lacks records that the spool delivered before.
@@ -225,10 +230,8 @@ class MetadataWriter:
     @contextmanager
     def _transaction(self, doing: str) -> Iterator[Connection]:
         try:
-            with self._engine.begin() as connection:
+            with dialects.transaction(self._engine, doing) as connection:
                 yield connection
-        except SQLAlchemyError as error:
-            raise dialects.translate(error, doing) from error
         except (TypeError, ValueError, OverflowError) as error:
             raise dialects.RejectedError(f"The metadata database rejected {doing}: {error}.") from error
 
@@ -303,6 +306,10 @@ def _metric_ids(connection: Connection, names: set[str]) -> dict[str, int]:
 
 def _newer(table: Table, new: Any) -> ColumnElement[bool]:
     return table.c.ts < new.ts  # type: ignore[no-any-return]
+
+
+def _said_later(table: Table, new: Any) -> ColumnElement[bool]:
+    return table.c["at"] <= new["at"]  # type: ignore[no-any-return]
 
 
 def _later(table: Table, new: Any) -> ColumnElement[bool]:

@@ -5,12 +5,11 @@ from dapo_core.jobspec.guard_fields import GUARD_DEFAULTS, Guard
 from dapo_core.jobspec.inputs import Data, Lora, Model, TrainData, ValidationData
 from dapo_core.jobspec.job import DAPOJob, DAPOJobSpec, Metadata
 from dapo_core.jobspec.operations import Checkpoints, FailureRule, Gang, RunPolicy, Stores
-from dapo_core.jobspec.parse import absolute_paths, field_sources, load_job, parse_job
+from dapo_core.jobspec.parse import absolute_paths, field_sources, load_job, parse_job, read_mapping
 from dapo_core.jobspec.presets import PRESETS
 from dapo_core.jobspec.reward import Reward
 from dapo_core.jobspec.topology import Head, ModelCache, Resources, Rollout, Scratch, Topology, Trainer
 from dapo_core.jobspec.training import Batch, Optimizer, Schedule
-from dapo_core.jobspec.yaml_file import read_mapping
 
 __all__ = [
     "GUARD_DEFAULTS",

@@ -32,9 +32,9 @@ class DAPOJobSpec(SpecModel):
         default=None,
         min_length=1,
         max_length=253,
-        description="The controller that works on this object; immutable. Of a job that another one manages, such as "
-        "`kueue.x-k8s.io/multikueue`, the operator touches neither pods nor status. If not set, or `dapo.io/operator`, "
-        "the operator does.",
+        description="The controller that works on this object; immutable. Of a job that another one manages the "
+        "operator touches neither pods nor status; with `kueue.x-k8s.io/multikueue` it asks Kueue to run the job in "
+        "another cluster. If not set, or `dapo.io/operator`, the operator does.",
     )
     run_id: str | None = Field(
         default=None,

@@ -147,6 +147,13 @@ class RunPolicy(SpecModel):
         "autoscaler) or shutting down, or a pod is evicted. `CheckpointAndMove` saves a checkpoint and restarts the "
         "job elsewhere, which is not counted. `Deny` ignores cordons and refuses evictions while the job has pods.",
     )
+    restart: Literal["Recreate", "InPlace"] = Field(
+        default="Recreate",
+        description="What becomes of trainer pods that still run when an attempt has ended. `Recreate` replaces them. "
+        "`InPlace` keeps them, with node, image and model, and restarts their processes for the next attempt; a pod on "
+        "a bad node is replaced, and so are all after a stall, an edit of the job or an attempt in place that finished "
+        "no step. With a gang scheduler, pods are always replaced.",
+    )
     gang: Gang = Field(default=Gang(), description="Gang scheduling.")
     priority_class_name: str | None = Field(
         default=None, min_length=1, max_length=253, description="PriorityClass of the job's pods."

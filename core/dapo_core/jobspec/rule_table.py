@@ -11,7 +11,7 @@ from dapo_core.errors import Problem
 from dapo_core.jobspec.losses import LOSSES
 from dapo_core.jobspec.presets import PRESETS
 
-Check = Callable[..., Iterator[Problem]]
+RuleCheck = Callable[..., Iterator[Problem]]
 
 
 @dataclass(frozen=True)
@@ -43,17 +43,17 @@ class Rule:
     """
 
     groups: tuple[str, ...]
-    check: Check
+    check: RuleCheck
     cel: CelRule | None
 
 
 class RuleTable(list[Rule]):
     """Rules in the order in which their problems are reported."""
 
-    def rule(self, *groups: str, cel: CelRule | None) -> Callable[[Check], Check]:
+    def rule(self, *groups: str, cel: CelRule | None) -> Callable[[RuleCheck], RuleCheck]:
         """Adds the decorated check to this table."""
 
-        def add(check: Check) -> Check:
+        def add(check: RuleCheck) -> RuleCheck:
             self.append(Rule(groups, check, cel))
             return check
 

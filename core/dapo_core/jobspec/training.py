@@ -103,6 +103,13 @@ class Schedule(SpecModel):
         le=10_000_000,
         description="Steps between logged samples (prompts, responses and rewards); 0 means never.",
     )
+    record_groups: int = Field(
+        default=2,
+        ge=0,
+        le=64,
+        description="Groups of each step with logged samples whose responses are recorded token by token: probability "
+        "under rollout and trainer, importance weight, clip, entropy and mask. 0 means none.",
+    )
 
 
 DEFAULT_STEPS = 200

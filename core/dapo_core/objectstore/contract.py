@@ -88,6 +88,9 @@ class ObjectStore(Protocol):
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Objects whose key starts with `prefix`, by key. Uploads in progress are not among them."""
 
+    def folders(self) -> Iterator[str]:
+        """The first parts of all keys that have several, each once and in order, without reading those keys."""
+
     def delete(self, key: str) -> None:
         """Deletes the object; a missing one is no error."""
 

@@ -76,6 +76,11 @@ class FolderStore:
             infos = [info for path in objects if (info := self._info(path)) is not None]
         yield from sorted(infos, key=lambda info: info.key)
 
+    def folders(self) -> Iterator[str]:
+        with _explained(f"folders cannot be listed in {self.root}"):
+            found = sorted(path.name for path in self.root.iterdir() if path.is_dir()) if self.root.exists() else []
+        yield from found
+
     def delete(self, key: str) -> None:
         path = self._path(key)
         with _explained(f"{key} cannot be deleted from {self.root}"):

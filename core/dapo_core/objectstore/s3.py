@@ -149,6 +149,13 @@ class S3Store:
                 changed = entry.last_modified.timestamp() if entry.last_modified else 0.0
                 yield ObjectInfo(str(entry.object_name)[skipped:], entry.size or 0, changed)
 
+    def folders(self) -> Iterator[str]:
+        skipped = len(self._at.key(""))
+        with self._explained(f"folders cannot be listed in {self._at.where}"):
+            for entry in self._client.list_objects(self._at.bucket, self._at.key("") or None):
+                if entry.is_dir:
+                    yield str(entry.object_name)[skipped:].rstrip("/")
+
     def delete(self, key: str) -> None:
         # MinIO and Amazon accept the deletion of an object that does not exist; Google and old gateways answer 404.
         with suppress(ObjectNotFoundError), self._explained(f"{key} cannot be deleted from {self._at.where}"):

@@ -67,8 +67,22 @@ class S3Requests:
             Xml.SubElement(part, "PartNumber").text = str(number)
             Xml.SubElement(part, "ETag").text = tag
         data = Xml.tostring(document)
-        answer = self._send("POST", name, {"uploadId": upload_id}, data, hashlib.sha256(data).hexdigest())
+        try:
+            answer = self._send("POST", name, {"uploadId": upload_id}, data, hashlib.sha256(data).hexdigest())
+        except S3Error as error:
+            # The request was repeated after its answer was lost, as where assembling takes longer than a proxy waits:
+            # most servers have then forgotten the upload.
+            if error.code != "NoSuchUpload" or self._tag(name) != _tag_of_parts(tags):
+                raise
+            return True
         return _document(answer).find(f"{_ANY}ETag") is not None
+
+    def _tag(self, name: str) -> str | None:
+        """The tag of an object; None if there is none."""
+        try:
+            return str(self._send("HEAD", name, {}).headers.get("etag", "")).strip('"')
+        except InvalidResponseError:
+            return None
 
     def abort_upload(self, name: str, upload_id: str) -> None:
         """Delete the parts of an upload."""
@@ -121,6 +135,15 @@ class S3Requests:
         path = url.path if name else url.path.removesuffix("any")
         region = parse_qs(url.query)["X-Amz-Credential"][0].split("/")[-3]
         return f"{url.scheme}://{url.netloc}{path}", region
+
+
+def _tag_of_parts(tags: Sequence[str]) -> str:
+    """The tag of the object that consists of parts with these tags, each an MD5 ("" where it is something else)."""
+    try:
+        sums = b"".join(bytes.fromhex(tag.strip('"')) for tag in tags)
+    except ValueError:
+        return ""
+    return f"{hashlib.md5(sums, usedforsecurity=False).hexdigest()}-{len(tags)}"
 
 
 def _document(answer: BaseHTTPResponse) -> Xml.Element:

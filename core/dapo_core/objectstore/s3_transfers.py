@@ -5,9 +5,11 @@ import io
 import os
 import random
 import time
+from contextlib import suppress
 from typing import Any, BinaryIO, Final
 
 from minio import Minio
+from minio.error import MinioException
 from urllib3 import BaseHTTPResponse
 from urllib3.exceptions import HTTPError
 
@@ -105,7 +107,8 @@ class PartedUpload:
                     "later."
                 )
         except BaseException:
-            self._requests.abort_upload(self._name, started)
+            with suppress(MinioException, HTTPError):  # why it failed is the error to report; a sweep finds the parts
+                self._requests.abort_upload(self._name, started)
             raise
         return of_parts([content for _, content in sent], self._part_bytes)
 

@@ -23,6 +23,7 @@ ConditionType = Literal[
 MAX_ATTEMPTS_KEPT = 10
 MAX_NODE_FAULTS = 32
 MAX_ROLLOUTS = 1000
+MAX_TRAINERS = 1000
 
 
 class StatusModel(BaseModel):
@@ -68,6 +69,21 @@ class Progress(StatusModel):
     eta: str | None = Field(default=None, description="etaSeconds in a readable form, such as 2h13m.")
 
 
+class TimeSpent(StatusModel):
+    """What the time with pods was spent on, in whole seconds; read again every five minutes."""
+
+    held_seconds: int = Field(description="Seconds with pods, of all attempts.")
+    useful_seconds: int = Field(description="Seconds of the steps that count: of each step the newest attempt's.")
+    lost_seconds: dict[str, int] = Field(
+        default={},
+        description="The rest that is decided, by cause: the reason of an attempt's end, Starting, BetweenSteps, "
+        "NoRollouts, or Other.",
+    )
+    ettr: float | None = Field(
+        default=None, description="Effective training time ratio: usefulSeconds as a share of useful and lost ones."
+    )
+
+
 class Attempt(StatusModel):
     """One attempt: one set of the job's pods, from start to end."""
 
@@ -99,6 +115,12 @@ class Attempt(StatusModel):
     ending_at: Time | None = Field(
         default=None, description="When it began to end; its pods then have the grace period."
     )
+    trainers_created_in: list[int] | None = Field(
+        default=None,
+        max_length=MAX_TRAINERS,
+        description="For each trainer, the number of the attempt in which its pod was created; unset: this one.",
+    )
+    trainers_stay: bool | None = Field(default=None, description="Whether trainers stay for the next attempt.")
 
 
 class RolloutLife(StatusModel):
@@ -130,10 +152,16 @@ class NodeFault(StatusModel):
 class Pinned(StatusModel):
     """What an upgrade of the platform does not change of a run."""
 
-    spec: str = Field(description="Digest of the spec; an edit of it takes over what the platform has by then.")
+    spec: str = Field(
+        description="Digest of the spec but limits and the number of rollouts; an edit of it takes over what the "
+        "platform has by then."
+    )
     image: str = Field(description="Trainer image of pods whose template names none.")
     revision: str | None = Field(
         default=None, description="Digest of the job file with all defaults, and the end of its ConfigMap's name."
+    )
+    scaled_from: str | None = Field(
+        default=None, description="The revision from which this one differs by the number of rollouts only."
     )
     images: dict[str, str] | None = Field(
         default=None, description="By image as it was named: the digest that the first attempt ran."
@@ -154,6 +182,7 @@ class DAPOJobStatus(StatusModel):
     gpus: int | None = Field(default=None, description="GPUs that an attempt requests.")
     conditions: list[Condition] = Field(default=[], max_length=16, description="Conditions, one of each type.")
     progress: Progress | None = Field(default=None, description="Last values of the run.")
+    time: TimeSpent | None = Field(default=None, description="What the time with pods was spent on.")
     attempts: list[Attempt] = Field(default=[], max_length=MAX_ATTEMPTS_KEPT, description="The last ten attempts.")
     started_at: Time | None = Field(default=None, description="When the first attempt started.")
     next_attempt_at: Time | None = Field(default=None, description="When the next attempt starts, after a backoff.")
@@ -167,6 +196,9 @@ class DAPOJobStatus(StatusModel):
     restarts_total: int | None = Field(default=None, description="All restarts.")
     stopped_generation: int | None = Field(
         default=None, description="Generation of the spec at which the job was suspended by a guard, or failed."
+    )
+    stopped_spec: str | None = Field(
+        default=None, description="Digest of the spec at that generation, without the number of rollouts."
     )
     node_faults: list[NodeFault] | None = Field(
         default=None, max_length=MAX_NODE_FAULTS, description="Faults of nodes within the last day."

@@ -166,7 +166,7 @@ class EvaluationRow:
 
 
 @dataclass(frozen=True)
-class Batch:
+class WriteBatch:
     """What one transaction of `MetadataWriter.write` writes, all for one run."""
 
     points: Sequence[Point] = ()
@@ -198,6 +198,25 @@ class AlertRow:
     cleared_at: float | None = None
     acknowledged_by: str | None = None
     acknowledged_at: float | None = None
+
+
+@dataclass(frozen=True)
+class Notice:
+    """A message for a receiver: an alert was raised, or it has cleared. `made_at` is when that was first to be sent,
+    `tries` how often it was tried, this time included."""
+
+    run_id: str
+    job: str
+    namespace: str
+    rule: str
+    kind: Literal["raised", "cleared"]
+    message: str
+    action: str
+    first_seen: float
+    first_step: int | None
+    cleared_at: float | None
+    made_at: float
+    tries: int = 1
 
 
 class CurvePoint(NamedTuple):
@@ -295,8 +314,8 @@ class RunProgress:
 
 @dataclass(frozen=True)
 class RunMark:
-    """Changes whenever a run reports something: its newest attempt with its steps, when its newest value was written
-    and of which step it is, and its newest checkpoint."""
+    """Changes whenever a run reports something: its newest attempt with its steps and its end, when its newest value
+    was written and of which step it is, and its newest checkpoint."""
 
     attempt: int = 0
     step_from: int | None = None
@@ -305,6 +324,7 @@ class RunMark:
     last: int | None = None
     checkpoint: int | None = None
     checkpoint_at: float | None = None
+    ended_at: float | None = None
 
 
 @dataclass(frozen=True)

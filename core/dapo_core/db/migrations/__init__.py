@@ -12,11 +12,11 @@ from dapo_core.errors import StoreError
 
 FOLDER: Final = Path(__file__).parent
 # The newest revision, repeated here so that a current database does not need to import Alembic.
-HEAD: Final = "0005"
+HEAD: Final = "0007"
 
 
 @dataclass(frozen=True)
-class Check:
+class SchemaState:
     """A database: its URL, server and revision (None: no tables yet), and the revision that this version needs."""
 
     url: str
@@ -59,7 +59,7 @@ def upgrade(url: str, *, with_roles: bool = False) -> None:
         engine.dispose()
 
 
-def check(url: str) -> Check:
+def check(url: str) -> SchemaState:
     """The state of the database at `url`. Raises StoreError if it cannot be read or was upgraded by a newer version."""
     engine = dialects.open_engine(url, read_only=True)
     try:
@@ -67,7 +67,9 @@ def check(url: str) -> Check:
             revision = current_revision(connection)
             if revision is not None and revision not in _known(config()):
                 raise _newer(connection, revision)
-            return Check(engine.url.render_as_string(), _server(engine), revision, HEAD, dialects.size(connection))
+            return SchemaState(
+                engine.url.render_as_string(), _server(engine), revision, HEAD, dialects.size(connection)
+            )
     except SQLAlchemyError as error:
         raise dialects.translate(error, "the check") from error
     finally:
