@@ -41,7 +41,7 @@ from dapo_trainer.plan.memory import GpuKind
 from dapo_trainer.pod.gate import Gate
 from dapo_trainer.process import liveness
 from dapo_trainer.process.phase_watch import PhaseWatch
-from dapo_trainer.process.stacks import dump_stacks
+from dapo_trainer.process.processes import dump_stacks
 from dapo_trainer.process.trainer_process import Heartbeat, TrainerEnvironment, exit_now
 from dapo_trainer.run_report import RunReport
 from dapo_trainer.spool import Sender, Spool, StoredTail

@@ -16,10 +16,9 @@ from dapo_trainer.data.model_files import (
     largest_tensor_bytes,
     token_counter,
 )
-from dapo_trainer.data.prompt_files import PromptFile, Row, check_lengths, parquet_rows, write
+from dapo_trainer.data.prompt_files import LONGEST_EPOCH, PromptFile, Row, check_lengths, draws, parquet_rows, write
 from dapo_trainer.data.prompt_files import check as check_rows
 from dapo_trainer.data.sources import data_file, model_folder
-from dapo_trainer.data.weights import LONGEST_EPOCH, draws
 from dapo_trainer.rewards.verifier import READY, START_SECONDS, FunctionReference
 from dapo_trainer.trackers.opening import check_trackers
 from dapo_trainer.verl_config.placement import Paths

@@ -8,6 +8,7 @@ from pathlib import Path
 from dapo_core.db import EventType
 from dapo_core.run.entries import Sample
 from dapo_core.run.metrics import STORE_LAG
+from dapo_core.run.recording import RecordedGroup, RecordedResponse
 from dapo_trainer.checkpoints.checkpoint_store import LocalCheckpoint
 from dapo_trainer.checkpoints.uploader import CheckpointUploader
 from dapo_trainer.groups.sample_log import SampleLog
@@ -59,6 +60,11 @@ class RunReport(Report):
 
     def samples(self, step: int, rows: Sequence[Sample]) -> None:
         self._samples.write(step, rows)
+
+    def groups(
+        self, step: int, groups: Sequence[RecordedGroup], responses: Callable[[], Sequence[RecordedResponse]]
+    ) -> None:
+        self._samples.write_groups(step, groups, responses)
 
     def checkpoint(self, step: int, folder: Path, metrics: Mapping[str, float]) -> None:
         self._uploads.upload(LocalCheckpoint(step, folder, self._spool.attempt, self._spec_digest, dict(metrics)))

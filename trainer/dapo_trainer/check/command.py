@@ -23,8 +23,7 @@ from dapo_trainer.plan.architecture import config_json, known_context
 from dapo_trainer.plan.command import architecture, gpu_kind, model_context, planned_paths
 from dapo_trainer.plan.estimate import estimate, gib
 from dapo_trainer.plan.gpu_sizes import set_sizes
-from dapo_trainer.plan.head_memory import head_memory
-from dapo_trainer.plan.memory import DEFAULT_GPU, GPUS, GpuKind
+from dapo_trainer.plan.memory import DEFAULT_GPU, GPUS, GpuKind, head_memory
 from dapo_trainer.verl_adapter import environment
 from dapo_trainer.verl_config import Placement, compose
 
@@ -91,10 +90,10 @@ def attempted(name: str, look: Callable[[], str]) -> Checked:
 
 
 def _packages(gpu: GpuKind) -> Iterator[Checked]:
-    from dapo_trainer.verl_adapter import described_gpu, stack_checks
+    from dapo_trainer.verl_adapter import stack_checks
 
     def platform() -> str:
-        described_gpu.describe(gpu)
+        stack_checks.describe(gpu)
         return gpu.name
 
     yield attempted("GPU, described", platform)

@@ -20,7 +20,7 @@ from dapo_core.run.formatting import ago, number, size
 from dapo_core.run.home import Home
 from dapo_core.run.reasons import ExitCode
 from dapo_trainer.checkpoint_tool.lookup import find_checkpoints, find_leftovers
-from dapo_trainer.checkpoints.listing import Leftover
+from dapo_trainer.checkpoints.stored_checkpoints import Leftover
 
 checkpoints = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -157,7 +157,7 @@ def export(
         raise SpecError([Problem("FOLDER", f"{target} already exists: name another folder, or add --replace.")])
     selected = find_checkpoints(run, Home.find(home, metadata, store))
     _prepare_engines()
-    from dapo_trainer.checkpoint_tool.export import export as write
+    from dapo_trainer.checkpoint_tool.model_export import export as write
 
     target.parent.mkdir(parents=True, exist_ok=True)
     with redirect_stdout(sys.stderr):  # verl prints its progress

@@ -22,11 +22,11 @@ from dapo_core.naming import RUN_ID, checkpoints_prefix, samples_prefix, spool_p
 from dapo_core.objectstore import ObjectStore, open_store
 from dapo_core.run.checkpoint import Retention
 from dapo_core.run.home import Home, NoRunsError
-from dapo_core.run.pod_logs import logs_prefix
+from dapo_core.run.log_keys import logs_prefix
 from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore
 from dapo_trainer.checkpoints.journal import Journal, NullJournal
-from dapo_trainer.checkpoints.listing import Leftover, old_samples
 from dapo_trainer.checkpoints.restore import parse_reference
+from dapo_trainer.checkpoints.stored_checkpoints import Leftover, old_samples
 
 _OF_A_RUN: Final = re.compile(r"(checkpoints|samples)/step-\d{6,}|logs/attempt-\d+/")
 log = logging.getLogger(__name__)
@@ -87,8 +87,8 @@ def find_leftovers(
         return [(checkpoints, _leftovers(checkpoints, grace_seconds, samples_seconds))]
     store, reader = open_store(home.store_url), open_record(home)
     known = {} if reader is None else {row.run_id: row for row in reader.runs()}
-    stored = _keys_by_run(store, run)
-    unknown = {run_id for run_id, keys in stored.items() if run_id not in known and _is_a_runs(run_id, keys)}
+    stored = list(store.folders()) if run is None else [run]
+    unknown = {run_id for run_id in stored if unknown_runs and run_id not in known and _is_a_runs(store, run_id)}
     if unknown_runs:
         _check_complete(reader, store, known)
         if run is not None and run not in unknown:
@@ -124,7 +124,7 @@ def _check_complete(reader: MetadataReader | None, store: ObjectStore, known: Ma
                 )
             ]
         )
-    if not known.keys() & {info.key.partition("/")[0] for info in store.list("")}:
+    if not known.keys() & set(store.folders()):
         raise SpecError(
             [
                 Problem(
@@ -168,19 +168,12 @@ def _spec(run: RunRow | None) -> Mapping[str, Any]:
     return spec
 
 
-def _keys_by_run(store: ObjectStore, run_id: str | None) -> dict[str, list[str]]:
-    """The keys in each top-level folder of the store, or in that of one run, by its name."""
-    keys: dict[str, list[str]] = {}
-    for info in store.list("" if run_id is None else f"{run_id}/"):
-        folder, slash, rest = info.key.partition("/")
-        if slash:
-            keys.setdefault(folder, []).append(rest)
-    return keys
-
-
-def _is_a_runs(folder: str, keys: Sequence[str]) -> bool:
+def _is_a_runs(store: ObjectStore, folder: str) -> bool:
     """Whether a folder is certainly a run's: by its name, and by a checkpoint, samples or logs in it."""
-    return RUN_ID.fullmatch(folder) is not None and any(_OF_A_RUN.match(key) for key in keys)
+    if RUN_ID.fullmatch(folder) is None:
+        return False
+    prefix = f"{folder}/"
+    return any(_OF_A_RUN.match(info.key.removeprefix(prefix)) for info in store.list(prefix))
 
 
 def _everything(checkpoints: CheckpointStore, limit: float) -> Sequence[Leftover]:

@@ -32,8 +32,7 @@ from dapo_core.parallel import parallel
 from dapo_core.run.checkpoint import FileEntry, Manifest, Retention, judge
 from dapo_trainer.checkpoints.checkpoint_files import content_of, corrupt, fetch, is_shared, local_files, verify
 from dapo_trainer.checkpoints.journal import Journal, NullJournal
-from dapo_trainer.checkpoints.listing import CheckpointId, Leftover, Listing, leftovers
-from dapo_trainer.checkpoints.stored_checkpoints import StoredCheckpoints
+from dapo_trainer.checkpoints.stored_checkpoints import CheckpointId, Leftover, Listing, StoredCheckpoints, leftovers
 
 log = logging.getLogger(__name__)
 

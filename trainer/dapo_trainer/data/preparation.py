@@ -20,11 +20,21 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from dapo_core.errors import DataError
-from dapo_trainer.data.extra_info import INDEX, NO_EXTRA_INFO, ExtraInfo, extra_info_of
 from dapo_trainer.data.model_files import TokenCounter
 from dapo_trainer.data.preparation_report import Lengths, PreparationReport
 from dapo_trainer.data.prompts import HeldOut, Message, fingerprint, label_of, prompt_key, refuse_overlap, text_of
-from dapo_trainer.data.source_tables import USABLE, Columns, SourceFile, batches, connect, load
+from dapo_trainer.data.source_tables import (
+    INDEX,
+    NO_EXTRA_INFO,
+    USABLE,
+    Columns,
+    ExtraInfo,
+    SourceFile,
+    batches,
+    connect,
+    extra_info_of,
+    load,
+)
 from dapo_trainer.rewards.rule_rewards import as_integer
 
 OnOverlap = Literal["refuse", "drop", "keep"]

@@ -12,7 +12,7 @@ from dapo_core.local_files import write_atomically
 from dapo_core.objectstore import ObjectStore, open_store
 from dapo_trainer.demo.task import problems, question
 
-WARM_START_STEPS = 220
+WARM_START_STEPS, WARM_START_BATCH = 450, 96
 TRAIN_PROMPTS, VALIDATION_PROMPTS = 4096, 64
 DONE = "made.json"  # written last: without it, the folder is incomplete and created again
 
@@ -32,8 +32,11 @@ def rows(name: str, count: int, random: Random, without: set[tuple[int, int]]) -
     ]
 
 
-def prepare(folder: Path, seed: int, steps: int = WARM_START_STEPS) -> None:
-    """Create data, and a model warm-started for `steps` batches, in `folder`; complete when it holds `DONE`."""
+def prepare(folder: Path, seed: int, steps: int = WARM_START_STEPS, batch: int = WARM_START_BATCH) -> None:
+    """Create data, and a model warm-started for `steps` batches of `batch` demonstrations, in `folder`.
+
+    It is complete when it holds `DONE`.
+    """
     import pyarrow
     from pyarrow import parquet
 
@@ -46,7 +49,7 @@ def prepare(folder: Path, seed: int, steps: int = WARM_START_STEPS) -> None:
     training = rows("arithmetic", TRAIN_PROMPTS, Random(seed), set(held_out))
     parquet.write_table(pyarrow.Table.from_pylist(validation), folder / "validation.parquet")
     parquet.write_table(pyarrow.Table.from_pylist(training), folder / "train.parquet")
-    warm_start(folder / "model", seed, steps)
+    warm_start(folder / "model", seed, steps, batch)
     write_atomically(folder / DONE, json.dumps({"seed": seed, "warmStartSteps": steps}))
 
 
@@ -69,7 +72,7 @@ def main() -> None:
         print(f"The model and its data are already in {store.url}.")
         return
     if not (arguments.folder / DONE).exists():
-        print(f"Creating a small model and its data in {arguments.folder} (about a minute, once).")
+        print(f"Creating a small model and its data in {arguments.folder} (one to three minutes, once).")
         prepare(arguments.folder, arguments.seed, arguments.steps)
     if store is not None:
         copy(arguments.folder, store)

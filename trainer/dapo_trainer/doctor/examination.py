@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
-from dapo_trainer.doctor import bandwidth, fabric, gpus, machine
+from dapo_trainer.doctor import bandwidth, gpus, machine
 from dapo_trainer.doctor.bandwidth import Group
 from dapo_trainer.doctor.check import Check, CheckVerdict, failed, skipped
 from dapo_trainer.verl_config.placement import Device
@@ -36,7 +36,7 @@ class Machine:
 
 def examine(target: Machine) -> Iterator[Check]:
     """Every check that applies, as soon as it is done."""
-    devices = fabric.rdma_devices()
+    devices = bandwidth.rdma_devices()
     usable = bool(devices) and DEVICE_NODES.is_dir()
     yield machine.shared_memory()
     yield from machine.limits(rdma=usable)
@@ -54,14 +54,14 @@ def examine(target: Machine) -> Iterator[Check]:
         yield from gpus.checks(here, target.gpus, _cuda_version())
         if not here:
             return
-        yield fabric.rdma(devices, usable, target.peers is not None)
+        yield bandwidth.rdma(devices, usable, target.peers is not None)
     yield from kernels(target.device)
     alone = Group(target.device, target.gpus if target.device == "cuda" else 2)
     yield bandwidth.check(bandwidth.WITHIN, alone, _fabric(here))
     if target.peers is None:
         yield skipped(bandwidth.BETWEEN, "one node")
     else:
-        yield bandwidth.check(bandwidth.BETWEEN, target.peers, fabric.between(devices if usable else ()))
+        yield bandwidth.check(bandwidth.BETWEEN, target.peers, bandwidth.between(devices if usable else ()))
 
 
 def kernels(device: Device) -> Iterator[Check]:
@@ -80,8 +80,8 @@ def kernels(device: Device) -> Iterator[Check]:
         yield failed("kernels", f"ended with {code} ({last})", "test the GPU and its driver, and cordon the node")
 
 
-def _fabric(here: Sequence[gpus.Gpu] | None) -> fabric.Fabric:
-    return fabric.Fabric("loopback", None) if here is None else fabric.within(here)
+def _fabric(here: Sequence[gpus.Gpu] | None) -> bandwidth.Fabric:
+    return bandwidth.Fabric("loopback", None) if here is None else bandwidth.within(here)
 
 
 def _cuda_version() -> str | None:

@@ -15,9 +15,8 @@ from dapo_core.errors import DataError
 from dapo_core.jobspec import DAPOJob
 from dapo_core.naming import new_run_id
 from dapo_core.run.home import Home
-from dapo_trainer.evaluate.request import Choices, data_files, job_of, sets_of
+from dapo_trainer.evaluate.request import Choices, Target, data_files, job_of, resolve, sets_of
 from dapo_trainer.evaluate.statistics import Summary, by_subset, summarise
-from dapo_trainer.evaluate.target import Target, resolve
 from dapo_trainer.evaluate.worker_process import EvaluationFolder, run_worker
 from dapo_trainer.groups.evaluated import Evaluated
 from dapo_trainer.preflight import check_files, check_reward

@@ -10,7 +10,7 @@ import os
 import shutil
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,10 +24,10 @@ from dapo_core.run.deadlines import LOADING_ENGINES
 from dapo_core.run.entries import Sample
 from dapo_core.run.last_words import LastWords, ending
 from dapo_core.run.reasons import ExitCode, Reason
+from dapo_core.run.recording import RecordedGroup, RecordedResponse
 from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore
 from dapo_trainer.data.model_files import context
-from dapo_trainer.evaluate.request import data_files
-from dapo_trainer.evaluate.target import Checkpoint
+from dapo_trainer.evaluate.request import Checkpoint, data_files
 from dapo_trainer.evaluate.worker_process import EvaluationFolder
 from dapo_trainer.groups.evaluated import Evaluated
 from dapo_trainer.groups.sample_log import to_parquet
@@ -53,6 +53,10 @@ class EvaluationProgress(Report):
     def step(self, step: int, values: Mapping[str, float]) -> None: ...
 
     def samples(self, step: int, rows: Sequence[Sample]) -> None: ...
+
+    def groups(
+        self, step: int, groups: Sequence[RecordedGroup], responses: Callable[[], Sequence[RecordedResponse]]
+    ) -> None: ...
 
     def checkpoint(self, step: int, folder: Path, metrics: Mapping[str, float]) -> None: ...
 
@@ -94,7 +98,7 @@ def _prepare_processes(trainer: TrainerEnvironment) -> Path | None:
 
 
 def _export(checkpoint: Checkpoint, target: Path) -> int:
-    from dapo_trainer.checkpoint_tool.export import export
+    from dapo_trainer.checkpoint_tool.model_export import export
 
     checkpoints = CheckpointStore(open_store(checkpoint.store_url), checkpoint.run_id)
     return export(checkpoints, checkpoint.step, target, checkpoint.attempt).step

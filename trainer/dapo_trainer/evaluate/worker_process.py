@@ -15,10 +15,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from dapo_core.errors import DapoError, Problem, SpecError, StoppedError
 from dapo_core.run import last_words
 from dapo_core.run.reasons import ExitCode, error_for
-from dapo_trainer.evaluate.target import Checkpoint
+from dapo_trainer.evaluate.request import Checkpoint
 from dapo_trainer.groups.evaluated import Evaluated
 from dapo_trainer.process.run_folder import AttemptFolder, RunFolder, shown_path
 from dapo_trainer.process.signals import stop_requests
+from dapo_trainer.process.temporary_folder import temporary_folder
 from dapo_trainer.process.trainer_process import (
     Heartbeat,
     StoreUrls,
@@ -81,8 +82,9 @@ def run_worker(run: RunFolder, stores: StoreUrls, console: Console, command: Seq
     """Evaluate as the files in the run's folder say. Raises DapoError with the worker's own sentence, StoppedError."""
     attempt = run.attempt(1)
     tree = ProcessTree.of(run)
-    with stop_requests() as stop, _shown(console) as show:
-        process = TrainerProcess(command, trainer_environment(run, attempt, stores, os.environ), attempt)
+    with stop_requests() as stop, _shown(console) as show, temporary_folder() as temporary:
+        environment = trainer_environment(run, attempt, stores, temporary.environment(os.environ))
+        process = TrainerProcess(command, environment, attempt, inherits=[temporary.lock])
         tree.started(process.pid)
         try:
             while (code := process.exit_code()) is None and not stop.asked:
@@ -93,6 +95,8 @@ def run_worker(run: RunFolder, stores: StoreUrls, console: Console, command: Seq
         finally:
             tree.end(0.0 if stop.asked else PARTING_SECONDS)
             process.exit_code()  # collects the process, however it ended
+        if code not in (None, ExitCode.DONE):
+            temporary.keep_logs(attempt.ray_logs)
     if code is None:
         raise StoppedError("Stopped. Nothing was recorded.")
     if code != ExitCode.DONE:

@@ -7,14 +7,16 @@ import io
 import logging
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from queue import Empty, Full, Queue
 from typing import Any, Final, Protocol
 
 from dapo_core.db import EventType
-from dapo_core.naming import samples_key
+from dapo_core.naming import groups_key, samples_key, tokens_key
 from dapo_core.objectstore import ObjectStore
 from dapo_core.run.entries import Sample
+from dapo_core.run.recording import RecordedGroup, RecordedResponse
+from dapo_trainer.groups.group_records import groups_parquet, responses_parquet
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +70,7 @@ class SampleLog:
         self._run_id = run_id
         self._attempt = attempt
         self._journal = journal
-        self._queue: Queue[tuple[int, Sequence[Sample]]] = Queue(maxsize=4)
+        self._queue: Queue[tuple[int, str, Callable[[], None]]] = Queue(maxsize=8)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="dapo-samples", daemon=True)
         self._thread.start()
@@ -76,10 +78,20 @@ class SampleLog:
 
     def write(self, step: int, samples: Sequence[Sample]) -> None:
         """Queue the samples of `step`, the first of them up to `MAX_ROWS` and `MAX_TOTAL`."""
+        kept = bounded(samples)
+        self._put(step, "samples", lambda: self._store_samples(step, kept))
+
+    def write_groups(
+        self, step: int, groups: Sequence[RecordedGroup], responses: Callable[[], Sequence[RecordedResponse]]
+    ) -> None:
+        """Queue the groups of `step`, and the responses that are recorded token by token."""
+        self._put(step, "groups", lambda: self._store_groups(step, groups, responses))
+
+    def _put(self, step: int, what: str, store: Callable[[], None]) -> None:
         try:
-            self._queue.put_nowait((step, bounded(samples)))
+            self._queue.put_nowait((step, what, store))
         except Full:
-            self._fail(step, "the samples of earlier steps are not written yet")
+            self._fail(step, what, "those of earlier steps are not written yet")
 
     def close(self, timeout_seconds: float = 10.0) -> None:
         """Write what is queued, for at most `timeout_seconds`, and end."""
@@ -89,24 +101,32 @@ class SampleLog:
     def _run(self) -> None:
         while True:
             try:
-                step, samples = self._queue.get(timeout=0.2)
+                step, what, store = self._queue.get(timeout=0.2)
             except Empty:
                 if self._closing.is_set():
                     return
                 continue
             try:
-                self._store_samples(step, samples)
+                store()
             except Exception as error:  # whatever it is, training continues
-                self._fail(step, str(error))
+                self._fail(step, what, str(error))
 
     def _store_samples(self, step: int, samples: Sequence[Sample]) -> None:
         data, key = to_parquet(samples), samples_key(self._run_id, step, self._attempt)
         self._store.put_bytes(key, data)
         self._journal.samples(step, key, len(samples), len(data))
 
-    def _fail(self, step: int, why: str) -> None:
+    def _store_groups(
+        self, step: int, groups: Sequence[RecordedGroup], responses: Callable[[], Sequence[RecordedResponse]]
+    ) -> None:
+        # First what the groups refer to.
+        if recorded := responses():
+            self._store.put_bytes(tokens_key(self._run_id, step, self._attempt), responses_parquet(recorded))
+        self._store.put_bytes(groups_key(self._run_id, step, self._attempt), groups_parquet(groups))
+
+    def _fail(self, step: int, what: str, why: str) -> None:
         self.failures += 1
-        message = f"The samples of step {step} were not written: {why}"
+        message = f"The {what} of step {step} were not written: {why}"
         log.warning(message)
         self._journal.event("SamplesFailed", message, type="Warning", step=step)
 

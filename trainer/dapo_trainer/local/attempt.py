@@ -15,9 +15,9 @@ from dapo_core.run.reasons import ExitCode, Reason
 from dapo_trainer.local.display import Presenter
 from dapo_trainer.local.record import GuardWatch
 from dapo_trainer.local.run_view import FinishedStep, Note, SpoolFeed
+from dapo_trainer.process.processes import dump_stacks
 from dapo_trainer.process.run_folder import AttemptFolder, shown_path
 from dapo_trainer.process.signals import StopRequest
-from dapo_trainer.process.stacks import dump_stacks
 from dapo_trainer.process.trainer_process import Heartbeat, TrainerProcess, why
 from dapo_trainer.process.tree import ProcessTree
 

@@ -17,8 +17,9 @@ from dapo_trainer.local.display import Presenter
 from dapo_trainer.local.record import GuardWatch, StoreRecord
 from dapo_trainer.local.run_view import Mood, Note, SpoolFeed
 from dapo_trainer.process.processes import send
-from dapo_trainer.process.run_folder import RunFolder, shown_path
+from dapo_trainer.process.run_folder import AttemptFolder, RunFolder, shown_path
 from dapo_trainer.process.signals import StopRequest, become_subreaper
+from dapo_trainer.process.temporary_folder import TemporaryFolder, temporary_folder
 from dapo_trainer.process.trainer_process import TRAINER, StoreUrls, TrainerProcess, trainer_environment
 from dapo_trainer.process.tree import ProcessTree
 
@@ -102,11 +103,21 @@ class Supervisor:
 
     def _attempt(self, number: int, tree: ProcessTree) -> AttemptRow:
         folder = self.run.attempt(number)
+        with temporary_folder() as temporary:
+            ended = self._watched(folder, tree, temporary)
+            if _final(ended, self._cause) is None:
+                temporary.keep_logs(folder.ray_logs)
+        self.record.deliver(folder.spool)
+        return ended
+
+    def _watched(self, folder: AttemptFolder, tree: ProcessTree, temporary: TemporaryFolder) -> AttemptRow:
+        number = folder.number
         self.record.attempt_started(number, time.time())
         self.record.state("Running", "Started", "")
         self.presenter.attempt(number, self._counted, shown_path(folder.log))
-        environment = trainer_environment(self.run, folder, self.stores, self.base_environment)
-        process = TrainerProcess(self.command, environment, folder)
+        base = temporary.environment(self.base_environment)
+        environment = trainer_environment(self.run, folder, self.stores, base)
+        process = TrainerProcess(self.command, environment, folder, inherits=[temporary.lock])
         tree.started(process.pid)
         self._report(Note(time.time(), "Started", f"Attempt {number} is process {process.pid}."))
         attempt = LocalAttempt(
@@ -127,7 +138,6 @@ class Supervisor:
         finally:
             tree.end()
         self._cause, self._step = attempt.cause, attempt.last_step
-        self.record.deliver(folder.spool)
         return ended
 
     def _after(self, attempts: Sequence[AttemptRow]) -> RunOutcome | Decision:

@@ -7,13 +7,13 @@ from typing import Any
 from dapo_core.jobspec import DAPOJobSpec
 from dapo_core.quantity import GIB, amount
 from dapo_trainer.plan.architecture import Architecture
-from dapo_trainer.plan.head_memory import head_memory
 from dapo_trainer.plan.memory import (
     GenerationMemory,
     GpuKind,
     MemorySettings,
     TrainingMemory,
     generation_memory,
+    head_memory,
     offloaded_memory,
     trained_parameters,
     training_memory,

@@ -12,7 +12,7 @@ from dapo_core.jobspec import DAPOJob, DAPOJobSpec, field_sources
 from dapo_core.jobspec.leaves import leaves
 from dapo_trainer.plan.estimate import Estimate, gib
 from dapo_trainer.plan.gpu_sizes import Size
-from dapo_trainer.plan.head_memory import head_memory
+from dapo_trainer.plan.memory import head_memory
 
 
 @dataclass(frozen=True)

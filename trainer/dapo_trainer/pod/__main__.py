@@ -12,8 +12,7 @@ from dapo_core.jobspec import DAPOJobSpec, load_job
 from dapo_core.naming import ROLES, Role
 from dapo_core.run.last_words import LastWords, ending
 from dapo_core.run.reasons import ExitCode, Reason
-from dapo_trainer.pod.node import LOST_AFTER_SECONDS, NODE_IP, READY_FILE, PodEnvironment, RayNode, device
-from dapo_trainer.pod.node_check import check_node
+from dapo_trainer.pod.node import LOST_AFTER_SECONDS, NODE_IP, READY_FILE, PodEnvironment, RayNode, check_node, device
 from dapo_trainer.pod.pod_roles import become_driver, serve
 from dapo_trainer.pod.recorded_output import record_output
 from dapo_trainer.verl_adapter import environment as engine_environment

@@ -23,6 +23,8 @@ from dapo_core.addresses import family_of
 
 PORT: Final = 6380
 CONNECT_SECONDS: Final = 5.0
+# How long closing may take; the server looks that often whether it has to.
+CLOSE_SECONDS: Final = 0.1
 # A peer whose machine is gone is noticed after idle + count x interval seconds.
 KEEPALIVE: Final = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
 
@@ -88,7 +90,7 @@ class Gate:
     def __init__(self, host: str, on_leaving: Callable[[str], None], port: int = PORT) -> None:
         self._server = _GateServer((host, port), on_leaving)
         self.port: int = self._server.server_address[1]
-        threading.Thread(target=self._server.serve_forever, name="gate", daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(CLOSE_SECONDS,), name="gate", daemon=True).start()
 
     def tell(self, pod: str, end: Literal["drained", "dismissed"]) -> None:
         """Let a pod end: its engines have handed over, or do not live there. One that is gone is no error."""

@@ -18,9 +18,11 @@ from dapo_core.errors import DistributedFaultError
 from dapo_core.jobspec import DAPOJobSpec
 from dapo_core.run.reasons import ExitCode
 from dapo_trainer.pod.gate import GateConnection
-from dapo_trainer.pod.node import NODE_IP, PORT, PodEnvironment, RayNode, device, ray_start
+from dapo_trainer.pod.next_attempt import NEXT_HEAD_SECONDS
+from dapo_trainer.pod.node import NODE_IP, PORT, STAYED, PodEnvironment, RayNode, device, ray_start
 from dapo_trainer.preflight import fetch_model
 from dapo_trainer.process.fork_child import LAUNCHER
+from dapo_trainer.process.liveness import SILENT_SECONDS, Heartbeats, heartbeats_of
 from dapo_trainer.process.processes import environment_of
 from dapo_trainer.verl_adapter import preload
 
@@ -63,14 +65,16 @@ def serve(node: RayNode, environment: PodEnvironment, spec: DAPOJobSpec) -> Exit
     preload.fork_from_here(device(spec))
     # Every rank and engine reads the model from its own pod's disk, at the same path as the driver.
     fetch_model(spec)
-    line = _pass_gate(environment, asked)
+    line = _pass_gate(environment, asked, NEXT_HEAD_SECONDS if STAYED in os.environ else math.inf)
     if line is None:
         return ExitCode.TERMINATED
     _join(node, environment)
     if node.role == "trainer":  # a rollout pod is ready when its engine is: GroupServer reports it
         environment.report_ready()
+    ranks = _Ranks(environment)
     given_up: float | None = None
     while line.end is None and _raylet_runs(node):
+        ranks.look()
         if asked.is_set() and given_up is None:
             given_up = time.monotonic() + (DRAIN_SECONDS if node.role == "rollout" else math.inf)
             line.leaving(environment.pod)
@@ -80,6 +84,32 @@ def serve(node: RayNode, environment: PodEnvironment, spec: DAPOJobSpec) -> Exit
     if line.end == "done":
         return ExitCode.DONE
     return ExitCode.TERMINATED if asked.is_set() else ExitCode.DISTRIBUTED
+
+
+class _Ranks:
+    """Takes a trainer pod out of readiness as long as one of its ranks does not run: the operator decides how long an
+    attempt may last like that. A pod that runs no rank stays as it is."""
+
+    def __init__(self, environment: PodEnvironment) -> None:
+        folder = heartbeats_of(os.environ)
+        self._pod, self._silent = environment, list[int]()
+        self._heartbeats = None if folder is None else Heartbeats(folder)
+        self._due = 0.0
+
+    def look(self, now: float | None = None) -> None:
+        """Compare the heartbeats every few seconds."""
+        now = time.monotonic() if now is None else now
+        if self._heartbeats is None or now < self._due:
+            return
+        self._due = now + self._heartbeats.look_seconds
+        before, self._silent = self._silent, self._heartbeats.silent(now)
+        if self._silent and not before:
+            processes = ", ".join(map(str, self._silent))
+            log.error("No thread of these ranks' processes has run for %g s: %s", SILENT_SECONDS, processes)
+            self._pod.report_silent()
+        elif before and not self._silent:
+            log.info("All ranks of this pod run.")
+            self._pod.report_ready()
 
 
 class _Asked(threading.Event):
@@ -93,9 +123,10 @@ class _Asked(threading.Event):
         self.set()
 
 
-def _pass_gate(environment: PodEnvironment, asked: threading.Event) -> GateConnection | None:
-    """The connection to the driver, which may take a while to listen; None when the pod is terminated first."""
-    last_error = ""
+def _pass_gate(environment: PodEnvironment, asked: threading.Event, limit_seconds: float) -> GateConnection | None:
+    """The connection to the driver, which may take a while to listen; None when the pod is terminated first. Raises
+    DistributedFaultError when it does not listen in time."""
+    last_error, until = "", time.monotonic() + limit_seconds
     while True:
         try:
             return GateConnection(environment.head_host, environment.pod)
@@ -105,6 +136,8 @@ def _pass_gate(environment: PodEnvironment, asked: threading.Event) -> GateConne
                 log.info("Waiting for the driver at %s: %s", environment.head_host, error)
         if asked.wait(LOOK_SECONDS):
             return None
+        if time.monotonic() >= until:
+            raise DistributedFaultError(f"No driver has listened at {environment.head_host} for {limit_seconds:.0f} s.")
 
 
 def _join(node: RayNode, environment: PodEnvironment) -> None:

@@ -2,8 +2,10 @@
 
 The pod's first process stays that recorder; the program goes on in a child. The recorder reads the child's output,
 writes it to its own, and uploads it every few seconds: when the kernel ends all processes of a container that is out of
-memory, the log up to a moment before is stored. It forwards signals and ends with the child's exit code. It also
-ends a driver that hangs so that not even the thread runs by which it would notice that itself.
+memory, the log up to a moment before is stored. It is bounded in the store, and in memory while the store is away. The
+recorder forwards signals and ends with the child's exit code, or starts the program again for the next attempt
+(`next_attempt`). It also ends a driver that hangs so that not even the thread runs by which it would notice that
+itself.
 """
 
 import contextlib
@@ -15,19 +17,20 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Final
 
 from dapo_core.errors import DapoError
 from dapo_core.naming import ROLES
+from dapo_core.objectstore import ObjectStore
 from dapo_core.run.last_words import LastWords
-from dapo_core.run.pod_logs import PodLog
+from dapo_core.run.log_keys import KEPT_ATTEMPTS, PART_BYTES, PodLog, logs_prefix, parse_log_key, parts_left_out
 from dapo_core.run.reasons import ExitCode, Reason
-from dapo_trainer.pod.log_parts import LogParts, delete_old_logs
+from dapo_trainer.pod.next_attempt import IN_PLACE, RESTART, may_stay, serve_next
 from dapo_trainer.process import liveness
-from dapo_trainer.process.signals import STOPPING, signal_at_death_of
+from dapo_trainer.process.signals import STOPPING, become_subreaper, signal_at_death_of
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +43,8 @@ LEFT_BLOCKS: Final = 32
 # A driver whose watching thread has not run for so long, which looks every five seconds, never goes on.
 SILENT_SECONDS: Final = 300.0
 LOOK_SECONDS: Final = 10.0
+# Of a container: it has the process namespace, and the shared memory, to itself.
+FIRST_PROCESS: Final = 1
 
 
 def record_output(environment: Mapping[str, str]) -> None:
@@ -54,10 +59,13 @@ def record_output(environment: Mapping[str, str]) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     parent = os.getpid()
-    # A first process of a container ignores what it has no handler for: a signal of this moment would be lost.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+    if environment.get(RESTART) == IN_PLACE:
+        become_subreaper()  # of Ray's daemons, where the container is not a process namespace of its own
+    # A first process of a container ignores what it has no handler for: a signal of this moment would be lost. After a
+    # restart in place they are blocked already.
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     if (child := os.fork()) == 0:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
         signal_at_death_of(parent, signal.SIGKILL)
         os.close(reading)
         os.dup2(writing, sys.stdout.fileno())
@@ -66,8 +74,11 @@ def record_output(environment: Mapping[str, str]) -> None:
         return
     os.close(writing)
     recorder = _Recorder(child, reading, *named)
-    signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    os._exit(recorder.run())
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+    code = recorder.run()
+    if may_stay(environment, code) and not recorder.asked:
+        serve_next(environment, alone=parent == FIRST_PROCESS)
+    os._exit(code)
 
 
 def _log_of(environment: Mapping[str, str]) -> tuple[str, str, PodLog] | None:
@@ -87,6 +98,7 @@ class _Recorder:
         self._upload = _Upload(store_url, run_id, pod_log)
         self._code: int | None = None
         self._hangs = False
+        self.asked = False  # to end, by a signal
         for number in STOPPING:
             signal.signal(number, self._forward)
 
@@ -114,6 +126,7 @@ class _Recorder:
         return ExitCode.KILLED if self._hangs else self._code
 
     def _forward(self, number: int, _frame: FrameType | None) -> None:
+        self.asked = True
         with contextlib.suppress(ProcessLookupError):  # it has just ended
             if self._code is None:
                 os.kill(self._child, number)
@@ -142,7 +155,7 @@ class _Recorder:
         """As the driver ends itself: the stacks are in the log, and the reason in the last words."""
         import psutil
 
-        from dapo_trainer.process.stacks import dump_stacks
+        from dapo_trainer.process.processes import dump_stacks
 
         self._hangs = True
         message = f"The trainer hangs: none of its threads has run for {SILENT_SECONDS:.0f} s."
@@ -215,3 +228,66 @@ class _Upload(threading.Thread):
         if str(error) != self._said:
             self._said = str(error)
             log.warning("This pod's log is not stored: %s", error)
+
+
+class LogParts:
+    """The parts of one log. Methods may be called by several threads; `save` by one at a time."""
+
+    def __init__(self, run_id: str, log: PodLog) -> None:
+        self._run_id, self._log = run_id, log
+        self._lock = threading.Lock()
+        self._unsaved: dict[int, bytearray] = {}  # by number; those that were saved and are full are not kept
+        self._current = 1
+        self._changed: set[int] = set()
+        self._deleted = 1  # numbers up to this one need not be looked at again
+
+    def add(self, data: bytes) -> None:
+        """Append to the log."""
+        with self._lock:
+            while data:
+                part = self._unsaved.setdefault(self._current, bytearray())
+                taken, data = data[: PART_BYTES - len(part)], data[PART_BYTES - len(part) :]
+                part += taken
+                self._changed.add(self._current)
+                if len(part) == PART_BYTES:
+                    self._current += 1
+            for number in parts_left_out(self._current):
+                self._unsaved.pop(number, None)
+                self._changed.discard(number)
+
+    @property
+    def changed(self) -> bool:
+        """Whether there is something to save."""
+        return bool(self._changed)
+
+    def save(self, store: ObjectStore) -> None:
+        """Store what was added, delete what is no longer kept. Raises StoreError; the next call goes on from there."""
+        for number, data in self._pending():
+            store.put_bytes(self._log.key(self._run_id, number), data)
+            with self._lock:
+                part = self._unsaved.get(number)
+                if part is not None and len(part) == len(data):
+                    self._changed.discard(number)
+                    if len(data) == PART_BYTES:
+                        del self._unsaved[number]
+        for number in parts_left_out(self._current):
+            if number > self._deleted:
+                store.delete(self._log.key(self._run_id, number))
+                self._deleted = number
+
+    def _pending(self) -> Iterator[tuple[int, bytes]]:
+        with self._lock:
+            numbers = sorted(self._changed)
+        for number in numbers:
+            with self._lock:
+                data = bytes(self._unsaved.get(number, b""))
+            if data:
+                yield number, data
+
+
+def delete_old_logs(store: ObjectStore, run_id: str, attempt: int) -> None:
+    """Delete the logs of attempts long before this one. Raises StoreError."""
+    for info in list(store.list(logs_prefix(run_id))):
+        parsed = parse_log_key(run_id, info.key)
+        if parsed is not None and parsed[0].attempt <= attempt - KEPT_ATTEMPTS:
+            store.delete(info.key)

@@ -6,7 +6,7 @@
 {home}/{run_id}/database    its metadata store, without the password
 {home}/{run_id}/lock        held by the process that works on the run
 {home}/{run_id}/processes.json
-{home}/{run_id}/attempt-N/  spool/, heartbeat.json, trainer.log, termination-log
+{home}/{run_id}/attempt-N/  spool/, heartbeat.json, trainer.log, termination-log, ray/
 """
 
 import json
@@ -40,6 +40,11 @@ class AttemptFolder:
     @property
     def log(self) -> Path:
         return self.path / TRAINER_LOG
+
+    @property
+    def ray_logs(self) -> Path:
+        """Of Ray's daemons, of an attempt that failed."""
+        return self.path / "ray"
 
     @property
     def last_words(self) -> Path:

@@ -82,9 +82,18 @@ def trainer_environment(
 
 
 class TrainerProcess:
-    """A started trainer, in a session of its own so that the terminal's Ctrl-C does not reach it."""
+    """A started trainer, in a session of its own so that the terminal's Ctrl-C does not reach it.
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], attempt: AttemptFolder) -> None:
+    `inherits`: open descriptors that it holds as well.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        attempt: AttemptFolder,
+        inherits: Sequence[int] = (),
+    ) -> None:
         attempt.path.mkdir(parents=True, exist_ok=True)
         with attempt.log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -94,6 +103,7 @@ class TrainerProcess:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                pass_fds=inherits,
                 # Killed outright, this process can stop nobody: the kernel then asks the trainer to stop.
                 preexec_fn=partial(signal_at_death_of, os.getpid(), signal.SIGTERM),
             )

@@ -1,8 +1,12 @@
-"""Tells those who wait for an engine's answer that it has left: one that is dead or wedged may never answer."""
+"""Tells those who wait for an engine's answer that it has left: one that is dead or wedged may never answer.
+
+Counts the responses whose engine left while they were generated, and how they went on.
+"""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 
 class Departures:
@@ -64,3 +68,26 @@ class Departures:
                 if not self._waiting[address]:
                     del self._waiting[address]
                 self._changed.notify_all()
+
+
+@dataclass
+class MovedResponses:
+    """Since the last `taken`. Thread-safe."""
+
+    continued: int = 0
+    restarted: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, tokens: Iterable[int]) -> None:
+        """Unfinished responses go on with another engine: from that many tokens each, or from the prompt."""
+        kept = [count > 0 for count in tokens]
+        with self._lock:
+            self.continued += sum(kept)
+            self.restarted += len(kept) - sum(kept)
+
+    def taken(self) -> tuple[int, int]:
+        """(continued, restarted) since the last call."""
+        with self._lock:
+            counts = self.continued, self.restarted
+            self.continued = self.restarted = 0
+        return counts

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from dapo_core.db import Batch, CheckpointRow, EventRow, Point, SamplesRow, join_value, split_value
+from dapo_core.db import CheckpointRow, EventRow, Point, SamplesRow, WriteBatch, join_value, split_value
 
 Kind = Literal["step", "event", "checkpoint", "samples"]
 _CHECKSUM: Final = 8  # hexadecimal digits of a CRC-32
@@ -82,13 +82,15 @@ def step_body(values: Mapping[str, Any]) -> dict[str, Any]:
     return {"values": kept, "flags": flags} if flags else {"values": kept}
 
 
-def batch_of(run_id: str, records: list[Record]) -> Batch:
+def batch_of(run_id: str, records: list[Record]) -> WriteBatch:
     """Records as rows for the metadata store, without those of a kind that is unknown here."""
     rows: dict[str, list[Any]] = {"step": [], "event": [], "checkpoint": [], "samples": []}
     for record in records:
         if record.kind in rows:
             rows[record.kind].extend(_ROWS[record.kind](run_id, record))
-    return Batch(points=rows["step"], events=rows["event"], checkpoints=rows["checkpoint"], samples=rows["samples"])
+    return WriteBatch(
+        points=rows["step"], events=rows["event"], checkpoints=rows["checkpoint"], samples=rows["samples"]
+    )
 
 
 def _points(_run_id: str, record: Record) -> list[Point]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 from dapo_core.backoff import Backoff
-from dapo_core.db import Batch, Receipt, RejectedError, StoreBehindError
+from dapo_core.db import Receipt, RejectedError, StoreBehindError, WriteBatch
 from dapo_core.errors import StoreError
 from dapo_trainer.spool.records import Record, batch_of
 from dapo_trainer.spool.segments import SpoolReader, last_seq, read_cursor, segments, spool_id, write_cursor
@@ -29,7 +29,7 @@ VERIFY_SECONDS: Final = 60.0  # how often the store is asked whether it still ha
 class Sink(Protocol):
     """What a sender writes to: `dapo_core.db.MetadataWriter`, or a function fake in tests."""
 
-    def write(self, run_id: str, batch: Batch, receipt: Receipt | None = None) -> None: ...
+    def write(self, run_id: str, batch: WriteBatch, receipt: Receipt | None = None) -> None: ...
 
 
 Notify = Callable[[str, str], None]
@@ -77,7 +77,7 @@ class Delivery:
         if name is None or self.cursor == 0:
             return True
         try:
-            self._sink.write(self._run_id, Batch(), Receipt(name, self.cursor, self.cursor))
+            self._sink.write(self._run_id, WriteBatch(), Receipt(name, self.cursor, self.cursor))
         except StoreBehindError as error:
             self._rewind(error.seq)
             return False
@@ -122,7 +122,7 @@ class Delivery:
             # One bad record must not block the others forever: halve the batch until it is alone, and skip it.
             if len(records) == 1:
                 self._skip(records[0], error)
-                self._sink.write(self._run_id, Batch(), receipt)
+                self._sink.write(self._run_id, WriteBatch(), receipt)
                 return
             middle = len(records) // 2
             self._write(records[:middle], after)
@@ -134,7 +134,7 @@ class Delivery:
         self._notify("RecordRefused", f"A {record.kind} record of step {record.step} was refused: {error}")
 
 
-def _batch(run_id: str, records: list[Record]) -> Batch:
+def _batch(run_id: str, records: list[Record]) -> WriteBatch:
     try:
         return batch_of(run_id, records)
     except (TypeError, KeyError, AttributeError) as error:

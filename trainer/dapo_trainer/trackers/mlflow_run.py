@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from dapo_trainer.trackers.tracker import StepRefusedError, TrackedRun
+from dapo_trainer.trackers.mirror import StepRefusedError, TrackedRun
 
 URI_VARIABLE, EXPERIMENT_VARIABLE = "MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME"
 RUN_TAG = "dapo.run_id"

@@ -8,8 +8,7 @@ from typing import Final
 
 from dapo_core.errors import Problem, SpecError
 from dapo_core.jobspec import DAPOJob
-from dapo_trainer.trackers.mirror import Mirror, Notify
-from dapo_trainer.trackers.tracker import Opener, TrackedRun, Tracker
+from dapo_trainer.trackers.mirror import Mirror, Notify, Opener, TrackedRun, Tracker
 
 # Class and module of each; imported when the first step is logged.
 _CLASSES: Final[Mapping[str, tuple[str, str]]] = {

@@ -10,7 +10,7 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from dapo_trainer.trackers.tracker import TrackedRun
+from dapo_trainer.trackers.mirror import TrackedRun
 
 ROOT_VARIABLE = "DAPO_TENSORBOARD_DIR"
 

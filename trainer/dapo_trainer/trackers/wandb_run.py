@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping
 
-from dapo_trainer.trackers.tracker import TrackedRun
+from dapo_trainer.trackers.mirror import TrackedRun
 
 PROJECT_VARIABLE = "WANDB_PROJECT"
 DEFAULT_PROJECT = "dapo"

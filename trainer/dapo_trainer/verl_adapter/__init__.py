@@ -2,18 +2,17 @@
 
 | module | verl's extension point |
 | --- | --- |
-| cpu_platform, cpu_vllm, held_outputs, import_hooks | `PlatformRegistry`, entry point `verl.plugins` |
-| rank_extensions | `model.external_lib`: loads the next eight |
+| cpu_platform, cpu_vllm, import_hooks | `PlatformRegistry`, entry point `verl.plugins` |
+| rank_extensions | `model.external_lib`: loads the next six |
 | policy_loss | `register_policy_loss` |
-| sharded_engine, resharding, adapters | `EngineRegistry` |
+| sharded_engine, resharding | `EngineRegistry` |
 | attention_varlen, length_buckets | transformers' `AttentionInterface`, and verl's Ulysses group |
-| token_log_probs | `FusedLinearForPPO`, the computation behind `use_fused_kernels` |
-| logit_log_probs | none: replaces `logprobs_from_logits_v2`, where no kernel is fused |
+| token_log_probs | `FusedLinearForPPO`; where no kernel is fused it replaces `logprobs_from_logits_v2` |
 | ragged_rows | none: replaces four functions of verl for rows of different length |
-| packed_storage, packed_rows | TransferQueue's `StorageManagerFactory` |
+| packed_rows | TransferQueue's `StorageManagerFactory` |
 | tcp_transport | `CheckpointEngineRegistry`, through `checkpoint_engine.custom_backend_module` |
 | cluster, engine_watch, node_files, runner, session | `TaskRunnerV1`'s sequence |
-| preload, ray_agent, ray_ids, ray_parts, worker_start | none: how Ray's processes start |
+| preload, ray_agent, ray_processes | none: how Ray's processes start |
 | group_server | `RolloutReplicaRegistry` |
 | group_client | `LLMServerManager.get_client` |
 | group_router | `rollout.router_config_path` |
@@ -22,11 +21,11 @@
 | trainers, batch_parts | `register_trainer`, `trainer.checkpoint_callback_class` |
 | validation | `LLMServerManager`, for engines without a trainer |
 | merge | `FSDPModelMerger` |
-| stack_checks, described_gpu | `validate_config`, `HFModelConfig`, `vLLMHttpServer`, vLLM's platform |
+| stack_checks | `validate_config`, `HFModelConfig`, `vLLMHttpServer`, vLLM's platform |
 
 Other rooms import only `environment` and `preload` (where a process starts), `cluster`, `node_files`, `runner` and
 `session` (`dapo_trainer.main`), `session` (`dapo_trainer.run_report`), `session` and `validation`
-(`dapo_trainer.evaluate.worker`), `merge` (`dapo_trainer.checkpoint_tool.export`) and `token_log_probs`
+(`dapo_trainer.evaluate.worker`), `merge` (`dapo_trainer.checkpoint_tool.model_export`) and `token_log_probs`
 (`dapo_trainer.doctor.kernel_accuracy`). verl and Ray load the others by their dotted names, which are in
 `verl_config.overrides` and in the entry point `verl.plugins`.
 """
@@ -48,6 +47,8 @@ def environment(device: str) -> dict[str, str]:
         "RAY_enable_metrics_collection": "0",
         "RAY_task_events_report_interval_ms": "0",
         "RAY_DEDUP_LOGS": "0",
+        # A call of Ray without a cluster fails. Ray would start one of its own, for a thread that outlives the run's.
+        "RAY_ENABLE_AUTO_CONNECT": "0",
         "TOKENIZERS_PARALLELISM": "false",
         "TRANSFER_QUEUE_ENABLE": "1",
         # verl looks engines up by device and vendor; `sharded_engine` has this one.

@@ -7,6 +7,7 @@ responses); vLLM generates, and finished groups are put into TransferQueue toget
 import asyncio
 import json
 import threading
+import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from dapo_core.run.entries import Sample
 from dapo_trainer.groups.dynamic_sampling import GroupOutcome
 from dapo_trainer.groups.evaluated import Evaluated
+from dapo_trainer.groups.group_records import ScoredGroup, ScoredResponse, check_text
 from dapo_trainer.rewards.scorer import Scored, Scorer
 from dapo_trainer.rewards.verdict import ResponseGroup
 from dapo_trainer.verl_adapter import published_rule
@@ -96,6 +98,7 @@ class GroupAgentLoopManager:
             list(row["raw_prompt"]), add_generation_prompt=True, tokenize=True, return_dict=False
         )
         sampling, count = self._sampling(partition, row)
+        submitted_at = time.time()
         responses = await self._client.generate_group(prompt, count, self._config.response_length, sampling)
         judged = await self._judge(row, responses)
         if self._wants_samples(partition, row):
@@ -104,6 +107,7 @@ class GroupAgentLoopManager:
             current().evaluated.append(_evaluated(row, judged))
             current().groups.finish(VALIDATION, [_outcome(row["uid"], judged, [])])
             return
+        current().records.scored(_scored_group(row, judged, submitted_at))
         members = self._members(row, prompt, judged)
         await self._outbox.put((_outcome(row["uid"], judged, members), members))
 
@@ -195,6 +199,27 @@ def _evaluated(row: Row, judged: list[JudgedResponse]) -> Evaluated:
         lengths=[response.tokens for response in judged],
         truncated=[response.truncated for response in judged],
         index=int(row["index"]),
+    )
+
+
+def _scored_group(row: Row, judged: list[JudgedResponse], submitted_at: float) -> ScoredGroup:
+    return ScoredGroup(
+        uid=row["uid"],
+        source=str(row.get("data_source", "")),
+        prompt=_prompt(row),
+        ground_truth=_truth(row),
+        responses=tuple(
+            ScoredResponse(
+                reward=response.scored.reward,
+                correct=response.scored.verdict.correct,
+                truncated=response.truncated,
+                check=check_text(response.scored.verdict),
+                counted=response.scored.counted,
+            )
+            for response in judged
+        ),
+        submitted_at=submitted_at,
+        finished_at=time.time(),
     )
 
 

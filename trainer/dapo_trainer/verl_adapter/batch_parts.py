@@ -4,7 +4,7 @@ verl pads every response of the batch to the longest one, in several copies: 8,1
 tokens take 15 GiB on the head, whatever the others are. Groups do not depend on each other, so a part at a time does.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import isnan
 from typing import Any, Final
@@ -17,7 +17,7 @@ from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1 import trainer_base
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
-from dapo_trainer.plan.head_memory import PART_TOKENS
+from dapo_trainer.plan.memory import PART_TOKENS
 from dapo_trainer.verl_adapter import ragged_rows
 
 Metrics = dict[str, Any]
@@ -153,6 +153,7 @@ def take_out(batch: KVBatchMeta) -> None:
     """Remove a batch that was trained on from the data queue, whose checkpoint it would fill to no use. What verl reads
     for the step's metrics is kept for it."""
     data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=list(FOR_METRICS))
+    _note_advantages(batch.keys, data)
     _taken_out[:] = [_compacted(data)]
     # verl clears the batch's keys afterwards, of which there must be one.
     left, *taken = batch.keys
@@ -166,7 +167,29 @@ _read_for_metrics = trainer_base.get_metric_data_with_optional_routed_experts
 
 def _compact(**arguments: Any) -> TensorDict:
     """What verl reads for a step's metrics, in a tenth of the memory."""
-    return _taken_out.pop() if _taken_out else _compacted(_read_for_metrics(**arguments))
+    if _taken_out:
+        return _taken_out.pop()
+    data = _read_for_metrics(**arguments)
+    _note_advantages(arguments.get("keys", ()), data)
+    return _compacted(data)
+
+
+_advantages: dict[str, float] = {}  # of the step's responses
+
+
+def _note_advantages(keys: Sequence[str], data: TensorDict) -> None:
+    """verl reads them for the metrics of each step; reading them once more would cost as much again."""
+    found = data.get("advantages", None)
+    if found is not None and keys:
+        # All tokens of a response have the same, or none where they are masked.
+        _advantages.update((key, float(row[row.abs().argmax()])) for key, row in zip(keys, found.unbind(), strict=True))
+
+
+def advantages() -> dict[str, float]:
+    """The advantage of each response of the step that has just ended, by its key. Forgets them."""
+    taken = dict(_advantages)
+    _advantages.clear()
+    return taken
 
 
 def _compacted(data: TensorDict) -> TensorDict:

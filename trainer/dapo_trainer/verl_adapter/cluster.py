@@ -13,8 +13,8 @@ from dapo_core.jobspec import DAPOJobSpec
 from dapo_core.naming import Role
 from dapo_trainer.doctor import gpus
 from dapo_trainer.process.fork_server import as_python
-from dapo_trainer.verl_adapter import packed_storage
-from dapo_trainer.verl_adapter.ray_parts import without_unused
+from dapo_trainer.verl_adapter import packed_rows
+from dapo_trainer.verl_adapter.ray_processes import without_unused
 from dapo_trainer.verl_config.placement import NODE_RESOURCE
 
 LOOK_SECONDS: Final = 1.0
@@ -32,7 +32,7 @@ class Cluster:
 
     def _start_queue(self, config: DictConfig) -> None:
         try:
-            packed_storage.install()
+            packed_rows.install()
             tq.init(config.transfer_queue)
         except BaseException as error:
             self._error = error

@@ -15,8 +15,10 @@ import transfer_queue as tq
 from transfer_queue import KVBatchMeta
 
 from dapo_core.errors import SamplingExhaustedError, StoppedError
+from dapo_core.run.recording import Fate
 from dapo_trainer.groups.dynamic_sampling import Acceptance, GroupOutcome, Kind, Policy, Tally, shuffled
 from dapo_trainer.verl_adapter.session import current
+from dapo_trainer.verl_adapter.token_records import TokenRecords
 
 TRAIN = "train"
 WAKE_SECONDS = 0.5
@@ -52,10 +54,13 @@ class GroupBuffer:
         self._committed = False  # groups of the step have changed the policy
         self._owed = 0  # rejected groups for which no new prompt was submitted yet
         self.tally = Tally(0, 0)
+        every, groups = (int(current().settings.get(name, 0)) for name in ("log_samples_every", "record_groups"))
+        self.tokens = TokenRecords(every, groups)
 
     def begin_step(self, step: int, batch: int) -> int:
         """Start counting for `step`. Returns how many prompts to submit for a batch of `batch` prompts."""
         self.tally, self._committed = Tally(step, batch), False
+        self.tokens.begin_step(step)
         self._acceptance.memory = max(MEMORY_BATCHES * batch, LEAST_MEMORY)
         policy = self._policy()
         return policy.wanted(batch, len(self._ready), self._in_flight(), 0, self._acceptance.value, 0)
@@ -175,6 +180,8 @@ class GroupBuffer:
             self.tally.add(outcome, kept)
             self._acceptance.add(kept)
             (self._ready if kept else rejected).append(outcome)
+        current().records.decided(rejected)
+        self.tokens.leave_out(rejected, TRAIN, current().records)
         self._clear(rejected)
         return len(rejected)
 
@@ -188,6 +195,7 @@ class GroupBuffer:
         self._ready = fresh
         self.tally.stale += len(stale)
         self._owed += len(stale)
+        current().records.decided(stale, Fate.STALE)
         self._clear(stale)
 
     def _draw(self, count: int) -> None:
@@ -205,12 +213,14 @@ class GroupBuffer:
             kept = count if self._carries else 0
             surplus, self._ready = self._ready[kept:], self._ready[:kept]
             self.tally.dropped += len(surplus)
+            current().records.decided(surplus, Fate.SURPLUS)
             self._clear(surplus)
 
     def _hand_over(self, count: int) -> KVBatchMeta:
         chosen, self._drawn = self._drawn[:count], self._drawn[count:]
         self.tally.trained += len(chosen)
         self._handed += chosen
+        current().records.decided(chosen, Fate.TRAINED)
         rows = [row for outcome in chosen for row in zip(outcome.keys, outcome.tags, strict=True)]
         # verl cuts mini-batches from the rows in this order, group or not.
         rows = shuffled(rows, self._seed, self.tally.step)

@@ -19,6 +19,7 @@ from verl.single_controller.ray import RayResourcePool, RayWorkerGroup
 from verl.utils.device import get_device_name
 from verl.workers.rollout.replica import RolloutMode, RolloutReplicaRegistry
 from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica
+from vllm.inputs.engine import tokens_input
 from vllm.sampling_params import RequestOutputKind
 
 from dapo_core.errors import DistributedFaultError
@@ -54,6 +55,18 @@ class GroupRequest:
 FinishedGroups = list[tuple[int, list[Response]]]
 
 
+def rendered(prompt: Any) -> Any:
+    """As vLLM's renderer returns a prompt of token ids; one of images or text as it is.
+
+    vLLM has another thread render what is not, because that may block. For token ids there is nothing to do, and the
+    way to the thread and back, with its waits for Python's lock, takes longer than all else until a request is in the
+    engine.
+    """
+    if any(value for name, value in prompt.items() if name != "prompt_token_ids"):
+        return prompt
+    return tokens_input(prompt["prompt_token_ids"])
+
+
 class AnnouncingEngine:
     """A vLLM engine whose `generate` says so when a request is in the engine; everything else is the engine's own.
 
@@ -72,7 +85,7 @@ class AnnouncingEngine:
         self, prompt: Any, sampling_params: Any, request_id: str, **options: Any
     ) -> AsyncIterator[Any | None]:
         """None once the engine has the request, then its outputs."""
-        outputs = await self._engine.add_request(request_id, prompt, sampling_params, **options)
+        outputs = await self._engine.add_request(request_id, rendered(prompt), sampling_params, **options)
         finished = False
         try:
             yield None

@@ -18,6 +18,7 @@ from verl.trainer.ppo.core_algos import (
 )
 
 from dapo_core.run.metrics import CLIP_FRACTION_HIGH, CLIP_FRACTION_LOW
+from dapo_trainer.verl_adapter import clip_marks
 
 # The metrics of verl's losses, and ours.
 _METRICS = ("actor/pg_clipfrac", "actor/ppo_kl", "actor/pg_clipfrac_lower", CLIP_FRACTION_HIGH, CLIP_FRACTION_LOW)
@@ -90,6 +91,8 @@ def _counted(verls: Loss, clipped: Clipped) -> Loss:
             high, low = clipped(log_prob - old_log_prob, advantages, response_mask, config)
             metrics[CLIP_FRACTION_HIGH] = _share(high, response_mask, config)
             metrics[CLIP_FRACTION_LOW] = _share(low, response_mask, config)
+            mask = response_mask.bool()
+            clip_marks.note(high & mask, low & mask)
         return loss, metrics
 
     return policy_loss

@@ -17,7 +17,7 @@ from typing import Final
 
 from dapo_trainer.process import fork_server
 from dapo_trainer.process.fork_child import LAUNCHER
-from dapo_trainer.verl_adapter import environment, ray_ids, worker_start
+from dapo_trainer.verl_adapter import environment, ray_processes
 from dapo_trainer.verl_config.placement import Device, detect_device
 
 log = logging.getLogger(__name__)
@@ -79,11 +79,11 @@ def _import_and_start(listener: socket) -> bool:
     # the raylet does not outlive this one, and does not end long before it.
     with _blank_logging():
         with _no_collections(), _environment({"RAY_JOB_ID": JOB_ID, "RAY_RAYLET_PID": str(os.getpid())}):
-            with ray_ids.none_drawn():
+            with ray_processes.none_drawn():
                 for module in MODULES:
                     importlib.import_module(module)
-            worker_start.in_place()
-        if not ray_ids.differ_in_copies():
+            ray_processes.in_place()
+        if not ray_processes.differ_in_copies():
             log.warning("Imports drew an id from Ray's generator: processes are started one by one.")
             return False
         return fork_server.start(listener, _renew)

@@ -1,9 +1,12 @@
-"""What every trainer rank loads before it builds the model (`model.external_lib`): our registrations with verl."""
+"""What every trainer rank loads before it builds the model (`model.external_lib`): our registrations with verl, and its
+heartbeat."""
 
+import os
+
+from dapo_trainer.process.liveness import beat, heartbeats_of
 from dapo_trainer.verl_adapter import (
     attention_varlen,
-    logit_log_probs,
-    packed_storage,
+    packed_rows,
     policy_loss,
     ragged_rows,
     sharded_engine,
@@ -13,6 +16,8 @@ from dapo_trainer.verl_adapter import (
 assert policy_loss and sharded_engine  # imported for their registrations
 attention_varlen.register()
 token_log_probs.install()
-logit_log_probs.install()
-packed_storage.install()
+token_log_probs.install_for_logits()
+packed_rows.install()
 ragged_rows.install_in_rank()
+if (heartbeats := heartbeats_of(os.environ)) is not None:
+    beat(heartbeats)

@@ -1,6 +1,6 @@
 """Takes the place of Ray's dashboard agent, which a raylet cannot do without: answers its start, and does nothing.
 
-Run by the raylet as `python -m dapo_trainer.verl_adapter.ray_agent SESSION_FOLDER` (`ray_parts`).
+Run by the raylet as `python -m dapo_trainer.verl_adapter.ray_agent SESSION_FOLDER` (`ray_processes`).
 """
 
 import importlib

@@ -14,8 +14,7 @@ from typing import Any, Final, Protocol
 import ray
 
 from dapo_core.errors import DistributedFaultError
-from dapo_trainer.rollouts.liveness import Liveness
-from dapo_trainer.rollouts.membership import Decision, Dismiss, Engine, EngineState, Lose, Membership, Start
+from dapo_trainer.rollouts.membership import Decision, Dismiss, Engine, EngineState, Liveness, Lose, Membership, Start
 from dapo_trainer.verl_adapter.engine_processes import EngineProcess, kill_engine
 from dapo_trainer.verl_adapter.rollout_nodes import EngineNode, room
 from dapo_trainer.verl_adapter.session import Session

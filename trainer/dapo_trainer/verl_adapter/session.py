@@ -13,10 +13,11 @@ from typing import Any, Protocol
 
 from dapo_core.db import EventType
 from dapo_core.run.entries import Sample
+from dapo_core.run.recording import RecordedGroup, RecordedResponse
 from dapo_trainer.groups.dynamic_sampling import GroupOutcome
 from dapo_trainer.groups.evaluated import Evaluated
-from dapo_trainer.rollouts.departures import Departures
-from dapo_trainer.rollouts.moved_responses import MovedResponses
+from dapo_trainer.groups.group_records import GroupRecords
+from dapo_trainer.rollouts.departures import Departures, MovedResponses
 
 
 class Report(Protocol):
@@ -29,6 +30,10 @@ class Report(Protocol):
     def event(self, type: EventType, reason: str, message: str, step: int | None = None) -> None: ...
 
     def samples(self, step: int, rows: Sequence[Sample]) -> None: ...
+
+    def groups(
+        self, step: int, groups: Sequence[RecordedGroup], responses: Callable[[], Sequence[RecordedResponse]]
+    ) -> None: ...
 
     def checkpoint(self, step: int, folder: Path, metrics: Mapping[str, float]) -> None: ...
 
@@ -98,6 +103,7 @@ class Session:
     # Filled by the agent loop's thread, emptied by the trainer's; list.append is atomic.
     evaluated: list[Evaluated] = field(default_factory=list)
     samples: list[tuple[str, Sample]] = field(default_factory=list)
+    records: GroupRecords = field(default_factory=GroupRecords)
     departures: Departures = field(default_factory=Departures)
     moved: MovedResponses = field(default_factory=MovedResponses)
     # Called again and again by the trainer's thread while it waits for groups.

@@ -2,7 +2,8 @@
 reports the learning rate and the clipped tokens of the updates that it made.
 
 verl chooses an engine by model type, strategy, device and vendor; this one has a vendor of its own, which
-`dapo_trainer.verl_adapter.environment` asks for.
+`dapo_trainer.verl_adapter.environment` asks for. verl rounds merged weights, and only these, to bfloat16: engines of
+another dtype would sample from another policy than the trainer's.
 """
 
 from collections.abc import Iterator
@@ -10,14 +11,31 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.distributed.tensor import DTensor
+from verl.utils.device import get_device_id
+from verl.utils.fsdp_utils import merged_lora_context, normalize_peft_param_name, offload_fsdp_model_to_cpu
 from verl.utils.metric.utils import Metric
+from verl.utils.model import convert_weight_keys
 from verl.workers.engine import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
 from dapo_core.run.metrics import CLIP_FRACTION_HIGH, CLIP_FRACTION_LOW
-from dapo_trainer.verl_adapter import ENGINE_VENDOR
-from dapo_trainer.verl_adapter.adapters import merged_weights
+from dapo_trainer.verl_adapter import ENGINE_VENDOR, clip_marks
 from dapo_trainer.verl_adapter.resharding import reshard, saved_ranks
+
+
+def merged_weights(engine: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """Each weight under the name it has without adapters, whole, on the trainer's device. Collective over the ranks."""
+    try:
+        with merged_lora_context(engine.module, backup_adapters=True):
+            named = convert_weight_keys(normalize_peft_param_name(engine.module.state_dict()), engine.module)
+            for name, weight in named.items():
+                whole = weight.to(get_device_id()).full_tensor() if isinstance(weight, DTensor) else weight
+                # A copy: with the last weight taken, the context takes the adapters out again in place.
+                yield name, whole.detach().clone()
+    finally:
+        if engine._is_offload_param:
+            offload_fsdp_model_to_cpu(engine.module)
 
 
 @EngineRegistry.register("language_model", backend="fsdp2", device="cuda", vendor=ENGINE_VENDOR)
@@ -43,6 +61,12 @@ class ShardedEngine(FSDPEngineWithLMHead):
                 parts, output["metrics"][name] = output["metrics"][name].values, Metric("sum")
                 output["metrics"][name].extend(parts)
         return output
+
+    def forward_step(self, micro_batch: Any, loss_function: Any, forward_only: bool) -> Any:
+        """Keeps which tokens the loss clipped, of responses that are recorded."""
+        result = super().forward_step(micro_batch, loss_function, forward_only)
+        clip_marks.keep(micro_batch)
+        return result
 
     def lr_scheduler_step(self) -> float:
         """Returns the learning rate of the update before; verl's is that of the next one."""

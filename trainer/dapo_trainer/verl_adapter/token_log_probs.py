@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import torch
 from torch.distributed.tensor import DTensor, Partial
+from torch.nn.functional import cross_entropy
 
 from dapo_trainer.verl_config.kernels import LOG_PROB_CHUNK
 
@@ -142,7 +143,24 @@ def product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
 
 
 def install() -> None:
-    """Let verl's models compute log-probs by this module, in this process."""
+    """Let verl's models compute log-probs by `TokenLogProbs`, in this process."""
     import verl.utils.experimental.torch_functional as functional
 
     functional.FusedLinearForPPO = TokenLogProbs
+
+
+def logit_log_probs(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Log-probs of `labels`, float32 in their shape, in nats. `logits`: [..., vocabulary]; `labels`: int64 [...]."""
+    flat = logits.reshape(-1, logits.shape[-1]).float()
+    return -cross_entropy(flat, labels.reshape(-1), reduction="none").view(labels.shape)
+
+
+def install_for_logits() -> None:
+    """Let verl's engines compute log-probs by `logit_log_probs` where they have no fused kernel, in this process.
+
+    verl computes them without CUDA's cross-entropy in a Python loop over all tokens, and of bfloat16 logits in
+    bfloat16.
+    """
+    from verl.utils import torch_functional
+
+    torch_functional.logprobs_from_logits_v2 = logit_log_probs

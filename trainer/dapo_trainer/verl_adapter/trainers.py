@@ -7,6 +7,7 @@ metrics, validation by groups, phases in the heartbeat, and a stop that loses no
 import logging
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,15 @@ from dapo_trainer.groups.dynamic_sampling import Kind, Tally
 from dapo_trainer.groups.evaluated import validation_metrics
 from dapo_trainer.groups.sample_log import choose
 from dapo_trainer.verl_adapter.agent_loop import VALIDATION
-from dapo_trainer.verl_adapter.batch_parts import InParts, by_part, loss_tokens, parts, reads_batch_again, take_out
+from dapo_trainer.verl_adapter.batch_parts import (
+    InParts,
+    advantages,
+    by_part,
+    loss_tokens,
+    parts,
+    reads_batch_again,
+    take_out,
+)
 from dapo_trainer.verl_adapter.elastic_rollouts import ElasticRollouts
 from dapo_trainer.verl_adapter.engine_watch import EngineWatch
 from dapo_trainer.verl_adapter.group_buffer import TRAIN, GroupBuffer, NothingLeft
@@ -128,7 +137,11 @@ class _Hooks:
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         self.replay_buffer.commit()
         self._phase("update")
-        return super()._update_actor(batch, metrics)  # type: ignore[misc]
+        tokens = self.replay_buffer.tokens
+        tokens.before_update(batch, current().records)
+        result: KVBatchMeta = super()._update_actor(batch, metrics)  # type: ignore[misc]
+        tokens.after_update(self.actor_rollout_wg)  # type: ignore[attr-defined]
+        return result
 
     def on_step_end(self) -> None:
         self._phase("sync")
@@ -164,9 +177,19 @@ class _Hooks:
             self.replay_buffer.tally, self.replay_buffer.carried, self.replay_buffer.filters_by_spread
         )
         metrics |= _trained_metrics(batch) | self._engine_metrics()
-        current().recorded(global_steps, self._record(metrics))
+        values = self._record(metrics)
+        self._record_groups()
+        current().recorded(global_steps, values)
         if current().stop.is_set():
             raise StoppedError
+
+    def _record_groups(self) -> None:
+        tokens = self.replay_buffer.tokens.take()
+        groups = current().records.end_step(advantages(), tokens.uids)
+        if tokens.every:
+            tokens.own_log_probs = not OmegaConf.select(self.config, BYPASS)
+            decode = partial(self.tokenizer.batch_decode, skip_special_tokens=False)  # type: ignore[attr-defined]
+            current().report.groups(self.global_steps, groups, lambda: tokens.responses(decode))
 
     def _engine_metrics(self) -> dict[str, float]:
         return {}

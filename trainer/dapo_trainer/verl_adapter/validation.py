@@ -22,7 +22,7 @@ from dapo_trainer.verl_adapter.agent_loop import VALIDATION, GroupAgentLoopManag
 from dapo_trainer.verl_adapter.engine_watch import EngineWatch
 from dapo_trainer.verl_adapter.group_buffer import WAKE_SECONDS
 from dapo_trainer.verl_adapter.group_client import GroupClient
-from dapo_trainer.verl_adapter.ray_parts import without_unused
+from dapo_trainer.verl_adapter.ray_processes import without_unused
 from dapo_trainer.verl_adapter.session import Session, current, open_session
 
 Progress = Callable[[int, int], None]

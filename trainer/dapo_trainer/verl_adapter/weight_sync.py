@@ -18,9 +18,11 @@ from dapo_trainer.verl_adapter import tcp_transport
 LOOK_SECONDS: Final = 0.5
 # For an engine to stop, to make room and to go on; it waits a minute for requests that are on their way to it.
 CONTROL_SECONDS: Final = 180.0
-# For the trainer's side once all engines are done; with NCCL it never ends after one was lost in the middle.
+# For the trainer's side once all engines are done. With NCCL also for all of them once one was lost in the middle: they
+# may be past it, but mostly wait for it for ever.
 END_SECONDS: Final = 120.0
 TCP: Final = "dapo_tcp"
+LOST_IN_GROUP: Final = "The trainer's ranks wait for a rollout engine that was lost during the weight update."
 
 
 class Replica(Protocol):
@@ -83,7 +85,24 @@ class WeightSync(CheckpointEngineManager):
             metadata += [one for replica in left for one in prepared[replica.replica_rank]]
             trainer_side, rollout_side = self.backend_cls.build_topology(trainer.world_size, workers, metadata)
             left = await self._send(left, trainer_side, rollout_side, metadata[0], step)
-        await asyncio.gather(*self._on_trainer(["finalize"] * trainer.world_size))
+        elif self.backend != TCP:
+            # verl's engine leaves only what it was told its place in; -1 is that of a rank outside the group.
+            side, _ = self.backend_cls.build_topology(trainer.world_size, 0, metadata)
+            await asyncio.gather(*self._trainer_joins({**side, "rank": [-1] * trainer.world_size}))
+        return await self._leave(left)
+
+    async def _leave(self, replicas: Sequence[Replica]) -> list[Replica]:
+        """Both sides at once, as in verl: in NCCL a rank that leaves waits for those of its node."""
+        trainer = asyncio.gather(*self._on_trainer(["finalize"] * self.actor_wg.world_size))
+
+        async def leave(replica: Replica) -> None:
+            await _on_workers(replica, [{"method": "finalize"}] * len(replica.workers))
+
+        left = await self._each(replicas, leave, CONTROL_SECONDS)
+        try:
+            await asyncio.wait_for(trainer, END_SECONDS)
+        except TimeoutError as error:
+            raise DistributedFaultError(LOST_IN_GROUP) from error
         return left
 
     async def _send(
@@ -94,7 +113,7 @@ class WeightSync(CheckpointEngineManager):
         listener: Any,
         step: int | None,
     ) -> list[Replica]:
-        """Join the group, receive, and leave it: each engine by itself, beside the trainer's ranks."""
+        """Join the group and receive: each engine by itself, beside the trainer's ranks."""
         places, ranks, begin = {}, {}, 0
         for replica in replicas:
             end = begin + len(replica.workers)
@@ -107,7 +126,6 @@ class WeightSync(CheckpointEngineManager):
             joins = [{"method": "init_process_group", **row} for row in places[replica.replica_rank]]
             await _on_workers(replica, joins)
             await asyncio.gather(*(worker.update_weights.remote(global_steps=step) for worker in replica.workers))
-            await _on_workers(replica, [{"method": "finalize"}] * len(replica.workers))
 
         def to_blame(late: list[Replica]) -> list[Replica]:
             """All wait until the last one is ready: only those that are not hold up the others."""
@@ -118,29 +136,33 @@ class WeightSync(CheckpointEngineManager):
         def without(replica: Replica) -> None:
             if self.backend == TCP:
                 tcp_transport.report_lost(listener, ranks[replica.replica_rank])
+            elif limit.when() is None:
+                limit.reschedule(asyncio.get_running_loop().time() + END_SECONDS)
 
         sending = asyncio.ensure_future(self._trainer_sends(trainer_side, step))
         receiving = asyncio.ensure_future(self._each(replicas, receive, self._limit.seconds, without, to_blame))
         try:
-            await asyncio.wait({sending, receiving}, return_when=asyncio.FIRST_COMPLETED)
-            if sending.done():
-                sending.result()
-            left = await receiving
-            await asyncio.wait_for(sending, END_SECONDS)
+            async with asyncio.timeout(None) as limit:
+                await asyncio.wait({sending, receiving}, return_when=asyncio.FIRST_COMPLETED)
+                if sending.done():
+                    sending.result()
+                left = await receiving
+                await asyncio.wait_for(sending, END_SECONDS)
         except TimeoutError as error:
-            raise DistributedFaultError(
-                "The trainer's ranks wait for a rollout engine that was lost during the weight update."
-            ) from error
+            raise DistributedFaultError(LOST_IN_GROUP) from error
         finally:
             sending.cancel()
             receiving.cancel()
         return left
 
     async def _trainer_sends(self, side: Mapping[str, list[Any]], step: int | None) -> None:
-        trainer = self.actor_wg
-        joined = trainer.execute_checkpoint_engine(**side, method=["init_process_group"] * trainer.world_size)
-        await asyncio.gather(*joined)
-        await asyncio.gather(*trainer.update_weights(global_steps=step, mode=self.backend))
+        await asyncio.gather(*self._trainer_joins(side))
+        await asyncio.gather(*self.actor_wg.update_weights(global_steps=step, mode=self.backend))
+
+    def _trainer_joins(self, side: Mapping[str, list[Any]]) -> list[Any]:
+        joins = ["init_process_group"] * self.actor_wg.world_size
+        refs: list[Any] = self.actor_wg.execute_checkpoint_engine(**side, method=joins)
+        return refs
 
     def _on_trainer(self, methods: list[str]) -> list[Any]:
         refs: list[Any] = self.actor_wg.execute_checkpoint_engine(methods)

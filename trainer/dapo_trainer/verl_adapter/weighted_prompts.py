@@ -8,8 +8,7 @@ from typing import Any
 
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
-from dapo_trainer.data.prompt_files import parquet_rows
-from dapo_trainer.data.weights import epoch
+from dapo_trainer.data.prompt_files import epoch, parquet_rows
 from dapo_trainer.verl_adapter.session import current
 
 

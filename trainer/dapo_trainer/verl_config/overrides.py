@@ -312,6 +312,7 @@ def _ours(spec: DAPOJobSpec) -> Overrides:
             for v in spec.data.validation
         },
         "dapo.log_samples_every": spec.schedule.log_samples_every,
+        "dapo.record_groups": spec.schedule.record_groups,
     }
 
 
