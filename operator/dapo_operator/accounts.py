@@ -2,8 +2,9 @@
 
 Each job namespace gets a database login that is restricted to its rows and an object store user that is restricted to
 its folder. The operator gets a login that writes all rows; the dashboard gets two that read all rows, one of which may
-acknowledge alerts, and a user that reads all objects. Passwords come from the files of a mounted Secret. It may be run
-again at any time: passwords become those of the files, and namespaces that left the list lose their access.
+acknowledge alerts, and a user that reads all objects; who sends alerts gets one that reads them and nothing else.
+Passwords come from the files of a mounted Secret. It may be run again at any time: passwords become those of the files,
+and namespaces that left the list lose their access.
 """
 
 import json
@@ -86,6 +87,7 @@ def grant_logins(accounts: Accounts, database: str) -> None:
     roles.grant(database, "dapo_operations", "operator", None, accounts.secret("operator-password"))
     roles.grant(database, "dapo_dashboard", "reader", None, accounts.secret("reader-password"))
     roles.grant(database, "dapo_clerk", "acknowledger", None, accounts.secret("acknowledger-password"))
+    roles.grant(database, "dapo_notices", "notifier", None, accounts.secret("notifier-password"))
     log.info("Database logins are up to date: %d namespaces and the dashboard", len(accounts.namespaces))
 
 

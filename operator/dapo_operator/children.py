@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from dapo_core.naming import LABEL_JOB
 from dapo_operator.jobs.builders.common import DIGEST
-from dapo_operator.jobs.gangs.contract import Reservation
+from dapo_operator.jobs.gangs.gang_scheduler import Reservation
 from dapo_operator.jobs.gangs.schedulers import SCHEDULERS
 from dapo_operator.jobs.observed import Pod, pod_of
 from dapo_operator.kube.cache import TOMBSTONES, Cached, ObjectCache

@@ -10,15 +10,15 @@ from dapo_operator.children import WATCHED, Children, JobKey
 from dapo_operator.executor import Executor
 from dapo_operator.jobs.dapojob import JOBS
 from dapo_operator.jobs.gangs.schedulers import SCHEDULERS
-from dapo_operator.kube.api_errors import ApiError, NotFoundError
 from dapo_operator.kube.client import FIELD_MANAGER, KubeClient
 from dapo_operator.kube.events import EventPoster
 from dapo_operator.kube.informer import Informer
-from dapo_operator.kube.objects import NODES, PODS, Object, version_of
+from dapo_operator.kube.objects import NODES, PODS, ApiError, NotFoundError, Object, version_of
 from dapo_operator.metadata_store import MetadataStore
 from dapo_operator.node_cache import NodeCache
-from dapo_operator.reconciler import Reconciler, Shared
+from dapo_operator.reconciler import Reconciler
 from dapo_operator.settings import OperatorSettings
+from dapo_operator.shared import Shared
 from dapo_operator.telemetry.instrumentation import Telemetry
 
 logger = logging.getLogger(__name__)

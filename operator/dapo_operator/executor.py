@@ -4,15 +4,17 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
+from dapo_core.jobspec import DAPOJob
 from dapo_core.naming import LABEL_JOB, LABEL_RUN
-from dapo_core.run.status import DAPOJobStatus
+from dapo_core.run.status import Attempt, DAPOJobStatus
 from dapo_operator.children import WATCHED, Children, JobKey
 from dapo_operator.jobs.actions import (
     Action,
+    Adopt,
     ApplySupport,
     Body,
     CreatePod,
@@ -22,6 +24,7 @@ from dapo_operator.jobs.actions import (
     DeleteSupport,
     Plan,
     Release,
+    ReportOutcome,
     Reserve,
     TryPod,
 )
@@ -30,16 +33,22 @@ from dapo_operator.jobs.dapojob import JOBS, Job, status_body, with_finalizer, w
 from dapo_operator.jobs.gangs.kueue import FLAVORS, PRIORITIES
 from dapo_operator.jobs.gangs.schedulers import SCHEDULERS
 from dapo_operator.jobs.observed import Refusal, RefusalKind, pod_of
-from dapo_operator.kube.api_errors import (
+from dapo_operator.jobs.planner.in_place import trainers_that_stayed
+from dapo_operator.jobs.revision import KeptFile, job_file_of
+from dapo_operator.kube.client import KubeClient
+from dapo_operator.kube.objects import (
+    PODS,
+    SECRETS,
     ApiError,
     ConflictError,
     ExistsError,
     NotFoundError,
+    Object,
     RefusedError,
+    Resource,
     UnreachableError,
+    controller_uid,
 )
-from dapo_operator.kube.client import KubeClient
-from dapo_operator.kube.objects import PODS, SECRETS, Object, Resource, controller_uid
 from dapo_operator.queue_positions import QueuePositions
 
 # After a refusal, such as of a quota, the rest of a gang is not asked for.
@@ -48,6 +57,7 @@ PODS_AT_ONCE: Final = 50
 _PERMANENT_REASONS: Final = ("Invalid", "BadRequest")
 A = TypeVar("A", bound=Action)
 R = TypeVar("R")
+P = ParamSpec("P")
 logger = logging.getLogger(__name__)
 
 
@@ -106,22 +116,27 @@ class Executor:
     async def _patch(self, job: Job, change: Object) -> Object:
         return await self._kube.patch(JOBS, job.namespace, job.name, change)
 
-    async def job_file(self, job: Job, revision: str) -> Object | None:
-        """The ConfigMap with the job file of a revision; None when it does not exist or is not the job's. Raises
-        ApiError."""
-        try:
-            raw = await self._kube.get(WATCHED["ConfigMap"], job.namespace, config_name(job.name, revision))
-        except NotFoundError:
-            return None
-        return raw if controller_uid(raw) == job.uid else None
+    async def job_file(self, job: Job, revisions: Sequence[str]) -> tuple[KeptFile, DAPOJob] | None:
+        """The job file of the first of these revisions that the job has, with the number of rollouts of a valid job;
+        None when there is none. Raises ApiError."""
+        for revision in revisions:
+            with contextlib.suppress(NotFoundError):
+                raw = await self._kube.get(WATCHED["ConfigMap"], job.namespace, config_name(job.name, revision))
+                found = job_file_of(raw, revision, job.spec.topology.rollout)
+                if found is not None and controller_uid(raw) == job.uid:
+                    return found
+        return None
 
-    async def confirm_no_pods(self, key: JobKey) -> None:
-        """Ask the API server itself, not the watch, whether all pods are gone. Raises LeftoverPodsError. A pod that has
-        the label of the job but not the others of a job's pod is no concern of it."""
+    async def confirm_no_pods(self, key: JobKey, attempt: Attempt) -> None:
+        """Ask the API server itself, not the watch, whether all pods are gone but the trainers that wait for this
+        attempt, which is about to begin. Raises LeftoverPodsError. A pod that has the label of the job but not the
+        others of a job's pod is no concern of it."""
+        staying = trainers_that_stayed(key[1], attempt)
         labeled, version = await self._kube.list(PODS, key[0], f"{LABEL_JOB}={key[1]}")
-        pods = [raw for raw in labeled if pod_of(raw) is not None]
-        for raw in pods:
+        known = [(raw, pod) for raw in labeled if (pod := pod_of(raw)) is not None]
+        for raw, _ in known:
             self._children.pods.put(raw)
+        pods = [raw for raw, pod in known if pod.name not in staying or pod.ready or pod.deleting or pod.finished]
         if pods:
             names = ", ".join(raw["metadata"]["name"] for raw in pods[:3])
             raise LeftoverPodsError(f"{len(pods)} pods still exist at version {version}: {names}")
@@ -151,26 +166,29 @@ class Executor:
         if undeleted := await _refusals(self._delete_pod(key, action) for action in deletions):
             outcome.undeletable = _refusal(undeleted[0], now, attempt, last.undeletable)
         outcome.deleted = len(deletions) - len(undeleted)
-        support = [_tried(action.body, self._apply_support(action, job)) for action in _of(plan, ApplySupport)]
-        tokens = [_tried(action.body, self._create_token(action)) for action in _of(plan, CreateToken)]
-        reserved = [_tried(action.body, self._reserve(action, job)) for action in _of(plan, Reserve)]
-        refused = await _refusals([*support, *tokens, *reserved])
+        support = [_tried(action.body, self._apply_support, action, job) for action in _of(plan, ApplySupport)]
+        tokens = [_tried(action.body, self._create_token, action) for action in _of(plan, CreateToken)]
+        reserved = [_tried(action.body, self._reserve, action, job) for action in _of(plan, Reserve)]
+        adopted = [_tried(action.body, self._adopt, action, job) for action in _of(plan, Adopt)]
+        refused = await _refusals([*support, *tokens, *reserved, *adopted])
         if not refused:
             pods = _of(plan, CreatePod)
             for first in range(0, len(pods), PODS_AT_ONCE):
                 part = pods[first : first + PODS_AT_ONCE]
-                refused = await _refusals(_tried(action.body, self._create_pod(action, job)) for action in part)
+                refused = await _refusals(_tried(action.body, self._create_pod, action, job) for action in part)
                 outcome.created += len(part) - len(refused)
                 if refused:
                     break
         if tried := _of(plan, TryPod):
-            refused = await _refusals(_tried(action.body, self._try_pod(action)) for action in tried)
+            refused = await _refusals(_tried(action.body, self._try_pod, action) for action in tried)
             outcome.acceptable = not refused
             attempt = last.refusal.attempt if last.refusal is not None else attempt
         if refused:
             outcome.refusal = _refusal(refused[0], now, attempt, last.refusal)
         for action in _of(plan, DeleteSupport):
             await self._delete_support(key, action)
+        for report in _of(plan, ReportOutcome):
+            await self._report(report)
         for release in _of(plan, Release):
             await self._release(key, release)
         if _of(plan, DeleteJob):
@@ -240,6 +258,21 @@ class Executor:
         raw, _ = await self._create_own(resource, body, job)
         self._children.reservations[action.scheduler].put(raw)
 
+    async def _adopt(self, action: Adopt, job: Job) -> None:
+        """Raises ExistsError when the reservation has another owner, and RefusedError when there is none."""
+        resource = SCHEDULERS[action.scheduler].resource
+        assert resource is not None
+        what = f"{action.body['kind']} {action.name}"
+        try:
+            raw = await self._kube.get(resource, job.namespace, action.name)
+        except NotFoundError as error:
+            raise RefusedError(f"{what}, which was made for this job, does not exist.") from error
+        if controller_uid(raw) not in (None, job.uid):
+            raise ExistsError(f"{what} belongs to another object.")
+        metadata = {**action.body["metadata"], "resourceVersion": raw["metadata"]["resourceVersion"]}
+        raw = await self._kube.patch(resource, job.namespace, action.name, {"metadata": metadata})
+        self._children.reservations[action.scheduler].put(raw)
+
     async def _priority(self, body: Body) -> int | None:
         """The value of the priority class that a Workload names; None when it names none."""
         reference = body["spec"].get("priorityClassRef")
@@ -262,10 +295,23 @@ class Executor:
                 logger.warning("Could not read ResourceFlavor %s: %s", name, error.message)
         return found
 
+    async def _report(self, action: ReportOutcome) -> None:
+        """No attempt depends on what is reported to its scheduler: after a refusal it is reported again later."""
+        resource, meta = SCHEDULERS[action.scheduler].resource, action.body["metadata"]
+        assert resource is not None
+        try:
+            raw = await _unless_gone(self._kube.apply_status(resource, dict(action.body)))
+            if raw is not None:
+                self._children.reservations[action.scheduler].put(raw)
+        except RefusedError as error:
+            logger.warning("Could not report about %s %s: %s", resource.plural, meta["name"], error.message)
+
     async def _release(self, key: JobKey, action: Release) -> None:
         """As for support objects; a reservation that stays is seen, and released, at the next occasion."""
         resource = SCHEDULERS[action.scheduler].resource
         assert resource is not None
+        if action.report is not None:
+            await self._report(action.report)
         try:
             await _unless_gone(self._kube.delete(resource, key[0], action.name, action.uid))
             self._children.reservations[action.scheduler].forget(key, action.name)
@@ -283,10 +329,13 @@ def _of(plan: Plan, kind: type[A]) -> list[A]:
     return [action for action in plan.actions if isinstance(action, kind)]
 
 
-async def _tried(body: Body, call: Coroutine[Any, Any, None]) -> _Refused | None:
-    """The refusal of an object, if it was refused. Raises ApiError for every other error."""
+async def _tried(
+    body: Body, write: Callable[P, Coroutine[Any, Any, None]], *args: P.args, **kwargs: P.kwargs
+) -> _Refused | None:
+    """The refusal of an object, if it was refused. Raises ApiError for every other error. `write` is called here: the
+    operator may end before a task begins, and a coroutine that was made before would never be awaited."""
     try:
-        await call
+        await write(*args, **kwargs)
     except ApiError as error:
         if not _is_refusal(error):
             raise

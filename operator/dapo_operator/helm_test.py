@@ -11,10 +11,9 @@ from typing import Any, Final
 import yaml
 
 from dapo_operator.jobs.dapojob import JOBS
-from dapo_operator.kube.api_errors import ApiError, NotFoundError
 from dapo_operator.kube.client import KubeClient
 from dapo_operator.kube.connection import NoClusterError, connect
-from dapo_operator.kube.objects import Object
+from dapo_operator.kube.objects import ApiError, NotFoundError, Object
 
 POLL_SECONDS: Final = 2.0
 DELETE_SECONDS: Final = 120.0

@@ -4,16 +4,34 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from dapo_core.run.reasons import Reason
 from dapo_core.run.status import Condition, DAPOJobStatus, Progress
 from dapo_operator.jobs.builders.common import Site
 from dapo_operator.jobs.dapojob import FINALIZER, Job, job_of, queue_label, status_body, status_of
-from dapo_operator.kube.objects import Object, version_of
+from dapo_operator.jobs.gangs.kueue import QUEUE_LABEL
+from dapo_operator.kube.objects import Object, age, version_of
 
+# How long a job may wait for its pods, and for how long its failure is new.
+ATTENTION_SECONDS: Final = 3600.0
+# What the metrics count beside the conditions of the API: jobs that need somebody's attention.
+WAITING: Final = "Waiting"
+FAILED_RECENTLY: Final = "FailedRecently"
+_STARTS_TO_WAIT: Final = ("Training", "Suspended", "Failed", "QuotaReserved")
 # How long a change of nothing but the number of rollout pods waits for others.
 COUNT_SECONDS: Final = 300.0
 
+_KEPT: Final = (
+    "name",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "finalizers",
+)
 # Fields that change by themselves, beside what the job does.
-_NUMBERS: Final = ("rollout_replicas", "pods", "progress", "checkpoint")
+_NUMBERS: Final = ("rollout_replicas", "pods", "progress", "checkpoint", "time")
 
 
 class JobState:
@@ -83,6 +101,21 @@ class JobState:
         return job
 
 
+def counted_conditions(status: DAPOJobStatus, now: float) -> list[str]:
+    """What the metrics count of a job: its conditions that are True; WAITING when it could train and has not for an
+    hour, unless it waits in a queue for its quota; FAILED_RECENTLY in the first hour after it failed."""
+    held: list[str] = [each.type for each in status.conditions if each.status == "True"]
+    since = {each.type: age(each.last_transition_time, now) for each in status.conditions}
+    if "Failed" in held:
+        return [*held, FAILED_RECENTLY] if since["Failed"] <= ATTENTION_SECONDS else held
+    queued = any(each.reason == Reason.WAITING_FOR_QUOTA for each in status.conditions)
+    if queued or "Training" not in since or {"Training", "Succeeded", "Suspended"}.intersection(held):
+        return held
+    # A job that was resumed or admitted a moment ago has only begun to wait.
+    waited = min(since[kind] for kind in _STARTS_TO_WAIT if kind in since)
+    return [*held, WAITING] if waited > ATTENTION_SECONDS else held
+
+
 def _is_parsed_from(job: Job, raw: Object) -> bool:
     """Whether parsing this state would give the same job, apart from the finalizer."""
     meta = raw["metadata"]
@@ -96,8 +129,13 @@ def _is_parsed_from(job: Job, raw: Object) -> bool:
 
 
 def _slim(raw: Object) -> Object:
-    """The object without spec and status, which were parsed."""
-    return {key: raw[key] for key in ("apiVersion", "kind", "metadata")}
+    """The object without spec and status, which were parsed, and without what nobody reads of its metadata: kubectl
+    repeats the whole object in an annotation."""
+    meta = raw["metadata"]
+    kept = {key: meta[key] for key in _KEPT if key in meta}
+    if (queue := queue_label(meta)) is not None:
+        kept["labels"] = {QUEUE_LABEL: queue}
+    return {"apiVersion": raw["apiVersion"], "kind": raw["kind"], "metadata": kept}
 
 
 @dataclass

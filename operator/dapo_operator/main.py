@@ -4,7 +4,8 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import kopf
@@ -14,13 +15,13 @@ from dapo_core.naming import GROUP, PLURAL, VERSION
 from dapo_operator.controller import Controller
 from dapo_operator.kube.client import PAGE, KubeClient
 from dapo_operator.kube.connection import NoClusterError, connect
-from dapo_operator.kube.leadership import Leadership, LeadershipLostError
+from dapo_operator.kube.leadership import Leadership, LeadershipLostError, RenewalLoop
 from dapo_operator.kube.lease import Fence, KubeLease
 from dapo_operator.kube.rate_limit import RateLimit
 from dapo_operator.settings import OperatorSettings
 from dapo_operator.telemetry.health import TelemetryServer
 from dapo_operator.telemetry.instrumentation import Telemetry
-from dapo_operator.telemetry.logs import set_up
+from dapo_operator.telemetry.log_format import set_up
 
 logger = logging.getLogger(__name__)
 
@@ -48,45 +49,76 @@ def registry(controller: Controller, kube: KubeClient) -> kopf.OperatorRegistry:
 
 async def operate(settings: OperatorSettings) -> None:
     """Run until a signal asks to stop. Raises LeadershipLostError when another replica may have taken over."""
-    leadership: Leadership | None = None
     telemetry = Telemetry()
-    fence = Fence(lambda: leadership is None or leadership.holds())
+    election = await Election.open(settings, telemetry) if settings.lease else None
+    leads: Callable[[], bool] = election.leadership.holds if election is not None else lambda: True
     limit = RateLimit(settings.requests_per_second, settings.requests_burst)
-    kube = KubeClient(await connect(), (fence, limit, telemetry.middleware))
-    if settings.lease:
-        namespace = settings.lease_namespace or kube.connection.namespace or "default"
-        leadership = Leadership(KubeLease(kube, namespace, settings.lease), settings.identity)
+    kube = KubeClient(await connect(), (Fence(leads), limit, telemetry.middleware))
     controller = Controller(kube, settings, telemetry)
     telemetry.jobs = controller.conditions
-    telemetry.metrics.leader.set_function(lambda: leadership is None or leadership.holds())
+    telemetry.metrics.leader.set_function(leads)
     server = TelemetryServer(
         every_interface(), settings.telemetry_port, telemetry.metrics.registry, telemetry.health.problems
     )
     server.start()
     try:
-        await _lead(controller, kube, settings, leadership, telemetry)
+        await _lead(controller, kube, settings, election, telemetry)
     finally:
         await controller.stop()
-        if leadership is not None:
-            await leadership.release()
+        if election is not None:
+            await election.close()
         await kube.close()
         server.stop()
+
+
+@dataclass(frozen=True)
+class Election:
+    """The election of this replica, on an event loop and a connection of its own: however busy the operator is, and
+    whatever its other requests wait for, the lease is renewed."""
+
+    leadership: Leadership
+    loop: RenewalLoop
+    _kube: KubeClient
+
+    @classmethod
+    async def open(cls, settings: OperatorSettings, telemetry: Telemetry) -> "Election":
+        """Raises NoClusterError."""
+        loop = RenewalLoop()
+        try:
+            kube = await loop.run(_client(telemetry))
+        except BaseException:
+            loop.close()
+            raise
+        namespace = settings.lease_namespace or kube.connection.namespace or "default"
+        return cls(Leadership(KubeLease(kube, namespace, settings.lease), settings.identity), loop, kube)
+
+    async def close(self) -> None:
+        """Release the lease."""
+        await self.loop.run(self.leadership.release())
+        await self.loop.run(self._kube.close())
+        self.loop.close()
+
+
+async def _client(telemetry: Telemetry) -> KubeClient:
+    return KubeClient(await connect(), (telemetry.middleware,))
 
 
 async def _lead(
     controller: Controller,
     kube: KubeClient,
     settings: OperatorSettings,
-    leadership: Leadership | None,
+    election: Election | None,
     telemetry: Telemetry,
 ) -> None:
     """Wait for the lease, then run until it is lost, a loop that all jobs depend on fails, or a signal asks to stop."""
     stop = asyncio.Event()
-    # A replica that waits for the lease is healthy, too.
-    if leadership is not None and not await _first(stop, leadership.acquire(), telemetry.health.run()):
-        return
+    if election is not None:
+        # A replica that waits for the lease is healthy, too.
+        acquired = election.loop.run(election.leadership.acquire())
+        if not await _first(stop, acquired, telemetry.health.run()):
+            return
     loops = [_watch(controller, kube, settings, stop), controller.run(), telemetry.health.run()]
-    await _first(stop, *loops, *([leadership.hold()] if leadership is not None else []))
+    await _first(stop, *loops, *([election.loop.run(election.leadership.hold())] if election is not None else []))
 
 
 async def _first(stop: asyncio.Event, *loops: Awaitable[None]) -> bool:

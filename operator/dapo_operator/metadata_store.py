@@ -7,14 +7,17 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
+from zlib import crc32
 
 from dapo_core.backoff import Backoff
 from dapo_core.errors import StoreError
 from dapo_core.jobspec import DAPOJobSpec
+from dapo_core.run.effective_time import effective_time
 from dapo_core.run.entries import AlertCleared, AlertRaised, AttemptStarted, Entry
 from dapo_core.run.guards import Alert, metrics_of
+from dapo_core.run.metrics import ENGINES_WAITED, STEP_SECONDS
 from dapo_core.run.progress import LAST_METRICS, PACE_METRICS, Cadence, progress_of
-from dapo_core.run.status import CheckpointRef, Progress
+from dapo_core.run.status import CheckpointRef, Progress, TimeSpent
 from dapo_operator.jobs.observed import StoreState
 from dapo_operator.run_reading import JudgedCurves, read_curves
 
@@ -30,6 +33,7 @@ PROBE_SECONDS: Final = 15.0
 BACKOFF: Final = Backoff(2 * POLL_SECONDS, 60.0)
 GATHER_SECONDS: Final = 1.0
 FIRST_READ_SECONDS: Final = 5.0
+TIME_SECONDS: Final = 300.0
 WRITE_RETRY_SECONDS: Final = 5.0
 # Beyond this many the oldest are dropped: statuses contain the same, and are recorded again when the operator restarts.
 MAX_RECORDS: Final = 50_000
@@ -52,6 +56,7 @@ class RunSnapshot:
     lost: bool = False
     known: bool = False
     namespace: str | None = None
+    time: TimeSpent | None = None
 
 
 @dataclass
@@ -63,6 +68,7 @@ class _Watched:
     mark: "RunMark | None" = None
     curves: JudgedCurves | None = None
     recorded: int = 0
+    time: "_TimeRead | None" = None
 
 
 @dataclass(frozen=True)
@@ -72,6 +78,21 @@ class _Reading:
     mark: "RunMark"
     row: "RunProgress"
     curves: JudgedCurves
+    time: "_TimeRead"
+
+
+@dataclass(frozen=True)
+class _TimeRead:
+    """What a run's time was spent on, as of its newest attempt and of its end, read `at` (Unix seconds)."""
+
+    spent: TimeSpent | None
+    attempt: int
+    ended_at: float | None
+    at: float
+
+    def holds(self, mark: "RunMark", now: float) -> bool:
+        """Whether it need not be read again yet."""
+        return (self.attempt, self.ended_at) == (mark.attempt, mark.ended_at) and 0 <= now - self.at < TIME_SECONDS
 
 
 class MetadataStore:
@@ -210,10 +231,22 @@ class MetadataStore:
             for run_id in run_ids:
                 run, mark = changed[run_id]
                 curves = read_curves(reader, run_id, run.spec.guards, mark, run.curves)
-                found[run_id] = _Reading(mark, rows[run_id], curves)
+                found[run_id] = _Reading(mark, rows[run_id], curves, self._time(reader, run_id, run, mark))
             return found
 
         return {name: reading for run_id in rows for name, reading in self._of_each([run_id], read).items()}
+
+    def _time(self, reader: "MetadataReader", run_id: str, run: _Watched, mark: "RunMark") -> _TimeRead:
+        """What the run's time was spent on. Its whole curves are read, so this is done every TIME_SECONDS only, and
+        when an attempt has started or ended. Those of runs that are read for the first time are spread over this time:
+        an operator that was restarted would read all of them at once, then and ever after."""
+        now, share = self._now(), crc32(run_id.encode()) / 2**32
+        known = run.time or _TimeRead(None, mark.attempt, mark.ended_at, now - share * TIME_SECONDS)
+        if known.holds(mark, now):
+            return known
+        curves = [reader.curve(run_id, name) for name in (STEP_SECONDS, ENGINES_WAITED)]
+        time = effective_time(reader.attempts(run_id), curves[0], now, curves[1])
+        return _TimeRead(time.spent if time.held else None, mark.attempt, mark.ended_at, now)
 
     def _of_each(self, run_ids: list[str], read: Callable[[Sequence[str]], Mapping[str, T]]) -> dict[str, T]:
         """What `read` returns, without the runs whose rows cannot be read: a tenant writes its own rows, and they must
@@ -242,12 +275,14 @@ class MetadataStore:
         progress = progress_of(row, run.spec.schedule.steps, Cadence.of(run.spec))
         newest = row.checkpoint
         checkpoint = CheckpointRef(step=newest.step, uri=newest.uri) if newest is not None else None
-        run.curves = curves
+        run.curves, run.time = curves, reading.time
         # Until all was read, what the guards said last holds; guards that were changed meanwhile are judged next time.
         judged = curves.complete and curves.guards == run.spec.guards
         run.mark = reading.mark if judged else None
         alerts = tuple(curves.judge.alerts()) if judged else run.view.alerts
-        view = RunSnapshot(progress, checkpoint, alerts, row.attempt, row.step, lost, True, row.namespace)
+        view = RunSnapshot(
+            progress, checkpoint, alerts, row.attempt, row.step, lost, True, row.namespace, reading.time.spent
+        )
         if view != run.view:
             self.record(run_id, _alert_changes(run.view.alerts or (), alerts or (), self._now()))
             run.view = view

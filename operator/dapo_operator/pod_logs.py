@@ -6,10 +6,9 @@ from dapo_core.cli.log_reading import ClusterAnswer, LogPrinter, LogRequest
 from dapo_core.naming import LABEL_ATTEMPT, LABEL_INDEX, LABEL_JOB, LABEL_ROLE, LABEL_RUN, RUN_ID
 from dapo_operator.jobs.dapojob import JOBS
 from dapo_operator.jobs.observed import CONTAINER
-from dapo_operator.kube.api_errors import ApiError, NotFoundError
 from dapo_operator.kube.client import KubeClient
 from dapo_operator.kube.connection import NoClusterError, connect
-from dapo_operator.kube.objects import PODS, Object
+from dapo_operator.kube.objects import PODS, ApiError, NotFoundError, Object
 
 
 def print_log(request: LogRequest, printer: LogPrinter) -> ClusterAnswer:
@@ -53,15 +52,15 @@ async def print_pod_log(kube: KubeClient, request: LogRequest, namespace: str, p
 
 
 def _wanted(pods: list[Object], request: LogRequest) -> Object | None:
-    """The pod of the attempt that is asked for, else of the newest one."""
+    """The pod of the attempt that is asked for, else of the newest one. A trainer may have been created for an earlier
+    attempt, and have stayed."""
     labeled = [(pod, pod["metadata"].get("labels") or {}) for pod in pods]
-    attempts = [int(number) for _, labels in labeled if (number := labels.get(LABEL_ATTEMPT, "")).isdecimal()]
-    wanted = {
-        LABEL_ATTEMPT: str(request.attempt or max(attempts, default=0)),
-        LABEL_ROLE: request.role,
-        LABEL_INDEX: str(request.index),
-    }
-    return next((pod for pod, labels in labeled if wanted.items() <= labels.items()), None)
+    numbered = [(int(number), pod) for pod, labels in labeled if (number := labels.get(LABEL_ATTEMPT, "")).isdecimal()]
+    attempt = request.attempt or max((number for number, _ in numbered), default=0)
+    wanted = {LABEL_ROLE: request.role, LABEL_INDEX: str(request.index)}
+    found = [(number, pod) for number, pod in numbered if wanted.items() <= pod["metadata"]["labels"].items()]
+    possible = [each for each in found if each[0] == attempt or (request.role == "trainer" and each[0] < attempt)]
+    return max(possible, key=lambda each: each[0])[1] if possible else None
 
 
 async def _run_id(kube: KubeClient, namespace: str, job: str) -> str | None:

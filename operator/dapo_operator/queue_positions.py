@@ -3,9 +3,8 @@
 import logging
 from typing import Final
 
-from dapo_operator.kube.api_errors import ApiError
 from dapo_operator.kube.client import KubeClient
-from dapo_operator.kube.objects import Object, Resource
+from dapo_operator.kube.objects import ApiError, Object, Resource
 
 logger = logging.getLogger(__name__)
 

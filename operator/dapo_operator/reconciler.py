@@ -3,31 +3,25 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from random import Random
-from typing import Final, Literal, Protocol
+from contextlib import nullcontext
+from typing import Final
 
 from dapo_core.backoff import Backoff
+from dapo_core.run.reasons import Reason
 from dapo_core.run.status import DAPOJobStatus
-from dapo_operator.children import Children, JobKey
-from dapo_operator.executor import ActionResult, Executor, LeftoverPodsError, Refusals
-from dapo_operator.job_state import JobState, StatusWrites
+from dapo_operator.children import JobKey
+from dapo_operator.executor import ActionResult, LeftoverPodsError, Refusals
+from dapo_operator.job_state import JobState, StatusWrites, counted_conditions
 from dapo_operator.jobs.actions import AddFinalizer, Event, Plan, RemoveFinalizer
-from dapo_operator.jobs.builders.common import Site
 from dapo_operator.jobs.dapojob import Job, UnreadableStatusError
 from dapo_operator.jobs.observed import Observed, Refusal
 from dapo_operator.jobs.planner import plan as make_plan
-from dapo_operator.jobs.revision import job_file_of
+from dapo_operator.jobs.planner.dispatch import plan_dispatch
 from dapo_operator.jobs.status_changes import changes
-from dapo_operator.kube.api_errors import ApiError, ConflictError, NotFoundError
-from dapo_operator.kube.fair_places import FairPlaces
-from dapo_operator.kube.objects import Object, ObjectReference, age
-from dapo_operator.metadata_store import MetadataStore, RunSnapshot
-from dapo_operator.node_cache import NodeCache
-from dapo_operator.telemetry.instrumentation import Telemetry
-from dapo_operator.telemetry.logs import bound
+from dapo_operator.kube.objects import ApiError, ConflictError, NotFoundError, Object, RefusedError, age
+from dapo_operator.metadata_store import RunSnapshot
+from dapo_operator.shared import Shared
+from dapo_operator.telemetry.log_format import bound
 
 logger = logging.getLogger(__name__)
 
@@ -38,39 +32,9 @@ SETTLE_SECONDS: Final = 0.1
 CALM_SECONDS: Final = 2.0
 # The last metrics may be recorded this long after the end of a run.
 LATE_METRICS_SECONDS: Final = 600.0
-# Jobs reconciled at the same time: more could not send requests anyway, and each holds the bodies of all its pods.
-CONCURRENT: Final = 32
 # The metrics count a job with a status that this version cannot read under this name.
 FROZEN: Final = "Frozen"
 BACKOFF: Final = Backoff(1.0, 60.0)
-
-
-class EventSink(Protocol):
-    """Where a job's events are posted."""
-
-    def post(self, about: ObjectReference, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
-        """Queue an Event; never raises."""
-        ...
-
-
-@dataclass(frozen=True)
-class Shared:
-    """What the reconcilers of all jobs share. `now` is the API server's clock (Unix seconds)."""
-
-    executor: Executor
-    children: Children
-    store: MetadataStore
-    events: EventSink
-    site: Site
-    now: Callable[[], float]
-    telemetry: Telemetry
-    nodes: NodeCache = field(default_factory=lambda: NodeCache(lambda name: None))
-    # Of what must not happen to all jobs at once.
-    random: Random = field(default_factory=Random)
-    # Runs that a job has named, each with the job that is starting an attempt of it, if one is.
-    named_runs: dict[str, JobKey | None] = field(default_factory=dict)
-    # A job of a namespace waits for other jobs of it, not for those of others.
-    slots: FairPlaces = field(default_factory=lambda: FairPlaces(CONCURRENT, one_each=True))
 
 
 class Reconciler:
@@ -155,7 +119,7 @@ class Reconciler:
         self._frozen = False
         if job.is_anothers:
             # Its status is that controller's, too.
-            return RESYNC_SECONDS
+            return await self._dispatch(job, written)
         self._watch_run(job, written)
         if job.deleting_since is None and not shared.store.ready():
             # The metadata store knows from which checkpoint an attempt starts, if it can be read.
@@ -169,46 +133,45 @@ class Reconciler:
         await self._read_position(job)
         now = shared.now()
         plan = make_plan(job, self._writes.with_unwritten(written), self._observe(job), now, shared.site)
-        with self._starting(job, plan):
+        with shared.starting(job.run_id, self.key) if _begins(self.state.written(), plan) else nullcontext():
             await self._prepare(job, plan)
             await self._write_status(job, plan, now)
             return await self._carry_out(job, plan, now)
 
-    @contextmanager
-    def _starting(self, job: Job, plan: Plan) -> Iterator[None]:
-        """Between the question whether another job has pods of a run and the first pod of this one, no other job may
-        ask. Raises LeftoverPodsError when one has asked."""
-        runs, run_id = self.shared.named_runs, job.run_id
-        if run_id not in runs or not _begins(self.state.written(), plan):
-            yield
-            return
-        if runs[run_id] is not None:
-            raise LeftoverPodsError(f"{'/'.join(runs[run_id] or ())} is starting an attempt of run {run_id}.")
-        runs[run_id] = self.key
-        try:
-            yield
-        finally:
-            runs[run_id] = None
+    async def _dispatch(self, job: Job, written: DAPOJobStatus) -> float:
+        """Ask Kueue for room in another cluster, if that is where the job is to run. All else, and the status, is that
+        cluster's: what goes wrong here is only an Event. Raises RefusedError."""
+        shared, known = self.shared, self.shared.children.reservations_of(self.key, job.uid)
+        plan = plan_dispatch(job, written, known, shared.site)
+        for event in plan.events:
+            shared.events.post(job.reference, event.type, event.reason, event.message)
+        refusal = (await shared.executor.act(self.key, job, plan, shared.now(), Refusals())).refusal
+        if refusal is not None:
+            shared.events.post(job.reference, "Warning", Reason.API_REFUSED, f"{refusal.what}: {refusal.message}")
+            raise RefusedError(refusal.message)
+        return RESYNC_SECONDS
 
     async def _with_job_file(self, job: Job, written: DAPOJobStatus) -> Job:
         """The job as its run knows it: with the defaults in its job file, where another version of the platform has
-        filled them in. Without the file the next attempt takes over those of now."""
+        filled them in, or somebody has scaled the job. Without the file the next attempt takes over those of now."""
         pinned = written.pinned
         if job.parsed is None or job.deleting_since is not None or pinned is None or pinned.revision is None:
             return job
-        if pinned.spec != job.said or pinned.revision == job.revision or pinned.revision == self._lost_file:
+        if not job.is_as_pinned(pinned) or pinned.revision in (job.revision, self._lost_file):
             return job
-        raw = await self.shared.executor.job_file(job, pinned.revision)
-        file = None if raw is None else job_file_of(raw, pinned.revision)
-        if file is None:
-            self._lost_file = pinned.revision
-            message = (
-                f"The job file of revision {pinned.revision} cannot be read: the next attempt takes over the defaults "
-                "and the image of the installed version of the platform."
-            )
-            self.shared.events.post(job.reference, "Warning", "JobFileLost", message)
+        # An operator that died may not have written that of a scaled job.
+        revisions = [each for each in (pinned.revision, pinned.scaled_from) if each is not None]
+        if job.kept is not None and job.kept.read in revisions:
             return job
-        return self.state.replace_job(job.keeping(pinned.revision, file))
+        if (file := await self.shared.executor.job_file(job, revisions)) is not None:
+            return self.state.replace_job(job.keeping(*file))
+        self._lost_file = pinned.revision
+        message = (
+            f"The job file of revision {pinned.revision} cannot be read: the next attempt takes over the defaults "
+            "and the image of the installed version of the platform."
+        )
+        self.shared.events.post(job.reference, "Warning", "JobFileLost", message)
+        return job
 
     async def _carry_out(self, job: Job, plan: Plan, now: float) -> float:
         """The plan's actions; returns the seconds until the next reconciliation."""
@@ -245,9 +208,8 @@ class Reconciler:
 
     def _watch_run(self, job: Job, written: DAPOJobStatus) -> None:
         """Have the run's progress read while there may be any."""
-        ends = [condition for condition in written.conditions if condition.type in ("Succeeded", "Failed")]
-        ended_at = next((end.last_transition_time for end in ends if end.status == "True"), None)
-        late = ended_at is not None and age(ended_at, self.shared.now()) > LATE_METRICS_SECONDS
+        ends = (each for each in written.conditions if each.type in ("Succeeded", "Failed") and each.status == "True")
+        late = any(age(end.last_transition_time, self.shared.now()) > LATE_METRICS_SECONDS for end in ends)
         if job.parsed is None or job.deleting_since is not None or late:
             self.shared.store.forget(job.run_id)
         else:
@@ -271,6 +233,7 @@ class Reconciler:
             store_since=store.since,
             store_failed_at=store.failed_at,
             progress=view.progress,
+            time=view.time,
             checkpoint=view.checkpoint,
             alerts=view.alerts,
             recorded_attempt=view.attempt,
@@ -308,7 +271,7 @@ class Reconciler:
         """What has to be certain before the status is written."""
         executor, written = self.shared.executor, self.state.written()
         if written.attempts and _begins(written, plan):
-            await executor.confirm_no_pods(self.key)
+            await executor.confirm_no_pods(self.key, plan.status.attempts[-1])
         if job.run_id in self.shared.named_runs and _begins(written, plan):
             self._others_pods = await executor.others_pods(job)
             if self._others_pods:
@@ -376,10 +339,10 @@ class Reconciler:
         return BACKOFF.first
 
     def conditions(self) -> list[str]:
-        """The types of the conditions that are True; only FROZEN for a job whose status cannot be read."""
+        """What the metrics count of this job; only FROZEN for one whose status cannot be read."""
         if self._frozen:
             return [FROZEN]
-        return [condition.type for condition in self.state.last_status.conditions if condition.status == "True"]
+        return counted_conditions(self.state.last_status, self.shared.now())
 
     def leave(self) -> None:
         """The job is gone: forget it everywhere."""

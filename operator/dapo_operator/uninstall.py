@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from dapo_operator.jobs.dapojob import FINALIZER, JOBS, without_finalizer
-from dapo_operator.kube.api_errors import ApiError, ConflictError, NotFoundError
 from dapo_operator.kube.client import KubeClient
 from dapo_operator.kube.connection import NoClusterError, connect
-from dapo_operator.kube.objects import Object
+from dapo_operator.kube.objects import ApiError, ConflictError, NotFoundError, Object
 
 POLL_SECONDS: Final = 2.0
 

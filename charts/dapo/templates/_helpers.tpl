@@ -112,7 +112,7 @@ argocd.argoproj.io/sync-wave: {{ . | quote }}
     matchLabels:
       app.kubernetes.io/name: dapo
     matchExpressions:
-      - {key: app.kubernetes.io/component, operator: In, values: [demo, test]}
+      - {key: app.kubernetes.io/component, operator: In, values: [demo, test, sweep]}
 {{- end }}
 {{- end }}
 {{- define "dapo.own" }}

@@ -57,12 +57,31 @@ class Reserve:
 
 
 @dataclass(frozen=True)
+class Adopt:
+    """Take over a reservation that another controller made for this job: `body` is the metadata that it gets."""
+
+    scheduler: str
+    name: str
+    body: Body
+
+
+@dataclass(frozen=True)
+class ReportOutcome:
+    """Tell a gang scheduler about an attempt: the status of its reservation, which is applied."""
+
+    scheduler: str
+    body: Body
+
+
+@dataclass(frozen=True)
 class Release:
-    """Delete a reservation that no attempt needs any more. `uid` None: whatever has this name."""
+    """Delete a reservation that no attempt needs any more, after the last report about it. `uid` None: whatever has
+    this name."""
 
     scheduler: str
     name: str
     uid: str | None
+    report: ReportOutcome | None = None
 
 
 @dataclass(frozen=True)
@@ -94,6 +113,8 @@ Action = (
     | ApplySupport
     | DeleteSupport
     | Reserve
+    | Adopt
+    | ReportOutcome
     | Release
     | CreateToken
     | DeletePod

@@ -1,22 +1,33 @@
 """One DAPOJob as the operator works on it: parsed once per generation. Pure."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+from weakref import WeakValueDictionary
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from dapo_core.errors import Problem, SpecError
 from dapo_core.jobspec import DAPOJob, DAPOJobSpec, parse_job
 from dapo_core.naming import API_VERSION, KIND, PLURAL, run_id_of
-from dapo_core.run.status import DAPOJobStatus
+from dapo_core.run.status import DAPOJobStatus, Pinned
 from dapo_operator.jobs.builders.common import DIGEST, Site, digest_of
 from dapo_operator.jobs.builders.pods import claims, template_problems
 from dapo_operator.jobs.builders.support import support_objects
-from dapo_operator.jobs.gangs.kueue import QUEUE_LABEL
-from dapo_operator.jobs.revision import OPERATOR_GROUPS, revision_of, with_limits_of, without_limits
+from dapo_operator.jobs.gangs.kueue import MULTIKUEUE, PREBUILT, QUEUE_LABEL
+from dapo_operator.jobs.revision import (
+    LIVE,
+    OPERATOR_GROUPS,
+    KeptFile,
+    group_of,
+    revision_of,
+    said_of,
+    with_limits_of,
+    without_limits,
+)
 from dapo_operator.kube.objects import Object, ObjectReference, Resource, unix_seconds
 
 JOBS: Final = Resource(API_VERSION, PLURAL)
@@ -27,18 +38,19 @@ MANAGER: Final = "dapo.io/operator"
 _DETAILS: Final = 3
 # Begins with the version of what it is computed from.
 _SHAPE: Final = "2:"
-# Fields of spec.topology.rollout that apply to a running attempt.
-_LIVE: Final = frozenset({"replicas", "minReplicas", "maxReplicas"})
 
 
 @dataclass(frozen=True)
 class Job:
     """What is fixed for a plan. `parsed` is None when the spec is invalid, and `problems` are why. `shape` and
     `driver_spec` are digests of what the user says about the pods, and of what the driver reads, and `said` of all of
-    the spec but limits; another version of the platform gives the same. `held`: it has the operator's finalizer.
-    `named_run` is `spec.runId`. `queue_label` is the LocalQueue that the job's label names.
-    `ttl_seconds` is how long it is kept after its end. `kept_revision` is the revision whose job file `parsed` is,
-    where this version of the platform would fill in other defaults. Times are Unix seconds."""
+    the spec but limits and the number of rollouts; another version of the platform gives the same. `said_earlier` is
+    `said` as earlier versions recorded it, with the number. `held`: it has the operator's finalizer.
+    `unscaled` is a digest of all of the spec but the number that `kubectl scale` and autoscalers set.
+    `named_run` is `spec.runId`. `queue_label` is the LocalQueue that the job's label names. `prebuilt` is the Workload
+    that was made for it.
+    `ttl_seconds` is how long it is kept after its end. `kept` is the job file that `parsed` is, where this version of
+    the platform may fill in other defaults. Times are Unix seconds."""
 
     name: str
     namespace: str
@@ -52,13 +64,16 @@ class Job:
     shape: str
     driver_spec: str = ""
     said: str = ""
+    said_earlier: str = ""
+    unscaled: str = ""
     suspended: bool = False
     managed_by: str | None = None
     named_run: str | None = None
     queue_label: str | None = None
+    prebuilt: str | None = None
     ttl_seconds: int | None = None
     known_run_id: str = ""
-    kept_revision: str | None = None
+    kept: KeptFile | None = None
     _digests: dict[str | None, dict[tuple[str, str], str]] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )
@@ -86,19 +101,30 @@ class Job:
     @cached_property
     def revision(self) -> str:
         """The digest of the job file of a valid job: its spec with all defaults, but without limits."""
-        spec = self.spec.model_dump(mode="json", by_alias=True, exclude_none=True)
-        return self.kept_revision or revision_of(spec)
+        if self.kept is not None:
+            return self.kept.revision
+        return revision_of(self.spec.model_dump(mode="json", by_alias=True, exclude_none=True))
 
-    def keeping(self, revision: str, file: DAPOJob) -> "Job":
+    def keeping(self, kept: KeptFile, file: DAPOJob) -> "Job":
         """This job, valid, with the job file that its run reads. Limits and guards are those of the spec."""
         parsed = queued(with_limits_of(file, self.spec), self.queue_label)
-        return replace(self, parsed=parsed, kept_revision=revision)
+        return replace(self, parsed=parsed, kept=kept)
+
+    def is_as_pinned(self, pinned: Pinned) -> bool:
+        """Whether the user says what was said when a run took over what the platform has; how many rollouts there are
+        does not matter, unless an earlier version recorded it."""
+        return pinned.spec in (self.said, self.said_earlier)
 
     @property
     def is_anothers(self) -> bool:
         """Whether `spec.managedBy` names another controller, as MultiKueue's: nothing is done about the job, except
         that one with the operator's finalizer can be deleted."""
         return self.managed_by not in (None, MANAGER) and not (self.held and self.deleting_since is not None)
+
+    @property
+    def is_dispatched(self) -> bool:
+        """Whether MultiKueue runs the job in another cluster."""
+        return self.managed_by == MULTIKUEUE
 
     @property
     def accelerator(self) -> str:
@@ -129,7 +155,7 @@ def job_of(raw: Mapping[str, Any], site: Site) -> Job:
     shape = driver_spec = ""
     if parsed is not None:
         problems = [*template_problems(parsed, site), *_queue_problems(parsed, queue)]
-        parsed = queued(parsed, queue)
+        parsed = with_shared_groups(queued(parsed, queue))
         shape, driver_spec = _shape(spec, parsed, queue), digest_of(without_limits(spec, OPERATOR_GROUPS))
         parsed = None if problems else parsed
     return Job(
@@ -144,20 +170,34 @@ def job_of(raw: Mapping[str, Any], site: Site) -> Job:
         problems=tuple(problems),
         shape=shape,
         driver_spec=driver_spec,
-        said=revision_of(spec),
+        said=said_of(spec),
+        said_earlier=revision_of(spec),
+        unscaled=_unscaled(spec),
         suspended=spec.get("suspend") is True,
         managed_by=spec.get("managedBy"),
         named_run=spec.get("runId") if parsed is not None else None,
         queue_label=queue,
+        prebuilt=_prebuilt(meta),
         ttl_seconds=_ttl(spec),
         known_run_id=(raw.get("status") or {}).get("runId") or "",
     )
 
 
+def _unscaled(spec: Mapping[str, Any]) -> str:
+    """The digest of the spec without `topology.rollout.replicas`. A group that has nothing else is as good as none: the
+    scale subresource adds it."""
+    topology = group_of(spec, "topology")
+    rollout = group_of(topology, "rollout")
+    parts = {
+        "topology": {key: topology[key] for key in topology.keys() - {"rollout"}},
+        "topology.rollout": {key: rollout[key] for key in rollout.keys() - {"replicas"}},
+    }
+    return digest_of({**spec, **parts})
+
+
 def _ttl(spec: Mapping[str, Any]) -> int | None:
     """`ttlSecondsAfterFinished`, of an invalid spec, too."""
-    policy = spec.get("runPolicy")
-    ttl = policy.get("ttlSecondsAfterFinished") if isinstance(policy, Mapping) else None
+    ttl = group_of(spec, "runPolicy").get("ttlSecondsAfterFinished")
     return ttl if isinstance(ttl, int) else None
 
 
@@ -172,6 +212,11 @@ def queue_label(meta: Mapping[str, Any]) -> str | None:
     return (meta.get("labels") or {}).get(QUEUE_LABEL) or None
 
 
+def _prebuilt(meta: Mapping[str, Any]) -> str | None:
+    found = ((meta.get(key) or {}).get(PREBUILT) for key in ("annotations", "labels"))
+    return next(filter(None, found), None)
+
+
 def queued(job: DAPOJob, label: str | None) -> DAPOJob:
     """The job in the LocalQueue that Kueue's label names, as for every other kind of job; None: as its spec says."""
     if label is None:
@@ -179,6 +224,29 @@ def queued(job: DAPOJob, label: str | None) -> DAPOJob:
     gang = job.spec.run_policy.gang.model_copy(update={"scheduler": "kueue", "queue": label})
     policy = job.spec.run_policy.model_copy(update={"gang": gang})
     return job.model_copy(update={"spec": job.spec.model_copy(update={"run_policy": policy})})
+
+
+# Groups of all jobs' specs, by their class and content: most jobs of a team differ in few of them.
+_GROUPS: Final = WeakValueDictionary[tuple[type[BaseModel], bytes], BaseModel]()
+M = TypeVar("M", bound=BaseModel)
+
+
+def with_shared_groups(job: DAPOJob) -> DAPOJob:
+    """An equal job; groups of its spec that another job has, too, exist once. They are frozen."""
+    guards = tuple(map(_shared, job.spec.guards))
+    return job.model_copy(update={"spec": _with_shared_fields(job.spec).model_copy(update={"guards": guards})})
+
+
+def _with_shared_fields(group: M) -> M:
+    fields = {name: _shared(value) for name, value in group if isinstance(value, BaseModel)}
+    return group.model_copy(update=fields) if fields else group
+
+
+def _shared(group: BaseModel) -> BaseModel:
+    # By content, not by equality: 1, 1.0 and True are equal, and what a user wrote into a template is not hashable.
+    digest = hashlib.sha256(group.model_dump_json().encode()).digest()
+    known = _GROUPS.get((type(group), digest))
+    return _GROUPS.setdefault((type(group), digest), _with_shared_fields(group)) if known is None else known
 
 
 def _queue_problems(job: DAPOJob, label: str | None) -> list[Problem]:
@@ -198,13 +266,13 @@ def _shape(spec: Mapping[str, Any], parsed: DAPOJob, queue: str | None) -> str:
     layout, policy = parsed.spec.topology.layout, spec.get("runPolicy") or {}
     topology = {key: value for key, value in (spec.get("topology") or {}).items() if layout.pods.get(key, 1)}
     if (rollout := topology.get("rollout")) is not None:
-        topology["rollout"] = {key: rollout[key] for key in rollout.keys() - _LIVE}
+        topology["rollout"] = {key: rollout[key] for key in rollout.keys() - LIVE}
     said = {
         "topology": topology,
         "claims": claims(parsed.spec),
         "checkpoints": (spec.get("checkpoints") or {}).get("uri"),
         "stores": spec.get("stores"),
-        "policy": {key: policy[key] for key in sorted(policy.keys() & {"gang", "gracePeriodSeconds"})},
+        "policy": {key: policy[key] for key in sorted(policy.keys() & {"gang", "gracePeriodSeconds", "restart"})},
     }
     return _SHAPE + digest_of(said | ({"queue": queue} if queue else {}))
 

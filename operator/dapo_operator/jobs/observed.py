@@ -11,10 +11,9 @@ from dapo_core.run.guards import Alert
 from dapo_core.run.last_words import LastWords
 from dapo_core.run.reasons import Reason
 from dapo_core.run.redaction import text_without_secrets
-from dapo_core.run.status import CheckpointRef, Progress
-from dapo_operator.jobs.gangs.contract import Reservation
+from dapo_core.run.status import CheckpointRef, Progress, TimeSpent
+from dapo_operator.jobs.gangs.gang_scheduler import Reservation
 from dapo_operator.jobs.gangs.kueue import GROUP_LABEL, WORKLOAD_ANNOTATION
-from dapo_operator.jobs.images import image_by_digest
 from dapo_operator.jobs.node_state import Node
 from dapo_operator.kube.objects import controller_uid, unix_seconds
 
@@ -57,14 +56,15 @@ _ORDINARY: Final = frozenset({"ContainerCreating", "PodInitializing", ""})
 class Pod:
     """One pod of a job.
 
-    `owned`: by this DAPOJob, not by an earlier one of its name. `life` counts the pods of one rollout. `node` is the
-    name of its node, `address` its IP address. `exit_code`, `ended_at` (Unix seconds) and `words` (the last words) are
-    those of the container `dapo`. `disruption` is the failure policy's reason when the cluster took the pod. `trouble`
-    is a sentence about what keeps it from running. `detail` is what the cluster says about a failed pod, or which of
-    its init containers failed. `finalizers` keep it after its deletion. `delete_by` (Unix seconds) is when a deletion
-    should be over. `image` is that of the container `dapo` as it was named, `image_by_digest` as the node has run it.
-    `workload` is that of Kueue in which it is counted; `grouped` is a pod of one of Kueue's pod groups, as earlier
-    versions of the operator made them.
+    `created_at` is in Unix seconds. `owned`: by this DAPOJob, not by an earlier one of its name. `life` counts the pods
+    of one rollout. `node` is the name of its node, `address` its IP address. `exit_code`, `ended_at` (Unix seconds) and
+    `words` (the last words) are those of the container `dapo`. `silent_since` (Unix seconds of its node's clock) is
+    since when that container runs without being ready, as its kubelet says. `disruption` is the failure policy's reason
+    when the cluster took the pod. `trouble` is a sentence about what keeps it from running. `detail` is what the
+    cluster says about a failed pod, or which of its init containers failed. `finalizers` keep it after its deletion.
+    `delete_by` (Unix seconds) is when a deletion should be over. `image` is that of the container `dapo` as it was
+    named, `image_by_digest` as the node has run it. `workload` is that of Kueue in which it is counted; `grouped` is a
+    pod of one of Kueue's pod groups, as earlier versions of the operator made them.
     """
 
     name: str
@@ -73,9 +73,11 @@ class Pod:
     attempt: int
     index: int
     life: int = 1
+    created_at: float | None = None
     owned: bool = True
     phase: Phase = "Pending"
     ready: bool = False
+    silent_since: float | None = None
     scheduled: bool = False
     node: str | None = None
     address: str | None = None
@@ -150,6 +152,7 @@ class Observed:
     store_since: float = 0.0
     store_failed_at: float = 0.0
     progress: Progress | None = None
+    time: TimeSpent | None = None
     checkpoint: CheckpointRef | None = None
     recorded_attempt: int = 0
     reached: int | None = None
@@ -173,13 +176,14 @@ def pod_of(raw: Mapping[str, Any], owner_uid: str | None = None) -> Pod | None:
     pod = Pod(
         name=meta["name"],
         uid=meta.get("uid", ""),
-        role=role,
+        role=ROLES[ROLES.index(role)],  # one string for all pods
         attempt=int(attempt),
         index=int(index),
         life=int(life),
+        created_at=unix_seconds(meta.get("creationTimestamp")),
         owned=owner_uid is None or controller_uid(raw) == owner_uid,
         scheduled=bool(spec.get("nodeName")),
-        node=spec.get("nodeName") or None,
+        node=sys.intern(str(spec["nodeName"])) if spec.get("nodeName") else None,
         gated=bool(spec.get("schedulingGates")),
         deleting="deletionTimestamp" in meta,
         delete_by=unix_seconds(meta.get("deletionTimestamp")),
@@ -207,6 +211,7 @@ def _with_status(pod: Pod, spec: Mapping[str, Any], status: Mapping[str, Any]) -
         phase=status.get("phase", "Pending"),
         address=status.get("podIP"),
         ready=_holds(conditions, "Ready"),
+        silent_since=_silent_since(status, conditions),
         started="running" in container.get("state", {}) or bool(ended),
         exit_code=ended.get("exitCode"),
         ended_at=unix_seconds(ended.get("finishedAt")),
@@ -232,6 +237,15 @@ def _container(status: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _holds(conditions: Mapping[str, Mapping[str, Any]], kind: str) -> bool:
     return conditions.get(kind, {}).get("status") == "True"
+
+
+def _silent_since(status: Mapping[str, Any], conditions: Mapping[str, Mapping[str, Any]]) -> float | None:
+    """Since when the container `dapo`, and no other, runs without being ready. Condition Ready says less: the node
+    controller takes it from all pods of a node that it does not hear."""
+    unready = [entry for entry in status.get("containerStatuses", ()) if not entry.get("ready")]
+    if [entry.get("name") for entry in unready] != [CONTAINER] or "running" not in unready[0].get("state", {}):
+        return None
+    return unix_seconds(conditions.get("ContainersReady", {}).get("lastTransitionTime"))
 
 
 def _words(message: str | None) -> LastWords | None:
@@ -293,3 +307,23 @@ def _trouble(
     if scheduled.get("status") == "False" and not spec.get("nodeName"):
         return Reason.UNSCHEDULABLE, scheduled.get("message") or scheduled.get("reason", "")
     return None, None
+
+
+def image_by_digest(image: str, image_id: str) -> str | None:
+    """An image with the digest that the kubelet reports (`imageID`) in place of its tag. None when there is none, or it
+    is not of this name: an image that was loaded into the node has an ID that no registry knows."""
+    repository, _, digest = image_id.removeprefix("docker-pullable://").partition("@")
+    named = _repository(image)
+    same = _without_default_registry(named) == _without_default_registry(repository)
+    return f"{named}@{digest}" if same and digest.startswith("sha256:") else None
+
+
+def _repository(image: str) -> str:
+    name = image.partition("@")[0]
+    repository, colon, tag = name.rpartition(":")
+    # The colon of a registry's port is followed by a path.
+    return repository if colon and "/" not in tag else name
+
+
+def _without_default_registry(repository: str) -> str:
+    return repository.removeprefix("docker.io/").removeprefix("library/")

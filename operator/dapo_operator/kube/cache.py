@@ -60,7 +60,7 @@ class ObjectCache(Generic[T]):
         old = objects.get(meta["name"])
         if old is None or old.version < new.version:
             objects[meta["name"]] = new
-            if old is None or old.value != new.value or old.uid != new.uid:
+            if old is None or (old.value, old.uid, old.owner) != (new.value, new.uid, new.owner):
                 self._changed(group)
 
     def drop(self, raw: Raw) -> None:

@@ -20,10 +20,18 @@ from kubernetes.aio.client.rest import RESTResponse
 from kubernetes.aio.config import ConfigException
 
 from dapo_core.backoff import Backoff
-from dapo_operator.kube.api_errors import ApiError, BusyError, StreamCutError, UnreachableError, error_of
 from dapo_operator.kube.connection import Connection
 from dapo_operator.kube.nesting import PrunedResponse, lines_of, parse
-from dapo_operator.kube.objects import PODS, Object, Resource
+from dapo_operator.kube.objects import (
+    PODS,
+    ApiError,
+    BusyError,
+    Object,
+    Resource,
+    StreamCutError,
+    UnreachableError,
+    error_of,
+)
 from dapo_operator.kube.rate_limit import TIMEOUT_SECONDS
 
 # The objects of a list or a part of it, and its resource version.
@@ -36,6 +44,8 @@ WATCH_SECONDS: Final = 290
 PAGE: Final = 200
 BUSY_TRIES: Final = 6
 BUSY: Final = Backoff(1.0, 5.0)
+_EXEC_PROTOCOL: Final = "v4.channel.k8s.io"
+_ENDED: Final = 3
 _METADATA: Final = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
 
 
@@ -93,6 +103,14 @@ class KubeClient:
         meta = body["metadata"]
         path = resource.path(meta["namespace"], meta["name"])
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
+        return await self._ask("PATCH", path, body, "application/apply-patch+yaml", query)
+
+    async def apply_status(self, resource: Resource, body: Object) -> Object:
+        """Server-side apply of the status: set the fields that `body` has. Raises NotFoundError when there is no such
+        object, and ConflictError when there is another one, by `metadata.uid`."""
+        meta = body["metadata"]
+        query = {"fieldManager": FIELD_MANAGER, "force": "true"}
+        path = resource.path(meta["namespace"], meta["name"], "status")
         return await self._ask("PATCH", path, body, "application/apply-patch+yaml", query)
 
     async def put_status(self, resource: Resource, body: Object) -> Object:
@@ -191,6 +209,34 @@ class KubeClient:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise UnreachableError(f"The log of {pod} broke off: {error or type(error).__name__}.") from error
 
+    async def submit(self, path: str, body: Object) -> Object:
+        """POST to a path that is no collection of objects, such as an eviction or a review of access."""
+        return await self._ask("POST", path, body)
+
+    async def execute(self, namespace: str, pod: str, container: str, command: Sequence[str]) -> tuple[int, str]:
+        """Run a command in a container: its exit code, and what it printed. Raises RefusedError, NotFoundError, and
+        UnreachableError when the connection ends before the command."""
+        query = [("container", container), ("stdout", "1"), ("stderr", "1"), *(("command", part) for part in command)]
+        path = PODS.path(namespace, pod, "exec")
+        printed, verdict = b"", b""
+        async with aiohttp.ClientSession(**self._options) as session:
+            try:
+                url = f"{self.server}{path}?{urlencode(query)}"
+                async with session.ws_connect(url, protocols=[_EXEC_PROTOCOL]) as socket:
+                    async for message in socket:
+                        # The first byte is the number of the channel: 1 and 2 are output, 3 is how it ended.
+                        if message.type is aiohttp.WSMsgType.BINARY and message.data:
+                            if message.data[0] == _ENDED:
+                                verdict += message.data[1:]
+                            else:
+                                printed += message.data[1:]
+            except aiohttp.WSServerHandshakeError as error:
+                status = {"message": f"exec in {pod} was refused: HTTP {error.status} {error.message}"}
+                raise error_of(error.status, status) from error
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                raise UnreachableError(f"exec in {pod} broke off: {error or type(error).__name__}.") from error
+        return _exit_code(verdict, pod), printed.decode("utf-8", "replace")
+
     async def _ask(
         self,
         method: str,
@@ -273,6 +319,19 @@ class KubeClient:
 
 class CredentialsError(aiohttp.ClientError):
     """The request was not sent: there is no valid token for it."""
+
+
+def _exit_code(verdict: bytes, pod: str) -> int:
+    """Of the Status with which an exec ends."""
+    try:
+        status = json.loads(verdict)
+        if status["status"] == "Success":
+            return 0
+        causes = (status.get("details") or {}).get("causes") or []
+        return next(int(cause["message"]) for cause in causes if cause.get("reason") == "ExitCode")
+    except (ValueError, KeyError, TypeError, StopIteration) as error:
+        said = verdict.decode("utf-8", "replace") or "no status"
+        raise UnreachableError(f"exec in {pod} did not say how it ended: {said}") from error
 
 
 def _event(line: bytes) -> tuple[str, Object]:

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal
 
-from dapo_operator.kube.api_errors import ApiError, ExistsError, NotFoundError
 from dapo_operator.kube.client import KubeClient
-from dapo_operator.kube.objects import EVENTS, Object, ObjectReference, timestamp
+from dapo_operator.kube.objects import EVENTS, ApiError, ExistsError, NotFoundError, Object, ObjectReference, timestamp
 
 logger = logging.getLogger(__name__)
 

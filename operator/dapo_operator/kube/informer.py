@@ -9,9 +9,16 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from dapo_core.backoff import Backoff
-from dapo_operator.kube.api_errors import ApiError, GoneError, NotFoundError, RefusedError, StreamCutError
 from dapo_operator.kube.client import KubeClient
-from dapo_operator.kube.objects import Object, Resource
+from dapo_operator.kube.objects import (
+    ApiError,
+    GoneError,
+    NotFoundError,
+    Object,
+    RefusedError,
+    Resource,
+    StreamCutError,
+)
 
 logger = logging.getLogger(__name__)
 

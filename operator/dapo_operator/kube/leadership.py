@@ -8,12 +8,14 @@ requested the renewal, and stops seconds before another replica may start; `hold
 import asyncio
 import logging
 import random
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,27 @@ def boot_seconds() -> float:
     """A clock that also runs while the machine sleeps; `time.monotonic` where the system has none."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if clock is None else time.clock_gettime(clock)
+
+
+class RenewalLoop:
+    """An event loop in a thread of its own. An election that runs here, with connections of its own, does not wait for
+    the main one, which may have a thousand jobs to look at before it reads an answer. One that hangs for good keeps the
+    lease, but not for long: its health says so."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="lease", daemon=True)
+        self._thread.start()
+
+    async def run(self, call: Coroutine[Any, Any, T]) -> T:
+        """The result of `call`, which runs over there. Cancelling this cancels it."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, self._loop))
+
+    def close(self) -> None:
+        """End the thread."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
 
 
 class Leadership:

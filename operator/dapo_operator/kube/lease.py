@@ -6,10 +6,9 @@ from typing import Any, Final
 
 import aiohttp
 
-from dapo_operator.kube.api_errors import ApiError, ConflictError, ExistsError, NotFoundError
 from dapo_operator.kube.client import KubeClient
 from dapo_operator.kube.leadership import Lease, LeaseError
-from dapo_operator.kube.objects import LEASES, Object
+from dapo_operator.kube.objects import LEASES, ApiError, ConflictError, ExistsError, NotFoundError, Object
 
 _READING: Final = frozenset({"GET", "HEAD"})
 
@@ -81,7 +80,7 @@ class NotLeadingError(aiohttp.ClientError):
 
 
 class Fence:
-    """aiohttp middleware that lets writes pass only while `holds()` is true."""
+    """aiohttp middleware that lets writes pass only while `holds()` is true. The election's own client has none."""
 
     def __init__(self, holds: Callable[[], bool]) -> None:
         self._holds = holds
@@ -90,6 +89,6 @@ class Fence:
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
         """Send the request, or raise NotLeadingError."""
-        if request.method in _READING or f"/{LEASES.plural}" in request.url.path or self._holds():
+        if request.method in _READING or self._holds():
             return await handler(request)
         raise NotLeadingError("this replica does not hold the lease")

@@ -85,6 +85,8 @@ class _BoundedServer(ThreadingHTTPServer):
     no probe's."""
 
     daemon_threads = True
+    # Five by default: a probe that comes with a burst would wait seconds for its connection.
+    request_queue_size = MOST_CONNECTIONS
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         self.address_family = family_of(address[0])

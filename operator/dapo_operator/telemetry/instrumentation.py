@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from dapo_core.run.reasons import Reason
 from dapo_operator.telemetry.health import Health, Key
-from dapo_operator.telemetry.logs import bound
+from dapo_operator.telemetry.log_format import bound
 
 _PREFIX: Final = "dapo_operator"
 # Seconds. A reconciliation takes a millisecond, a request ten; the targets are two and thirty seconds.

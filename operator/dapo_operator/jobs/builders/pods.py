@@ -80,9 +80,10 @@ def pod(
     pinned: Pinned | None = None,
     avoid: Avoid = ANYWHERE,
     life: int = 1,
+    joins: bool = False,
 ) -> Object:
     """One complete pod: what the operator builds, with the templates of the installation, of the job and of the role
-    merged over it, and of `pinned` the job file and the images."""
+    merged over it, and of `pinned` the job file and the images. `joins`: trainers of the attempt were there before."""
     spec, name = job.spec, job.metadata.name
     revision = pinned.revision if pinned is not None else None
     labels = child_labels(name, run_id, role, attempt, index, life)
@@ -90,6 +91,7 @@ def pod(
     own = spec.topology.rollout.priority_class_name if role == "rollout" else None
     priority = own or policy.priority_class_name
     gang = SCHEDULERS[policy.gang.scheduler].pod_fields(group_name(name, attempt), policy.gang.queue, site)
+    environment = _environment(job, uid, role, attempt, index, run_id, revision, joins)
     base = {
         "metadata": {"labels": {**labels, **gang.labels}, "annotations": dict(gang.annotations)},
         "spec": {
@@ -107,8 +109,8 @@ def pod(
             },
             **({"priorityClassName": priority} if priority else {}),
             **gang.spec,
-            **placement(spec, name, role, attempt, site),
-            "containers": [_container(job, role, site, _environment(job, uid, role, attempt, index, run_id, revision))],
+            **placement(spec, name, role, None if joins else attempt, site),
+            "containers": [_container(job, role, site, environment)],
             "volumes": _volumes(job, role, revision),
         },
     }
@@ -129,6 +131,11 @@ def _pin_image(built: Object, images: Mapping[str, str]) -> None:
     for container in built["spec"]["containers"]:
         if container["name"] == CONTAINER:
             container["image"] = images.get(container["image"], container["image"])
+
+
+def restarts_in_place(spec: DAPOJobSpec) -> bool:
+    """Whether trainers may stay for the next attempt. Those of a gang scheduler belong to its group of one attempt."""
+    return spec.run_policy.restart == "InPlace" and SCHEDULERS[spec.run_policy.gang.scheduler].resource is None
 
 
 def grace_seconds(policy: RunPolicy) -> int:
@@ -216,7 +223,7 @@ def _container(job: DAPOJob, role: Role, site: Site, environment: list[Object]) 
 
 
 def _environment(
-    job: DAPOJob, uid: str, role: Role, attempt: int, index: int, run_id: str, revision: str | None
+    job: DAPOJob, uid: str, role: Role, attempt: int, index: int, run_id: str, revision: str | None, joins: bool
 ) -> list[Object]:
     spec, name, namespace = job.spec, job.metadata.name, job.metadata.namespace
     head = f"{child_name(name, 'head', attempt, 0)}.{service_name(name)}.{namespace}.svc:{HEAD_PORT}"
@@ -233,6 +240,8 @@ def _environment(
         "TMPDIR": f"{WORK_FOLDER}/tmp",
         "RAY_AUTH_MODE": "token",
     }
+    if role == "trainer" and restarts_in_place(spec):
+        values |= {"DAPO_RESTART": "InPlace"} | ({"DAPO_TRAINERS_STAYED": "1"} if joins else {})
     values |= model_environment(spec.topology.model_cache)
     if (uri := spec.checkpoints.uri) is not None:  # overrides the stores' Secret
         values["DAPO_STORE_URL"] = uri.replace("pvc://", "file:///pvc/", 1) if uri.startswith("pvc://") else uri

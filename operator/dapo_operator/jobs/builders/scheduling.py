@@ -46,14 +46,15 @@ def avoiding(spec: Object, avoid: Avoid) -> Object:
     return spec | {"affinity": affinity | {"nodeAffinity": node}}
 
 
-def placement(spec: DAPOJobSpec, job: str, role: Role, attempt: int, site: Site) -> dict[str, Any]:
+def placement(spec: DAPOJobSpec, job: str, role: Role, attempt: int | None, site: Site) -> dict[str, Any]:
     """Fields of the pod's spec that decide on which nodes it may run: ranks and engines close together, never spread.
-    The loss of any node ends the attempt, and each step waits for the slowest link."""
+    The loss of any node ends the attempt, and each step waits for the slowest link. `attempt` None: close to pods of
+    several attempts."""
     fields: dict[str, Any] = {"tolerations": _tolerations(spec, role)}
     # For affinity the scheduler looks at all pods of the cluster, so pods without peers do without.
     if role == "head" or spec.topology.layout.pod_count <= 2:
         return fields
-    peers = {"matchLabels": {LABEL_JOB: job, LABEL_ATTEMPT: str(attempt)}}
+    peers = {"matchLabels": {LABEL_JOB: job, **({LABEL_ATTEMPT: str(attempt)} if attempt else {})}}
     closest = [HOSTNAME, *site.topology_keys]
     # Each wider domain weighs half: two pods of one rack are better than any number that only share a zone.
     terms = [

@@ -1,7 +1,8 @@
 """The support objects of a job's pods: Service, ConfigMap, Secret, NetworkPolicy, PodDisruptionBudget."""
 
 import json
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from dapo_core.jobspec import DAPOJob
 from dapo_core.naming import LABEL_JOB
@@ -21,12 +22,13 @@ JOB_FILE: Final = "job.json"
 SPEC_FREE: Final = ("Service", "NetworkPolicy")
 
 
-def support_objects(job: DAPOJob, uid: str, revision: str | None) -> list[Object]:
-    """All support objects but the token, each with the digest of its content; that of the job file is its revision."""
+def support_objects(job: DAPOJob, uid: str, revision: str | None, text: str | None = None) -> list[Object]:
+    """All support objects but the token, each with the digest of its content; that of the job file is its revision.
+    `text` is the content of the job file; by default `job` is written."""
     name, namespace = job.metadata.name, job.metadata.namespace
     objects = [
         service(name, namespace, uid),
-        config_map(job, uid, revision),
+        config_map(job, uid, revision, text),
         network_policy(name, namespace, uid),
         *([disruption_budget(job, uid)] if job.spec.run_policy.disruption == "Deny" else []),
     ]
@@ -46,11 +48,16 @@ def service(job: str, namespace: str, uid: str) -> Object:
     return support("v1", "Service", service_name(job), namespace, job, uid, spec=content)
 
 
-def config_map(job: DAPOJob, uid: str, revision: str | None) -> Object:
+def job_file(job: Mapping[str, Any]) -> str:
+    """The text of a job file."""
+    return json.dumps(job, indent=1, sort_keys=True)
+
+
+def config_map(job: DAPOJob, uid: str, revision: str | None, text: str | None = None) -> Object:
     """The job file, as the trainer reads it. It is named after its content and never changes: a run keeps its revision
     through upgrades of the platform, and an edit of the spec makes another."""
     name, namespace = job.metadata.name, job.metadata.namespace
-    text = json.dumps(job.model_dump(mode="json", by_alias=True, exclude_none=True), indent=1, sort_keys=True)
+    text = text or job_file(job.model_dump(mode="json", by_alias=True, exclude_none=True))
     content = {"immutable": revision is not None, "data": {JOB_FILE: text}}
     return support("v1", "ConfigMap", config_name(name, revision), namespace, name, uid, **content)
 

@@ -9,11 +9,23 @@ from dataclasses import replace
 from typing import Any, Final
 
 from dapo_operator.jobs.builders.common import Object, Site
-from dapo_operator.jobs.gangs.contract import Gang, Placement, PodFields, PodSet, Reservation, reservation_of
+from dapo_operator.jobs.gangs.gang_scheduler import (
+    AttemptOutcome,
+    GangRequest,
+    PodFields,
+    PodSet,
+    PodSetAssignment,
+    Reservation,
+    reservation_of,
+)
 from dapo_operator.kube.objects import Resource
 
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 PRIORITY_LABEL: Final = "kueue.x-k8s.io/priority-class"
+# A job with it, as a label or an annotation, uses the Workload of this name: MultiKueue's copies have it.
+PREBUILT: Final = "kueue.x-k8s.io/prebuilt-workload-name"
+# `spec.managedBy` of a job that runs in another cluster, which Kueue chooses.
+MULTIKUEUE: Final = "kueue.x-k8s.io/multikueue"
 WORKLOAD_ANNOTATION: Final = "kueue.x-k8s.io/workload"
 # Pods as earlier versions of the operator made them have it, and Kueue's finalizer.
 GROUP_LABEL: Final = "kueue.x-k8s.io/pod-group-name"
@@ -24,6 +36,8 @@ PRIORITIES: Final = {
     "kueue.x-k8s.io": Resource("kueue.x-k8s.io/v1beta2", "workloadpriorityclasses"),
     "scheduling.k8s.io": Resource("scheduling.k8s.io/v1", "priorityclasses"),
 }
+# Why Kueue evicts what `waitForPodsReady` has waited for too long.
+_PODS_READY_TIMEOUT: Final = "PodsReadyTimeout"
 _POD_SET_LABEL: Final = "kueue.x-k8s.io/podset"
 _TOPOLOGY_GATE: Final = "kueue.x-k8s.io/topology"
 # What decides on a pod's resources and nodes. The rest may be newer than the pods that Kueue knows.
@@ -44,6 +58,8 @@ _TOPOLOGY: Final = {
     "kueue.x-k8s.io/podset-required-topology": "required",
     "kueue.x-k8s.io/podset-preferred-topology": "preferred",
 }
+# Kueue takes the gate off pods that have one of the annotations; this one is for those that asked for nothing.
+_UNCONSTRAINED: Final = "kueue.x-k8s.io/podset-unconstrained-topology"
 
 
 class Kueue:
@@ -53,7 +69,7 @@ class Kueue:
     resource: Final = Resource("kueue.x-k8s.io/v1beta2", "workloads")
     waits: Final = True
 
-    def reserve(self, gang: Gang) -> Object:
+    def reserve(self, gang: GangRequest) -> Object:
         """The Workload. With a priority class it lacks `priority`, its value, which is read when it is created."""
         content: dict[str, Any] = {"podSets": [_pod_set(pods) for pods in gang.pod_sets], "active": True}
         content |= {"queueName": gang.queue} if gang.queue else {}
@@ -79,10 +95,25 @@ class Kueue:
             found,
             admitted=_holds(conditions, "Admitted"),
             revoked=_revoked(found.name, conditions),
+            late=(conditions.get("Evicted") or {}).get("reason") == _PODS_READY_TIMEOUT,
             deactivated=active is False,
             message=(conditions.get("QuotaReserved") or {}).get("message", ""),
+            knows_ready=_holds(conditions, "PodsReady"),
             placements=_placements(status),
         )
+
+    def report(self, known: Reservation, namespace: str, outcome: AttemptOutcome | None, at: str) -> Object:
+        """`waitForPodsReady` goes by PodsReady; Finished is what Kueue counts, and frees the quota at once. Reasons and
+        sentence are those of Kueue's own integrations."""
+        if outcome is None:
+            condition = ("PodsReady", "Started", "All pods reached readiness and the workload is running")
+        else:
+            condition = ("Finished", "Succeeded" if outcome.succeeded else "Failed", outcome.message)
+        kind, reason, message = condition
+        said = {"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": at}
+        meta = {"name": known.name, "namespace": namespace, "uid": known.uid}
+        api_version = self.resource.api_version
+        return {"apiVersion": api_version, "kind": "Workload", "metadata": meta, "status": {"conditions": [said]}}
 
 
 def _pod_set(pods: PodSet) -> Object:
@@ -96,7 +127,9 @@ def _pod_set(pods: PodSet) -> Object:
     made: Object = {"name": pods.role, "count": pods.count, "template": {"spec": told}}
     if pods.required < pods.count:
         made["minCount"] = max(1, pods.required)
-    request = {field: annotations[key] for key, field in _TOPOLOGY.items() if key in annotations}
+    request: Object = {field: annotations[key] for key, field in _TOPOLOGY.items() if key in annotations}
+    if annotations.get(_UNCONSTRAINED) == "true":
+        request["unconstrained"] = True
     return made | ({"topologyRequest": request} if request else {})
 
 
@@ -116,7 +149,7 @@ def _revoked(name: str, conditions: Mapping[str, Mapping[str, Any]]) -> str | No
     return None
 
 
-def _placements(status: Mapping[str, Any]) -> dict[str, Placement]:
+def _placements(status: Mapping[str, Any]) -> dict[str, PodSetAssignment]:
     """By role. Kueue's flavors are names here; what admission checks add is complete."""
     assignments = (status.get("admission") or {}).get("podSetAssignments") or ()
     checks = [update for check in status.get("admissionChecks") or () for update in check.get("podSetUpdates") or ()]
@@ -126,7 +159,7 @@ def _placements(status: Mapping[str, Any]) -> dict[str, Placement]:
     }
 
 
-def _placement(assignment: Mapping[str, Any], updates: Iterable[Mapping[str, Any]]) -> Placement:
+def _placement(assignment: Mapping[str, Any], updates: Iterable[Mapping[str, Any]]) -> PodSetAssignment:
     tolerations: list[Mapping[str, Any]] = []
     merged: dict[str, dict[str, str]] = {"nodeSelector": {}, "labels": {}, "annotations": {}}
     for update in updates:
@@ -136,7 +169,7 @@ def _placement(assignment: Mapping[str, Any], updates: Iterable[Mapping[str, Any
     topology = assignment.get("topologyAssignment") is not None
     # Kueue's own controller takes the gate off, with the node that it has chosen for the pod.
     labels = merged["labels"] | ({_POD_SET_LABEL: assignment["name"]} if topology else {})
-    return Placement(
+    return PodSetAssignment(
         count=assignment.get("count"),
         flavors=tuple(sorted(set((assignment.get("flavors") or {}).values()))),
         node_selector=merged["nodeSelector"],
@@ -147,7 +180,7 @@ def _placement(assignment: Mapping[str, Any], updates: Iterable[Mapping[str, Any
     )
 
 
-def with_flavors(placement: Placement, flavors: Mapping[str, Mapping[str, Any]]) -> Placement:
+def with_flavors(placement: PodSetAssignment, flavors: Mapping[str, Mapping[str, Any]]) -> PodSetAssignment:
     """The placement with the node labels and tolerations of its ResourceFlavors, whose specs are given by name."""
     selector, tolerations = dict(placement.node_selector), list(placement.tolerations)
     for name in placement.flavors:
@@ -156,7 +189,7 @@ def with_flavors(placement: Placement, flavors: Mapping[str, Mapping[str, Any]])
     return replace(placement, node_selector=selector, tolerations=tuple(tolerations))
 
 
-def placed(pod: Object, placement: Placement) -> Object:
+def placed(pod: Object, placement: PodSetAssignment) -> Object:
     """The pod where the placement allows it to run."""
     meta, spec = pod["metadata"], pod["spec"]
     changed = dict(spec)
@@ -172,4 +205,6 @@ def placed(pod: Object, placement: Placement) -> Object:
         ]
     labels = {**meta.get("labels", {}), **placement.labels}
     annotations = {**meta.get("annotations", {}), **placement.annotations}
+    if _TOPOLOGY_GATE in placement.gates and not any(key in annotations for key in _TOPOLOGY):
+        annotations[_UNCONSTRAINED] = "true"
     return {**pod, "metadata": {**meta, "labels": labels, "annotations": annotations}, "spec": changed}

@@ -17,7 +17,7 @@ def held_by(draft: Draft) -> tuple[str, str] | None:
     suspended = draft.condition("Suspended")
     if suspended is None or suspended.status != "True" or suspended.reason not in HELD_REASONS:
         return None
-    return None if draft.spec_changed_since_stop else (suspended.reason, suspended.message)
+    return None if draft.user_resumed else (suspended.reason, suspended.message)
 
 
 def hold(draft: Draft, reason: str, message: str) -> None:

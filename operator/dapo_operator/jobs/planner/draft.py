@@ -57,8 +57,17 @@ class Draft:
     @property
     def pods(self) -> list[Pod]:
         """The newest attempt's own pods."""
-        number = self.attempt.number if self.attempt else 0
-        return [pod for pod in self.seen.pods if pod.owned and pod.attempt == number]
+        return [pod for pod in self.seen.pods if pod.owned and self.serves(pod)]
+
+    def serves(self, pod: Pod) -> bool:
+        """Whether the pod is one of the newest attempt: created in it, or a trainer that stayed."""
+        attempt = self.attempt
+        if attempt is None:
+            return False
+        created = attempt.trainers_created_in
+        if created is None or pod.role != "trainer":
+            return pod.attempt == attempt.number
+        return pod.index < len(created) and pod.attempt == created[pod.index]
 
     @property
     def core(self) -> list[Pod]:
@@ -69,9 +78,13 @@ class Draft:
     def ends(self) -> list[Pod]:
         """The newest attempt's own pods, and those that were deleted and whose last state tells why they ended. The end
         of a rollout explains only what happens soon after it."""
-        number = self.attempt.number if self.attempt else 0
-        known = [*self.pods, *(pod for pod in self.seen.gone if pod.attempt == number)]
+        known = [*self.pods, *(pod for pod in self.seen.gone if self.serves(pod))]
         return [pod for pod in known if pod.role != "rollout" or not self._ended_long_ago(pod)]
+
+    def reached(self, attempt: Attempt) -> int | None:
+        """The last step this attempt finished; None when it finished none, or that is unknown."""
+        step = self.seen.reached if self.seen.recorded_attempt == attempt.number else None
+        return step if step is not None and step > (attempt.from_step or 0) else None
 
     def _ended_long_ago(self, pod: Pod) -> bool:
         at = pod.ended_at if pod.ended_at is not None else pod.delete_by
@@ -138,15 +151,23 @@ class Draft:
 
     @property
     def spec_changed_since_stop(self) -> bool:
-        """Whether the spec was changed after the job was suspended or failed: the user's permission to continue."""
+        """Whether the spec was changed after the job was suspended or failed."""
         return self.job.generation > (self.status.stopped_generation or 0)
 
+    @property
+    def user_resumed(self) -> bool:
+        """Whether a person changed the spec after the job was suspended: the permission to continue. An autoscaler
+        changes the number of rollouts, too, and knows nothing of why the job was suspended."""
+        stopped_at = self.status.stopped_spec
+        # A status of an earlier version has the generation only.
+        return self.spec_changed_since_stop and (stopped_at is None or stopped_at != self.job.unscaled)
+
     def stop(self, kind: Literal["Suspended", "Failed"], reason: str, message: str) -> None:
-        """Set a condition that holds until the spec changes, and with it the generation from which it holds."""
+        """Set a condition that holds until the spec changes, and with it the spec for which it holds."""
         known = self.condition(kind)
         self.set_condition(kind, True, reason, message)
         if self.condition(kind) != known:
-            self.change(stopped_generation=self.job.generation)
+            self.change(stopped_generation=self.job.generation, stopped_spec=self.job.unscaled)
 
     def event(self, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         """Post an Event once the status is written."""

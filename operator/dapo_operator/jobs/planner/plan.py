@@ -6,11 +6,12 @@ from dapo_operator.jobs.builders.common import Site
 from dapo_operator.jobs.dapojob import Job
 from dapo_operator.jobs.observed import Observed
 from dapo_operator.jobs.planner.deletion import clean_up, delete_job, drop_network
-from dapo_operator.jobs.planner.disruption import drop_budget
 from dapo_operator.jobs.planner.draft import Draft
 from dapo_operator.jobs.planner.guard_alerts import note_guards
+from dapo_operator.jobs.planner.in_place import kept_trainers
+from dapo_operator.jobs.planner.nodes import drop_budget
 from dapo_operator.jobs.planner.refusals import note_remaining
-from dapo_operator.jobs.planner.reservations import release
+from dapo_operator.jobs.planner.reservations import release, report_ready
 from dapo_operator.jobs.planner.running import run
 from dapo_operator.jobs.planner.start import RECOVERABLE, start
 from dapo_operator.jobs.planner.status_summary import note_progress, summarize, take_progress
@@ -36,6 +37,7 @@ def plan(job: Job, status: DAPOJobStatus, seen: Observed, now: float, site: Site
     _attempts(draft)
     _delete_strays(draft)
     drop_budget(draft)
+    report_ready(draft)
     release(draft)
     if finished(draft):
         drop_network(draft)
@@ -70,9 +72,12 @@ def _attempts(draft: Draft) -> None:
 
 
 def _delete_strays(draft: Draft) -> None:
-    """Delete pods of older attempts: an operator that lost its lease may have created them late."""
-    number = draft.attempt.number if draft.attempt else 0
+    """Delete pods of older attempts: an operator that lost its lease may have created them late. Trainers that stayed
+    for the next attempt go when there is none after all."""
+    stayed = draft.attempt is not None and draft.attempt.ended_at is not None and bool(draft.attempt.trainers_stay)
+    kept = kept_trainers(draft)
     deleted = {action.name for action in draft.actions if isinstance(action, DeletePod)}
     for pod in draft.seen.pods:
-        if pod.owned and pod.attempt != number and pod.name not in deleted and not pod.over:
+        serves = pod in kept if stayed else draft.serves(pod)
+        if pod.owned and not serves and pod.name not in deleted and not pod.over:
             draft.delete(pod)

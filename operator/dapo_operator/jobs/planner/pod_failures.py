@@ -37,8 +37,8 @@ def head_end(pods: Sequence[Pod]) -> Ending | None:
     if head is None or not head.finished:
         return None
     if head.exit_code == ExitCode.DISTRIBUTED:
-        # It lost a pod that the cluster took, which is no fault of the job.
-        taken = next((pod for pod in pods if pod.disruption is not None), head)
+        # It lost a pod that the cluster took, which is no fault of the job. No rollout's end is the head's.
+        taken = next((pod for pod in pods if pod.disruption is not None and pod.role != "rollout"), head)
         return ending_of(taken)
     return ending_of(head)
 

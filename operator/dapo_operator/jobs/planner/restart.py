@@ -23,7 +23,7 @@ _SUSPENDING: Final[dict[int, str]] = {
 def decision_on(draft: Draft, attempt: Attempt) -> Decision:
     """What follows this attempt, from what is known so far about its end."""
     earlier = [(before.from_step, before.to_step) for before in draft.status.attempts[:-1]]
-    reached = _reached(draft, attempt)
+    reached = draft.reached(attempt)
     history = History(
         counted=draft.status.restarts_counted or 0,
         fruitless=fruitless(earlier),
@@ -43,11 +43,16 @@ def _failure(draft: Draft, attempt: Attempt) -> Failure:
     return failure_of(spec, attempt.exit_code, reason, message, role)
 
 
-def conclude(draft: Draft, attempt: Attempt) -> None:
+def conclude(draft: Draft, attempt: Attempt, trainers_stay: bool = False) -> None:
     """Record the attempt's end, and carry out the decision on it."""
     decision = decision_on(draft, attempt)
     draft.change(active_seconds=int(active_seconds(draft)))
-    draft.change_attempt(ended_at=timestamp(draft.now), to_step=_reached(draft, attempt), counted=decision.counted)
+    draft.change_attempt(
+        ended_at=timestamp(draft.now),
+        to_step=draft.reached(attempt),
+        counted=decision.counted,
+        trainers_stay=trainers_stay or None,
+    )
     if attempt.reason == Reason.DEACTIVATED:
         message = f"{attempt.message} Change the spec to queue the job again."
         return hold(draft, Reason.DEACTIVATED, message)
@@ -66,12 +71,6 @@ def conclude(draft: Draft, attempt: Attempt) -> None:
             start(draft)
         case _:
             _restart(draft, draft.status.attempts[-1], decision)
-
-
-def _reached(draft: Draft, attempt: Attempt) -> int | None:
-    """The last step this attempt finished; None when it finished none, or that is unknown."""
-    step = draft.seen.reached if draft.seen.recorded_attempt == attempt.number else None
-    return step if step is not None and step > (attempt.from_step or 0) else None
 
 
 def _wants_more(draft: Draft, attempt: Attempt) -> bool:

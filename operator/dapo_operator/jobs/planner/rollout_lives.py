@@ -16,10 +16,9 @@ from dapo_core.run.failure_policy import Failure
 from dapo_core.run.reasons import Reason
 from dapo_core.run.status import Attempt, RolloutLife
 from dapo_operator.jobs.observed import Pod
-from dapo_operator.jobs.planner.disruption import drain_of_node, loss_of_node
 from dapo_operator.jobs.planner.draft import Draft
-from dapo_operator.jobs.planner.node_faults import note_node_faults, tell_avoided
-from dapo_operator.jobs.planner.pod_failures import SECONDARY, SETTLE_SECONDS, Ending, ending_of
+from dapo_operator.jobs.planner.nodes import drain_of_node, loss_of_node, note_node_faults, tell_avoided
+from dapo_operator.jobs.planner.pod_failures import SECONDARY, SETTLE_SECONDS, Ending, ending_of, head_of
 from dapo_operator.jobs.planner.refusals import refusal_of
 from dapo_operator.jobs.planner.reservations import admitted_count, scheduler_of
 from dapo_operator.jobs.planner.start import create_rollouts
@@ -117,12 +116,7 @@ def _is_due(draft: Draft, attempt: Attempt, index: int) -> bool:
     elif known is None and index >= (attempt.rollouts or 0):
         known = _record(draft, RolloutLife(index=index, life=1, since=timestamp(draft.now)))
     elif _was_lost_unseen(draft, attempt, known):
-        life = known.life if known is not None else 1
-        gone, name = (child_name(draft.job.name, "rollout", attempt.number, index, each) for each in (life, life + 1))
-        message = f"{gone} disappeared; no reason was reported. {name} replaces it."
-        draft.event("Warning", "RolloutReplaced", message)
-        since = timestamp(draft.now)
-        known = _record(draft, RolloutLife(index=index, life=life + 1, since=since, reason=Reason.POD_DELETED))
+        known = _next_life_unseen(draft, attempt, index, known.life if known is not None else 1)
     starts = unix_seconds(known.since) if known is not None else None
     if starts is None or draft.now >= starts:
         return True
@@ -170,9 +164,23 @@ def _next_life(draft: Draft, attempt: Attempt, known: RolloutLife | None, last: 
 
 def _was_lost_unseen(draft: Draft, attempt: Attempt, known: RolloutLife | None) -> bool:
     """Whether the pod of the newest life was created and has disappeared since, while no operator was looking. One that
-    was refused, or was about to be created, has not."""
+    was refused, or was about to be created, has not. The first lives are created with the head."""
     since = unix_seconds(known.since if known is not None else attempt.ready_at)
+    if since is None and (head := head_of(draft.pods)) is not None:
+        since = head.created_at
     return since is not None and draft.now > since + UNSEEN_SECONDS and refusal_of(draft) is None
+
+
+def _next_life_unseen(draft: Draft, attempt: Attempt, index: int, life: int) -> RolloutLife:
+    """Record the life that follows a pod which disappeared. Of an attempt that starts nobody knows whether it was ever
+    created."""
+    reason = None
+    if attempt.ready_at is not None:
+        gone, name = (child_name(draft.job.name, "rollout", attempt.number, index, each) for each in (life, life + 1))
+        message = f"{gone} disappeared; no reason was reported. {name} replaces it."
+        draft.event("Warning", "RolloutReplaced", message)
+        reason = Reason.POD_DELETED
+    return _record(draft, RolloutLife(index=index, life=life + 1, since=timestamp(draft.now), reason=reason))
 
 
 def _record(draft: Draft, life: RolloutLife) -> RolloutLife:

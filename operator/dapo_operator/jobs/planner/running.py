@@ -7,9 +7,9 @@ from dapo_operator.jobs.dapojob import is_edited
 from dapo_operator.jobs.gangs.schedulers import QUEUEING
 from dapo_operator.jobs.observed import Pod
 from dapo_operator.jobs.planner.admission import revoked
-from dapo_operator.jobs.planner.disruption import drained, lost_node
 from dapo_operator.jobs.planner.draft import Draft
 from dapo_operator.jobs.planner.guard_alerts import stopped_by_guard
+from dapo_operator.jobs.planner.nodes import drained, lost_node
 from dapo_operator.jobs.planner.pod_failures import (
     Ending,
     head_end,
@@ -23,7 +23,7 @@ from dapo_operator.jobs.planner.refusals import reason_of, refusal_of, refused_f
 from dapo_operator.jobs.planner.reservations import missing_reservation, note_reservation, note_waiting, scheduler_of
 from dapo_operator.jobs.planner.rollout_lives import live_rollouts, tend_rollouts, unreplaced_ends, wanted_rollouts
 from dapo_operator.jobs.planner.rollouts_ready import is_quorate, note_rollouts
-from dapo_operator.jobs.planner.start import create_missing, missing_support
+from dapo_operator.jobs.planner.start import create_missing, lacks_job_file, missing_support
 from dapo_operator.jobs.planner.termination import begin
 from dapo_operator.jobs.planner.timeouts import timed_out
 from dapo_operator.kube.objects import age, timestamp
@@ -78,7 +78,8 @@ def _changed(draft: Draft, attempt: Attempt) -> Ending | None:
     """Pods that do not run yet are replaced when the spec now asks for different ones."""
     if draft.job.parsed is None:
         return Ending(Reason.SPEC_CHANGED, "The spec was changed and is no longer valid.")
-    if not is_edited(attempt.shape, draft.job.shape) and not _reads_old_file(draft, attempt):
+    edited = is_edited(attempt.shape, draft.job.shape)
+    if not edited and not _reads_old_file(draft, attempt) and not lacks_job_file(draft):
         return None
     return Ending(Reason.SPEC_CHANGED, "The spec was changed while the pods were starting; recreating the pods.")
 
@@ -120,10 +121,20 @@ def _adopt(draft: Draft, attempt: Attempt) -> Attempt:
         if attempt.core is None:
             rollouts = sum(pod.role == "rollout" for pod in draft.pods)
             fields |= {"core": max(1, (attempt.pods or 1) - rollouts), "rollouts": rollouts}
+    if draft.job.parsed is not None:
+        _adopt_pinned(draft)
     if not fields:
         return attempt
     draft.change_attempt(**fields)
     return attempt.model_copy(update=fields)
+
+
+def _adopt_pinned(draft: Draft) -> None:
+    """The digest of the spec that the run has taken over, without the number of rollouts, where an earlier version
+    recorded one with it. A run whose job file changes with the spec goes on as it is."""
+    pinned, job = draft.status.pinned, draft.job
+    if pinned is not None and pinned.revision is not None and pinned.spec == job.said_earlier:
+        draft.change(pinned=pinned.model_copy(update={"spec": job.said}))
 
 
 def _note_nodes(draft: Draft, attempt: Attempt) -> None:

@@ -6,18 +6,20 @@ from typing import Final
 
 from dapo_core.jobspec import DAPOJob
 from dapo_core.naming import LABEL_JOB, MAX_ATTEMPT, ROLES, Role, child_name
+from dapo_core.run.formatting import plural
 from dapo_core.run.reasons import Reason
 from dapo_core.run.status import Attempt, Pinned
 from dapo_operator.jobs.actions import ApplySupport, CreatePod, CreateToken, TryPod
-from dapo_operator.jobs.builders.common import Object
+from dapo_operator.jobs.builders.common import Object, config_name
 from dapo_operator.jobs.builders.pods import pod
 from dapo_operator.jobs.builders.scheduling import Avoid
 from dapo_operator.jobs.builders.support import support_objects, token_secret
 from dapo_operator.jobs.dapojob import Job
 from dapo_operator.jobs.planner.admission import held_by, hold
 from dapo_operator.jobs.planner.draft import Draft
+from dapo_operator.jobs.planner.in_place import created_in, kept_trainers
 from dapo_operator.jobs.planner.named_run import may_use_run
-from dapo_operator.jobs.planner.node_faults import avoided_nodes, has_room_without, tell_avoided
+from dapo_operator.jobs.planner.nodes import avoided_nodes, has_room_without, tell_avoided
 from dapo_operator.jobs.planner.refusals import retry_is_due
 from dapo_operator.jobs.planner.reservations import has_room, missing_reservation, placed_pod
 from dapo_operator.kube.objects import timestamp, unix_seconds
@@ -95,8 +97,11 @@ def _has_room(draft: Draft, reason: str) -> bool:
 
 
 def _leftovers(draft: Draft) -> bool:
-    """Whether pods of earlier attempts still exist: two attempts never have pods at the same time."""
-    for old in draft.seen.pods:
+    """Whether pods of earlier attempts still exist that do not wait for this one: two attempts never have pods at the
+    same time."""
+    kept = kept_trainers(draft)
+    left = [old for old in draft.seen.pods if old not in kept]
+    for old in left:
         if old.owned:
             draft.delete(old)
     if foreign := [old.name for old in draft.seen.pods if not old.owned]:
@@ -105,7 +110,7 @@ def _leftovers(draft: Draft) -> bool:
             f"({len(foreign)} in all): delete it, or remove its label {LABEL_JOB}."
         )
         draft.set_condition("PodsReady", False, Reason.NAME_TAKEN, message)
-    return bool(draft.seen.pods)
+    return bool(left)
 
 
 def _backing_off(draft: Draft) -> bool:
@@ -127,7 +132,7 @@ def _start(draft: Draft, job: DAPOJob) -> None:
         return
     checkpoint, layout = draft.seen.checkpoint, job.spec.topology.layout
     from_step = checkpoint.step if checkpoint else 0 if number == 1 or draft.seen.store in ("ok", "readonly") else None
-    started = timestamp(draft.now)
+    started, created = timestamp(draft.now), created_in(draft, job, number)
     attempt = Attempt(
         number=number,
         started_at=started,
@@ -138,6 +143,7 @@ def _start(draft: Draft, job: DAPOJob) -> None:
         core=layout.core_pods,
         rollouts=layout.pods["rollout"],
         steps=job.spec.schedule.steps,
+        trainers_created_in=created,
     )
     draft.add_attempt(attempt)
     draft.change(rollout_lives=None)
@@ -154,20 +160,28 @@ def _start(draft: Draft, job: DAPOJob) -> None:
     draft.clear_condition("RolloutsDegraded", Reason.STARTING, f"Attempt {number} is starting.")
     counts = ", ".join(f"{count} {role}" for role, count in layout.pods.items() if count)
     origin = f"the checkpoint of step {from_step}" if from_step else "the model"
-    draft.event("Normal", "AttemptStarted", f"Attempt {number} starts from {origin} with pods: {counts}.")
+    stayed = sum(each != number for each in created or ())
+    kept = f" {plural(stayed, 'trainer pod')} stayed." if stayed else ""
+    draft.event("Normal", "AttemptStarted", f"Attempt {number} starts from {origin} with pods: {counts}.{kept}")
     create_missing(draft, job)
     create_rollouts(draft, job, dict.fromkeys(range(layout.pods["rollout"]), 1))
 
 
 def _pin(draft: Draft) -> None:
-    """Keep the run's revision and images; of a spec that was edited, or whose job file is lost, take those of now."""
+    """Keep the run's images and revision, with the number of rollouts of now; of a spec that was edited, or whose job
+    file is lost, take those of now."""
     pinned, job = draft.status.pinned, draft.job
-    lost = pinned is not None and pinned.revision not in (None, job.revision)
-    if pinned is None or pinned.spec != job.said or lost:
-        renamed = draft.status.started_at is not None and _revision(draft) is None
-        draft.change(pinned=Pinned(spec=job.said, image=draft.site.image, revision=job.revision))
-        if renamed:  # since an earlier version of the operator
-            draft.act(CreateToken(_token(draft)))
+    if pinned is not None and job.is_as_pinned(pinned):
+        if pinned.revision in (None, job.revision):
+            return
+        if job.kept is not None and job.kept.read in (pinned.revision, pinned.scaled_from):
+            scaled = {"spec": job.said, "revision": job.revision, "scaled_from": job.kept.read}
+            draft.change(pinned=pinned.model_copy(update=scaled))
+            return
+    renamed = draft.status.started_at is not None and _revision(draft) is None
+    draft.change(pinned=Pinned(spec=job.said, image=draft.site.image, revision=job.revision))
+    if renamed:  # since an earlier version of the operator
+        draft.act(CreateToken(_token(draft)))
 
 
 def create_missing(draft: Draft, job: DAPOJob) -> None:
@@ -179,15 +193,24 @@ def create_missing(draft: Draft, job: DAPOJob) -> None:
     draft.act(*missing_support(draft, job), *missing_reservation(draft, job, attempt.number))
     if not has_room(draft):
         return
-    names = {existing.name for existing in draft.seen.pods}
     if not _has_token(draft, attempt):
         draft.act(CreateToken(_token(draft)))
-    wanted = [
-        (role, index, 1)
-        for role, index in job.spec.topology.layout.members()
-        if role != "rollout" and child_name(draft.job.name, role, attempt.number, index) not in names
-    ]
+    wanted = [(role, index, 1) for role, index in job.spec.topology.layout.members() if _is_missing(draft, role, index)]
+    if attempt.trainers_created_in is not None:
+        missing = {index for role, index, _ in wanted if role == "trainer"}
+        known = enumerate(attempt.trainers_created_in)
+        draft.change_attempt(trainers_created_in=[attempt.number if i in missing else number for i, number in known])
     draft.act(*(CreatePod(body) for body in _pods(draft, job, attempt.number, wanted)))
+
+
+def _is_missing(draft: Draft, role: Role, index: int) -> bool:
+    """Whether the newest attempt has no pod of its head or of this trainer, not even one that is being deleted."""
+    attempt = draft.attempt
+    if attempt is None or role == "rollout":
+        return False
+    stayed = attempt.trainers_created_in if role == "trainer" else None
+    name = child_name(draft.job.name, role, stayed[index] if stayed else attempt.number, index)
+    return all(existing.name != name for existing in draft.seen.pods)
 
 
 def create_rollouts(draft: Draft, job: DAPOJob, lives: Mapping[int, int]) -> None:
@@ -229,7 +252,8 @@ def missing_support(draft: Draft, job: DAPOJob, changed: bool = True) -> Iterato
         or ((changed or key[0] == "PodDisruptionBudget") and key[0] != "ConfigMap" and existing.get(key) != digest)
     }
     if lacking:
-        for body in support_objects(job, draft.job.uid, revision):
+        kept = draft.job.kept
+        for body in support_objects(job, draft.job.uid, revision, kept.text if kept is not None else None):
             if (body["kind"], body["metadata"]["name"]) in lacking:
                 yield ApplySupport(body)
 
@@ -239,8 +263,16 @@ def _revision(draft: Draft) -> str | None:
 
 
 def _has_job_file(job: Job, revision: str | None) -> bool:
-    """Whether the spec gives the job file of this revision."""
-    return revision is None or (job.kept_revision is None and job.revision == revision)
+    """Whether the job file of this revision can be written."""
+    return revision in (None, job.revision)
+
+
+def lacks_job_file(draft: Draft) -> bool:
+    """Whether the job file of a valid job's run does not exist, and cannot be made again since spec or platform have
+    changed, before any pod has read it: its pods would wait for it until they are too late."""
+    revision = _revision(draft)
+    exists = ("ConfigMap", config_name(draft.job.name, revision)) in draft.seen.support
+    return not exists and not _has_job_file(draft.job, revision) and not any(pod.started for pod in draft.pods)
 
 
 def _pods(draft: Draft, job: DAPOJob, number: int, wanted: Iterable[tuple[Role, int, int]]) -> list[Object]:
@@ -252,7 +284,8 @@ def _pods(draft: Draft, job: DAPOJob, number: int, wanted: Iterable[tuple[Role, 
     nodes = avoided_nodes(draft)
     avoid = {role: Avoid(tuple(nodes), required=has_room_without(draft, nodes, job, role)) for role in ROLES}
     run = draft.job.uid, draft.job.run_id
+    joins = draft.attempt is not None and draft.attempt.trainers_created_in is not None
     return [
-        placed_pod(draft, role, pod(job, *run, role, number, index, site, pinned, avoid[role], life))
+        placed_pod(draft, role, pod(job, *run, role, number, index, site, pinned, avoid[role], life, joins))
         for role, index, life in wanted
     ]

@@ -58,6 +58,8 @@ def take_progress(draft: Draft) -> None:
         moved = known is None or known.step != seen.progress.step
         step_at = timestamp(draft.now) if moved and seen.progress.step is not None else known.step_at if known else None
         draft.change(progress=seen.progress.model_copy(update={"step_at": step_at}))
+    if seen.time is not None:
+        draft.change(time=seen.time)
 
 
 def summarize(draft: Draft) -> None:

@@ -8,7 +8,8 @@ from dapo_core.run.status import Attempt
 from dapo_operator.jobs.builders.pods import grace_seconds
 from dapo_operator.jobs.observed import Pod
 from dapo_operator.jobs.planner.draft import Draft, overdue
-from dapo_operator.jobs.planner.node_faults import note_node_faults
+from dapo_operator.jobs.planner.in_place import trainers_that_stay
+from dapo_operator.jobs.planner.nodes import note_node_faults
 from dapo_operator.jobs.planner.pod_failures import SECONDARY, SETTLE_SECONDS, Ending, head_end, head_of
 from dapo_operator.jobs.planner.restart import conclude, decision_on
 from dapo_operator.kube.objects import timestamp, unix_seconds
@@ -44,11 +45,12 @@ def terminate(draft: Draft, attempt: Attempt) -> None:
     """Delete the pods of an attempt that ends; once the last one is gone, decide what follows."""
     attempt = _with_lost_node(draft, _with_head_end(draft, attempt))
     note_node_faults(draft, attempt)
-    keep = decision_on(draft, attempt).action in ("complete", "fail")
+    decision = decision_on(draft, attempt)
+    keep, staying = decision.action in ("complete", "fail"), trainers_that_stay(draft, attempt, decision)
     # The pods of a finished run are kept for their logs; they no longer hold resources.
-    left = [pod for pod in draft.pods if not (keep and pod.over)]
-    if not left:
-        return conclude(draft, attempt)
+    left = [pod for pod in draft.pods if not (keep and pod.over) and pod not in staying]
+    if not left and not any(pod.ready for pod in staying):
+        return conclude(draft, attempt, trainers_stay=bool(staying))
     if attempt.reason == Reason.NODE_LOST or not _waits(draft, attempt):
         _delete(draft, attempt, left)
     draft.set_condition("PodsReady", False, Reason.ENDING, f"The pods of attempt {attempt.number} are ending.")
@@ -75,11 +77,12 @@ def _with_head_end(draft: Draft, attempt: Attempt) -> Attempt:
 
 def _with_lost_node(draft: Draft, attempt: Attempt) -> Attempt:
     """Whoever lost another pod exits with 30 immediately. That the pod's node is lost shows minutes later, by the
-    control plane's condition or because no kubelet ends the pod; then the job is not at fault."""
+    control plane's condition or because no kubelet ends the pod; then the job is not at fault. Rollouts are replaced,
+    and nobody exits because of one."""
     if attempt.exit_code != ExitCode.DISTRIBUTED or attempt.reason != Reason.DISTRIBUTED_FAULT:
         return attempt
-    taken = next((pod for pod in draft.ends if pod.disruption is not None), None)
-    lost = next((pod for pod in draft.pods if not pod.finished and _is_lost(draft, pod)), None)
+    taken = next((pod for pod in draft.ends if pod.disruption is not None and pod.role != "rollout"), None)
+    lost = next((pod for pod in draft.core if not pod.finished and _is_lost(draft, pod)), None)
     if taken is not None:
         reason, message = taken.disruption, f"The cluster removed {taken.name} ({taken.disruption})."
     elif lost is not None:

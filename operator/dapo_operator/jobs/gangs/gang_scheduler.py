@@ -24,7 +24,7 @@ class PodSet:
 
 
 @dataclass(frozen=True)
-class Gang:
+class GangRequest:
     """One attempt that asks for room. `resources` is what its required pods request, empty when that is unknown.
     `workload_priority_class` is Kueue's own; it comes before `priority_class`."""
 
@@ -44,6 +44,11 @@ class Gang:
         """The pods without which the attempt does not start."""
         return sum(pods.required for pods in self.pod_sets)
 
+    @property
+    def annotations(self) -> dict[str, str]:
+        """Of all its pods: what concerns the whole gang may be on those of any role."""
+        return {key: value for pods in self.pod_sets for key, value in pods.pod["metadata"]["annotations"].items()}
+
     def object(self, api_version: str, kind: str, **content: Any) -> Object:
         """An object named after the attempt, with its labels and its owner."""
         name = group_name(self.job, self.attempt)
@@ -62,7 +67,7 @@ class PodFields:
 
 
 @dataclass(frozen=True)
-class Placement:
+class PodSetAssignment:
     """What the scheduler decided for the pods of one role. `count` is how many it admitted; None: all. `flavors` are
     names of Kueue's ResourceFlavors."""
 
@@ -79,8 +84,11 @@ class Placement:
 class Reservation:
     """A reservation as it is observed.
 
-    `admitted`: the attempt has its room. `revoked` is a sentence about why it has to give it back. `deactivated`:
-    somebody does not want it to be admitted again. `message` is what the scheduler says of a reservation that waits.
+    `admitted`: the attempt has its room. `revoked` is a sentence about why it has to give it back, and `late` says that
+    it does because its pods did not get ready in time. `deactivated`: somebody does not want it to be admitted again.
+    `message` is what the scheduler says of a reservation that waits. `terminating`: it was deleted, and is kept by a
+    finalizer, which may be waiting for the pods. `knows_ready`: the scheduler knows that the pods
+    are ready, or has no use for it.
     """
 
     scheduler: str
@@ -89,9 +97,20 @@ class Reservation:
     attempt: int
     admitted: bool = True
     revoked: str | None = None
+    late: bool = False
     deactivated: bool = False
     message: str = ""
-    placements: Mapping[str, Placement] = field(default_factory=dict)
+    terminating: bool = False
+    knows_ready: bool = True
+    placements: Mapping[str, PodSetAssignment] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class AttemptOutcome:
+    """How an attempt ended by itself: `message` is a sentence."""
+
+    succeeded: bool
+    message: str
 
 
 class GangScheduler(Protocol):
@@ -113,7 +132,7 @@ class GangScheduler(Protocol):
         """Whether pods are created only once it has admitted the attempt."""
         ...
 
-    def reserve(self, gang: Gang) -> Object | None:
+    def reserve(self, gang: GangRequest) -> Object | None:
         """The object that asks for room; None when there is nothing to ask."""
         ...
 
@@ -125,6 +144,11 @@ class GangScheduler(Protocol):
         """A reservation as it is now; None for an object that no attempt made."""
         ...
 
+    def report(self, known: Reservation, namespace: str, outcome: AttemptOutcome | None, at: str) -> Object | None:
+        """The status of a reservation, to be applied, that says since when (`at`, a timestamp) all pods are ready or,
+        with an outcome, that the attempt has ended. None for a scheduler to which neither is reported."""
+        ...
+
 
 def reservation_of(scheduler: str, raw: Mapping[str, Any]) -> Reservation | None:
     """What all schedulers' reservations have in common. One without the label is an earlier version's, and has the
@@ -132,4 +156,7 @@ def reservation_of(scheduler: str, raw: Mapping[str, Any]) -> Reservation | None
     meta = raw["metadata"]
     labels = meta.get("labels") or {}
     given = labels.get(LABEL_ATTEMPT) or meta["name"].removeprefix(f"{labels.get(LABEL_JOB, '')}-")
-    return Reservation(scheduler, meta["name"], meta.get("uid", ""), int(given)) if given.isdecimal() else None
+    if not given.isdecimal():
+        return None
+    terminating = "deletionTimestamp" in meta
+    return Reservation(scheduler, meta["name"], meta.get("uid", ""), int(given), terminating=terminating)
