@@ -12,6 +12,7 @@ from starlette.middleware import Middleware
 
 from dapo_dashboard import browser_files
 from dapo_dashboard.frame_headers import FrameHeaders
+from dapo_dashboard.reads import parquet_rows
 
 _SCRIPT: Final = Path(__file__).parent / "pages" / "app.py"
 # Imported before the first viewer comes, not while that viewer waits.
@@ -20,10 +21,14 @@ _IMPORTED: Final = (
     "pyarrow.parquet",
     "psycopg",
     "dapo_dashboard.pages.compare_views",
+    "dapo_dashboard.pages.grouped_runs",
     "dapo_dashboard.pages.run_curves",
     "dapo_dashboard.pages.run_details",
     "dapo_dashboard.pages.run_evaluations",
+    "dapo_dashboard.pages.run_fleet",
+    "dapo_dashboard.pages.run_prompts",
     "dapo_dashboard.pages.run_samples",
+    "dapo_dashboard.pages.run_steps",
 )
 
 for _name in _IMPORTED:
@@ -32,4 +37,5 @@ for _name in _IMPORTED:
 # that are loaded by now and will never be garbage.
 gc.freeze()
 browser_files.scripts()  # a server without them says so before its first viewer comes
+parquet_rows.UNPACKER.start()
 app = st.App(_SCRIPT, routes=browser_files.ROUTES, middleware=[Middleware(FrameHeaders)])

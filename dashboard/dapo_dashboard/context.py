@@ -8,10 +8,11 @@ from typing import Any, Final, TypeVar
 
 import streamlit as st
 
-from dapo_core.db import AmbiguousRunError, MetadataReader, RunRow
+from dapo_core.db import AmbiguousRunError, AttemptRow, MetadataReader, RunRow
 from dapo_core.run.formatting import ago, duration, printable
 from dapo_dashboard.escaping import markdown
 from dapo_dashboard.reads.cached_reader import CachedReader, NothingReadError, Reading
+from dapo_dashboard.reads.page_reads import PageReads
 from dapo_dashboard.server_settings import DashboardSettings, person, read_access
 
 T = TypeVar("T")
@@ -52,6 +53,11 @@ def reader() -> CachedReader:
     """The one reader of this server, shared by all viewers."""
     shared: CachedReader = _reader()
     return shared
+
+
+def attempts(run_id: str) -> list[AttemptRow]:
+    """The attempts of a run, in order. Raises NothingReadError."""
+    return reader().read(("attempts", run_id), lambda db, _: db.attempts(run_id)).value
 
 
 def login_is_configured() -> bool:
@@ -118,6 +124,41 @@ def show_no_data(error: NothingReadError) -> None:
         f"The metadata store is not responding. This page loads automatically when it does. {markdown(error)}",
         icon=":material/cloud_off:",
     )
+
+
+def live(draw: Callable[[], None], key: str, *, lives: bool = True) -> None:
+    """Draw the part of the page that follows the store, and the page again when what it was drawn from has changed: a
+    viewer is sent nothing while nothing happens. `key` identifies the part; `lives`: it can still change."""
+
+    def drawn() -> None:
+        reads = PageReads()
+        try:
+            with reads.noted():
+                draw()
+        finally:
+            st.session_state[f"drawn {key}"] = reads, reader().outage is not None
+            st.session_state[f"just drawn {key}"] = True
+
+    st.fragment(drawn)()
+    if lives:
+        st.fragment(_watch, run_every=settings().refresh_seconds)(key)
+
+
+def _watch(key: str) -> None:
+    # A run of the whole page runs its timers too: drawing again from there would never end while the store is down.
+    if st.session_state.pop(f"just drawn {key}", False):
+        return
+    reads, was_down = st.session_state[f"drawn {key}"]
+    # A warning says how long the store has been away.
+    if was_down or reader().outage is not None or _changed(reads):
+        st.rerun()
+
+
+def _changed(reads: PageReads) -> bool:
+    try:
+        return reads.changed()
+    except NothingReadError:
+        return False
 
 
 def wait_for_store(error: NothingReadError) -> None:

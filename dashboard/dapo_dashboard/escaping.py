@@ -5,12 +5,13 @@ elements; `pages.app.STYLE` styles it."""
 
 import html
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import lru_cache
 from typing import Final
 
-from dapo_core.run.formatting import printable
+from dapo_core.run.formatting import duration, printable
 
 MAX_CHARACTERS: Final = 20_000
 MAX_WORDS: Final = 3_000
@@ -33,10 +34,33 @@ def shown(text: str, limit: int = MAX_CHARACTERS) -> str:
     return printable(cut)
 
 
-def figures_html(values: Mapping[str, str]) -> str:
-    """Names and values side by side."""
-    pairs = "".join(f"<div><dt>{_short(name)}</dt><dd>{_short(value)}</dd></div>" for name, value in values.items())
-    return f'<dl class="dapo-figures">{pairs}</dl>'
+@dataclass(frozen=True)
+class Counting:
+    """A duration of `seconds` that goes on; `browser/clock.js` counts."""
+
+    seconds: float
+    after: str = ""
+
+
+def figures_html(values: Mapping[str, str | Counting], done: float | None = None) -> str:
+    """Names and values side by side; below them a bar if `done`, a share of one, is known."""
+    pairs = "".join(f"<div><dt>{_short(name)}</dt><dd>{_figure(value)}</dd></div>" for name, value in values.items())
+    bar = "" if done is None else f'<div class="dapo-done"><i style="width:{100 * done:.1f}%"></i></div>'
+    return f'<dl class="dapo-figures">{pairs}</dl>{bar}'
+
+
+def _figure(value: str | Counting) -> str:
+    if isinstance(value, str):
+        return _short(value)
+    seconds, after = int(value.seconds), html.escape(value.after)
+    text = f"{duration(seconds)} {after}".rstrip()
+    return f'<time data-dapo-seconds="{seconds}" data-dapo-after="{after}">{text}</time>'
+
+
+def head_html(name: str, badges: Sequence[tuple[str, str]], about: str) -> str:
+    """The name of what a page shows, badges with their colors, and a line about it."""
+    drawn = "".join(f'<span class="dapo-badge dapo-{color}">{_short(text)}</span>' for text, color in badges)
+    return f'<div class="dapo-head"><h3>{_short(name)}</h3>{drawn}<small>{html.escape(shown(about, 600))}</small></div>'
 
 
 # A live page asks for the same diff every other second.

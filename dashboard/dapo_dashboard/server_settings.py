@@ -39,9 +39,9 @@ class SettingsError(DapoError):
 
 @dataclass(frozen=True)
 class DashboardSettings:
-    """`metadata_url` is opened read-only. `acknowledge_url` is for the role that may acknowledge alerts; without it,
-    nobody can. `store_url` is the object store of samples for jobs without `checkpoints.uri`; `{namespace}` in it is
-    replaced by the run's. `demo`: the runs shown came with the package."""
+    """`metadata_url` is opened read-only. `acknowledge_url` is for the role that may write what viewers say; without
+    it, nobody can. `store_url` is the object store of samples for jobs without `checkpoints.uri`; `{namespace}` in it
+    is replaced by the run's. `demo`: the runs shown came with the package."""
 
     metadata_url: str
     store_url: str | None = None

@@ -50,6 +50,7 @@ export function layers(chart, data) {
         own.push(high, low);
       }
       if (line.smooth) own.push(add(index, "faint", values));
+      if (line.old) own.push(add(index, "old", column(length, line.oldAt < 0 ? null : data.at[line.oldAt], line.old)));
       own.push(add(index, "curve", line.smooth ? column(length, at, line.smooth) : values));
     }
     lines.push({ series: own, values });
@@ -60,8 +61,8 @@ export function layers(chart, data) {
 /** What a chart is made of. New values do not change it, so a chart is recreated only if it shows something else. */
 export function structure(chart, data) {
   const { key, title, unit, rightUnit, zero, full, log, lines } = chart;
-  const parts = lines.map(({ name, color, dash, right, stack, dots, high, smooth }) =>
-    [name, color, dash, right, stack, dots, Boolean(high), Boolean(smooth)]);
+  const parts = lines.map(({ name, color, dash, right, stack, dots, high, smooth, old }) =>
+    [name, color, dash, right, stack, dots, Boolean(high), Boolean(smooth), Boolean(old)]);
   return JSON.stringify([data.axis, key, title, unit, rightUnit, zero, full, log, parts]);
 }
 
@@ -89,6 +90,14 @@ export function formatted(value) {
   if (size !== 0 && (size < 1e-3 || size >= 1e9)) return value.toExponential(2);
   const digits = Math.max(0, 3 - Math.floor(Math.log10(size || 1)));
   return value.toLocaleString("en-US", { maximumFractionDigits: digits });
+}
+
+/** What the x axis says at an index: `step 20`, a time, tokens; of several runs a place, which has no one step. */
+export function axisText(data, index) {
+  const step = `step ${data.steps[index]}`;
+  if (data.axis === "time") return `${new Date(data.x[index] * 1000).toLocaleString()} · ${step}`;
+  if (data.axis === "place") return `${formatted(data.x[index])} ${data.unit}`;
+  return data.axis === "tokens" ? `${formatted(data.x[index])} ${data.unit} · ${step}` : step;
 }
 
 /** The step at a place of the x axis; between two steps, in proportion. */

@@ -1,13 +1,13 @@
 // A chart's frame: title, unit, help, buttons, and the legend, which shows the values under the pointer.
 
-import { formatted, lastIndex, nearest } from "./aligned.js";
+import { axisText, formatted, lastIndex, nearest } from "./aligned.js";
 import { lineColor, xs } from "./plot.js";
 
 /** The frame of `state.chart`; `on.csv()`, `on.png()` and `on.toggle(line, shown)` are told of clicks. */
 export function createCard(state, on) {
   const { chart } = state;
   const element = make("figure", "dapo-chart", { role: "group", tabindex: "0", "data-chart": chart.key });
-  element.setAttribute("aria-label", `Chart ${chart.title}. Arrow keys walk along it, Shift selects, Enter zooms.`);
+  element.setAttribute("aria-label", `Chart ${chart.title}. Arrow keys walk along it, Enter opens the step, Shift selects, then Enter zooms.`);
   const where = make("span", "dapo-where");
   const title = make("div", "dapo-title");
   const unit = chart.rightUnit ? `${chart.unit} · → ${chart.rightUnit}` : chart.unit;
@@ -21,7 +21,7 @@ export function createCard(state, on) {
   /** Shows the values at an index of the steps; the last ones without. */
   card.point = (index) => {
     card.index = index ?? null;
-    where.textContent = index == null ? "" : place(state.data, index);
+    where.textContent = index == null ? "" : axisText(state.data, index);
     state.chart.lines.forEach((_, line) => {
       outputs[line].textContent = formatted(valueAt(state, line, index));
     });
@@ -40,13 +40,6 @@ export function valueAt(state, line, index) {
   const { values } = state.layers.lines[line];
   const at = index == null ? lastIndex(values) : nearest(values, index, xs(state.data));
   return at == null ? null : values[at];
-}
-
-/** What the x axis says at an index: `step 20`, a time, tokens. */
-export function place(data, index) {
-  const step = `step ${data.steps[index]}`;
-  if (data.axis === "time") return `${new Date(data.x[index] * 1000).toLocaleString()} · ${step}`;
-  return data.axis === "tokens" ? `${formatted(data.x[index])} ${data.unit} · ${step}` : step;
 }
 
 function buttons(chart, element, on) {

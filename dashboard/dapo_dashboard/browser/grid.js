@@ -2,11 +2,16 @@
 
 import { layers, range, structure } from "./aligned.js";
 import { createCard } from "./card.js";
+import { tick } from "./clock.js";
 import { HEIGHT, createPlot, updatePlot } from "./plot.js";
 import { download, picture } from "./saving.js";
+import { step } from "./step.js";
 import { STYLE } from "./style.js";
 import { themeOf } from "./theme.js";
-import { listenToKeys, listenToTouch } from "./walking.js";
+import { tokens } from "./tokens.js";
+import { listenToClicks, listenToKeys, listenToTouch } from "./walking.js";
+
+export { step, tick, tokens };
 
 const grids = new WeakMap();
 const decoder = new TextDecoder();
@@ -67,9 +72,12 @@ function createGrid(parent) {
       begun: () => grid.active === key,
       cursor: (index) => card.point(index),
       zoom, reset,
+      open: (index) => { if (grid.data.opens && index != null) grid.send("point", grid.data.steps[index]); },
+      waits: () => grid.data.zoomed,
     };
     const plot = createPlot(card.holder, state, width, name, on);
     listenToTouch(plot, on);
+    listenToClicks(plot, on);
     listenToKeys(card.element, plot, state, on, (text) => { voice.textContent = text; });
     card.point(null);
     return plot;

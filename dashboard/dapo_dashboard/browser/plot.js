@@ -132,12 +132,19 @@ function series(state, { line: index, kind }) {
   const common = { scale: line.right ? "right" : "y", spanGaps: false };
   if (kind === "edge") return { ...common, stroke: "transparent", width: 0, points: { show: false } };
   if (kind === "faint") return { ...common, stroke: () => faded(color(), 0.3), width: 1, points: { show: false } };
+  if (kind === "old") {
+    // Dots alone: a line would join points of different attempts.
+    const fill = () => faded(color(), 0.4);
+    return { ...common, stroke: "transparent", width: 0, points: { show: true, size: 4, width: 0, fill, stroke: fill } };
+  }
   const drawn = { ...common, stroke: color, width: 2, dash: DASHES[line.dash], points: line.dots ? { show: true, size: 5 } : {} };
   if (kind !== "stack") return drawn;
   // What lies on top of another is filled down to it, by a band; the lowest down to zero.
   const lowest = !state.layers.bands.some((band) => band.line === index);
   const fill = lowest ? { fill: () => faded(color(), 0.75) } : {};
-  return { ...drawn, ...fill, width: 1, points: { show: false } };
+  // An area needs two steps; a single one is a dot.
+  const alone = (plot, at, first, last) => first === last;
+  return { ...drawn, ...fill, width: 1, points: { show: alone, size: 6 } };
 }
 
 function bandColor(state, index) {

@@ -1,13 +1,13 @@
 // Charts without a mouse: arrow keys and fingers.
 
-import { formatted, nearest } from "./aligned.js";
-import { place } from "./card.js";
+import { axisText, formatted, nearest } from "./aligned.js";
 import { xs } from "./plot.js";
 
 const SAID_AFTER = 250; // milliseconds: whoever holds a key hears the last value alone
 const KEYS = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -Infinity, End: Infinity };
 
-/** Arrow keys walk from step to step, with Shift they select, Enter zooms into the selection, Escape leaves it. */
+/** Arrow keys walk from step to step, with Shift they select, Enter zooms into the selection or opens the step, Escape
+ * leaves it. */
 export function listenToKeys(element, plot, state, on, say) {
   let anchor = null, timer = 0;
   element.addEventListener("keydown", (event) => {
@@ -25,6 +25,8 @@ export function listenToKeys(element, plot, state, on, say) {
     } else if (event.key === "Enter" && anchor !== null && plot.cursor.idx != null) {
       on.zoom(xs(state.data)[anchor], xs(state.data)[plot.cursor.idx]);
       anchor = null;
+    } else if (event.key === "Enter" && plot.cursor.idx != null) {
+      on.open(plot.cursor.idx);
     } else if (event.key === "Escape") {
       if (anchor === null) on.reset();
       anchor = null;
@@ -41,7 +43,25 @@ export function spokenAt(state, index) {
     const at = nearest(column, index, xs(state.data));
     return `${state.chart.lines[line].name} ${at === null || column[at] == null ? "no value" : formatted(column[at])}`;
   });
-  return `${place(state.data, index)}: ${values.join(", ")}`;
+  return `${axisText(state.data, index)}: ${values.join(", ")}`;
+}
+
+const MOVED = 5; // pixels: what moves farther is a drag
+const DOUBLE_CLICK = 300; // milliseconds
+
+/** A click opens the step; in a zoom it waits whether it is the first of a double-click, which shows all steps again. */
+export function listenToClicks(plot, on) {
+  let from = 0, timer = 0;
+  plot.over.addEventListener("mousedown", (event) => { from = event.clientX; });
+  plot.over.addEventListener("dblclick", () => clearTimeout(timer));
+  plot.over.addEventListener("click", (event) => {
+    // A finger that taps wants to see the values.
+    if (Math.abs(event.clientX - from) > MOVED || event.pointerType === "touch") return;
+    const index = plot.cursor.idx;
+    clearTimeout(timer);
+    if (on.waits()) timer = setTimeout(() => on.open(index), DOUBLE_CLICK);
+    else on.open(index);
+  });
 }
 
 /** One finger points, two select what lies between them; a page still scrolls up and down. */

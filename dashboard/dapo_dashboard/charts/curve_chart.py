@@ -1,6 +1,6 @@
 """A chart of curves over steps: what it shows, whichever way it is drawn. Pure: no Streamlit, no database."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dapo_dashboard.charts.buckets import Curve
@@ -9,7 +9,8 @@ from dapo_dashboard.charts.view import ChartView
 
 @dataclass(frozen=True)
 class PlotLine:
-    """One curve of `metric`. `right`: on the right axis; `stack`: filled, on top of the lines before it."""
+    """One curve of `metric`. `right`: on the right axis; `stack`: filled, on top of the lines before it; `overwritten`:
+    points of earlier attempts at steps that a newer one has repeated."""
 
     name: str
     curve: Curve = ()
@@ -18,6 +19,7 @@ class PlotLine:
     dash: str = "solid"
     stack: bool = False
     metric: str = ""
+    overwritten: Curve = ()
 
 
 @dataclass(frozen=True)
@@ -46,12 +48,12 @@ def extent(charts: Sequence[CurveChart], view: ChartView) -> tuple[float, float]
     return (min(start for start, _ in ends), max(end for _, end in ends)) if ends else None
 
 
-def spoken(chart: CurveChart) -> str:
-    """The text for screen readers: the curves with their first and last values."""
+def spoken(chart: CurveChart, place: Callable[[int], str] = "step {}".format) -> str:
+    """The text for screen readers: the curves with their first and last values. `place` says where a step is."""
     ends = []
     for line in chart.lines:
         finite = [bucket for bucket in line.curve if bucket.mean is not None]
         if finite:
             ends.append(f"{line.name} from {finite[0].mean:.3g} to {finite[-1].mean:.3g}")
     last = max((line.curve[-1].step_to for line in chart.lines if line.curve), default=0)
-    return f"{chart.title} up to step {last}: {'; '.join(ends).replace(' →', '')}"
+    return f"{chart.title} up to {place(last)}: {'; '.join(ends).replace(' →', '')}"

@@ -16,7 +16,9 @@ GridData = dict[str, Any]
 Values = list[float | None]
 # Points of shorter curves are drawn as dots too.
 DOTS_UP_TO: Final = 40
-_TOKEN_UNITS: Final = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+_TOKEN_UNITS: Final = ((1e9, "G tokens"), (1e6, "M tokens"), (1e3, "k tokens"), (1.0, "tokens"))
+# Of milliseconds.
+_TIME_UNITS: Final = ((3.6e6, "hours"), (6e4, "minutes"), (1e3, "seconds"))
 
 
 @dataclass(frozen=True)
@@ -31,18 +33,23 @@ class _Points:
     sparse: bool
 
 
-def grid_data(charts: Sequence[CurveChart], view: ChartView, clock: StepClock, marks: Sequence[Mark]) -> GridData:
+def grid_data(
+    charts: Sequence[CurveChart], view: ChartView, clock: StepClock | None, marks: Sequence[Mark]
+) -> GridData:
     """`steps` and, on another axis, their places `x`; `range` is what all charts show; each curve's values `y` stand at
-    the positions `at[line.at]` of `steps`, or at all of them."""
+    the positions `at[line.at]` of `steps`, or at all of them, and `old`, what a newer attempt has overwritten, at those
+    of `oldAt`. Without a clock, as of several runs, the steps of curves are places on the axis already
+    (`charts/common_axis.py`)."""
     shown = extent(charts, view)
     points = [[_points(line.curve, view.log) for line in chart.lines if line.curve] for chart in charts]
-    steps = sorted({step for chart in points for line in chart for step in line.steps})
+    overwritten = {cell.step_to for chart in charts for line in chart.lines for cell in line.overwritten}
+    steps = sorted({step for chart in points for line in chart for step in line.steps} | overwritten)
     place = _Place(view, clock, shown)
     # Steps before the clock begins have no place on its axis; nothing is drawn there.
     steps = [step for step in steps if place(step) is not None]
     positions = _Positions(steps)
     data: GridData = {
-        "axis": view.axis,
+        "axis": "place" if clock is None and view.axis != "step" else view.axis,
         "unit": place.unit,
         "steps": steps,
         "range": None if shown is None else [place(shown[0]), place(shown[1])],
@@ -55,21 +62,27 @@ def grid_data(charts: Sequence[CurveChart], view: ChartView, clock: StepClock, m
 
 
 class _Place:
-    """Where a step is on the x axis: itself, Unix seconds, or tokens in `unit`. None if unknown."""
+    """Where a step is on the x axis: itself, Unix seconds, or tokens or training time in `unit`. None if unknown."""
 
-    def __init__(self, view: ChartView, clock: StepClock, shown: tuple[float, float] | None) -> None:
+    def __init__(self, view: ChartView, clock: StepClock | None, shown: tuple[float, float] | None) -> None:
         self._view, self._clock = view, clock
         self._scale, self.unit = 1.0, ""
-        if view.axis == "time":
+        if view.axis == "time" and clock is not None:
             self._scale = 1000.0
-        elif view.axis == "tokens" and shown is not None:
-            most = clock.place(shown[1], "tokens") or 0.0
-            units = ((size, f"{name} tokens") for size, name in _TOKEN_UNITS if most >= size)
-            self._scale, self.unit = next(units, (1.0, "tokens"))
+        elif view.axis != "step" and shown is not None:
+            units = _TIME_UNITS if view.axis == "time" else _TOKEN_UNITS
+            most = self(shown[1]) or 0.0
+            self._scale, self.unit = next((unit for unit in units if most >= unit[0]), units[-1])
 
     def __call__(self, step: float) -> float | None:
-        found = self._clock.place(step, self._view.axis)
+        found = step if self._clock is None else self._clock.place(step, self._view.axis)
         return None if found is None else found / self._scale
+
+    def told(self, step: int) -> str:
+        """In words: `step 20`, or `1.25 hours` where steps are places."""
+        if self._clock is not None or self._view.axis == "step":
+            return f"step {step}"
+        return f"{step / self._scale:.4g} {self.unit}"
 
 
 class _Positions:
@@ -107,7 +120,7 @@ def _chart(
         "zero": stacked or chart.from_zero,
         "full": stacked and chart.unit == "%",
         "log": view.log and not stacked,
-        "spoken": spoken(chart),
+        "spoken": spoken(chart, place.told),
         "broken": [[place(start - 0.5), place(end + 0.5)] for start, end in broken],
         "lines": [_line(line, each, view, positions) for line, each in zip(drawn, points, strict=True)],
     }
@@ -129,6 +142,10 @@ def _line(line: PlotLine, points: _Points, view: ChartView, positions: _Position
             "low": positions.kept(points.steps, points.lows),
             "high": positions.kept(points.steps, points.highs),
         }
+    if line.overwritten:
+        old = tuple(cell.step_to for cell in line.overwritten)
+        values = [_drawn(cell.mean, view.log) for cell in line.overwritten]
+        data |= {"oldAt": positions.of(old), "old": positions.kept(old, values)}
     # A metric recorded every tenth step has too few values to average.
     if view.smoothing > 0 and not points.sparse and not line.stack:
         data |= {"smooth": positions.kept(points.steps, smoothed(points.means, view.smoothing))}
@@ -150,10 +167,14 @@ def _points(curve: Curve, log: bool) -> _Points:
                 values.append(None)
         steps.append(cell.step_to)
         for values, value in ((means, cell.mean), (lows, cell.min), (highs, cell.max)):
-            values.append(None if value is None or (log and value <= 0) else value)
+            values.append(_drawn(value, log))
         before = cell.step_to
     wide = any(low is not None and high is not None and high > low for low, high in zip(lows, highs, strict=True))
     return _Points(tuple(steps), means, lows, highs, wide, usual > 1)
+
+
+def _drawn(value: float | None, log: bool) -> float | None:
+    return None if value is None or (log and value <= 0) else value
 
 
 def _usual_distance(curve: Curve) -> float:

@@ -36,6 +36,17 @@ def build(plots: Sequence[Plot], curves: Curves) -> list[CurveChart]:
     return [chart for chart in charts if any(line.curve for line in chart.lines)]
 
 
+def with_overwritten(charts: Sequence[CurveChart], curves: Curves) -> list[CurveChart]:
+    """The charts with what earlier attempts recorded, by metric. Stacked lines are left as they are: an old part of a
+    sum has no place on the new parts."""
+    return [replace(chart, lines=[_with_overwritten(line, curves) for line in chart.lines]) for chart in charts]
+
+
+def _with_overwritten(line: PlotLine, curves: Curves) -> PlotLine:
+    old = () if line.stack or not line.curve else curves.get(line.metric, ())
+    return replace(line, overwritten=in_axis_unit(line.metric, old)) if old else line
+
+
 def key_of(prefix: str, metric: str) -> str:
     """The key of a metric's chart: letters, digits and dashes, as in a CSS class; different for each metric."""
     return f"{prefix}-{re.sub(r'[^a-zA-Z0-9]+', '-', metric)}-{crc32(metric.encode()):08x}"

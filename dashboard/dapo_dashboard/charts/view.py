@@ -17,12 +17,14 @@ _SERIALS = count()
 
 @dataclass(frozen=True)
 class ChartView:
-    """`smoothing` in [0, 1); `window` is the range of steps shown, None for all."""
+    """`smoothing` in [0, 1); `window` is the range of steps shown, None for all; `overwritten`: points that a newer
+    attempt has overwritten are shown."""
 
     axis: Axis = "step"
     smoothing: float = 0.0
     log: bool = False
     window: tuple[int, int] | None = None
+    overwritten: bool = True
 
 
 def window_of(query: Mapping[str, str]) -> tuple[int, int] | None:

@@ -13,11 +13,21 @@ PAGES = Path(__file__).parent
 # `escaping`.
 STYLE = """<style>
 .stMainBlockContainer { padding: 4rem clamp(0.7rem, 2.5vw, 3rem) 2rem; }
-.stMainBlockContainer > div > .stVerticalBlock { gap: 0.8rem; }
+.stMainBlockContainer > div > .stVerticalBlock { gap: 0.55rem; }
 dl.dapo-figures { display: grid; grid-template-columns: repeat(auto-fill, minmax(5.9rem, 8rem)); gap: .5rem .8rem;
-  margin: 0 !important; padding: .6rem .8rem !important; border-radius: .4rem;
+  margin: 0 !important; padding: .35rem .8rem !important; border-radius: .4rem;
   border: 1px solid color-mix(in srgb, currentColor 16%, transparent); }
 dl.dapo-figures dt, dl.dapo-figures dd { margin: 0; padding: 0; }
+.dapo-head { display: flex; flex-wrap: wrap; align-items: baseline; gap: .3rem .6rem; margin-bottom: .5rem; }
+.dapo-head h3 { font-size: 1.2rem !important; padding: 0 !important; margin: 0; }
+.dapo-head small { opacity: .78; font-size: .84rem; overflow-wrap: anywhere; }
+.dapo-badge { font-size: .82rem; padding: .05rem .45rem; border-radius: .3rem; --dapo-color: #8A929B;
+  background: color-mix(in srgb, var(--dapo-color) 17%, transparent); border: 1px solid var(--dapo-color); }
+.dapo-blue { --dapo-color: #2F8FCC; } .dapo-green { --dapo-color: #1FA187; } .dapo-red { --dapo-color: #D1495B; }
+.dapo-orange { --dapo-color: #E08A00; } .dapo-violet { --dapo-color: #8A7FB8; }
+.dapo-done { height: 4px; margin-top: .3rem; border-radius: 2px;
+  background: color-mix(in srgb, currentColor 12%, transparent); }
+.dapo-done i { display: block; height: 100%; border-radius: 2px; background: #2F8FCC; }
 .dapo-figures dt { font-size: .8rem; font-weight: 400; opacity: .72; }
 .dapo-figures dd { font-size: 1.22rem; font-weight: 600; font-variant-numeric: tabular-nums; }
 @media (max-width: 40rem) {

@@ -16,6 +16,7 @@ from dapo_dashboard import context
 from dapo_dashboard.escaping import markdown, shown
 from dapo_dashboard.pages.widgets import Selection, go, steady_table
 from dapo_dashboard.reads.cached_reader import NothingReadError, Reading
+from dapo_dashboard.reads.page_reads import note_time
 
 MAX_ALERTS: Final = 2_000
 COLUMNS: Final = {
@@ -26,7 +27,7 @@ COLUMNS: Final = {
 
 def page() -> None:
     st.title("Alerts", anchor=False)
-    st.fragment(_live, run_every=context.settings().refresh_seconds)()
+    context.live(_live, "alerts")
 
 
 def _live() -> None:
@@ -84,6 +85,7 @@ def _visible() -> Reading[list[AlertRow]]:
 
 def _table(alerts: Sequence[AlertRow]) -> dict[str, list[object]]:
     now = time.time()
+    note_time()
     return {
         "Run": [shown(alert.run_id, 128) for alert in alerts],
         "Guard": [alert.rule for alert in alerts],

@@ -6,7 +6,7 @@ import streamlit as st
 
 from dapo_dashboard import context
 from dapo_dashboard.pages.compare_views import VIEWS
-from dapo_dashboard.reads import comparison
+from dapo_dashboard.reads import comparison, run_list
 from dapo_dashboard.reads.cached_reader import NothingReadError
 
 
@@ -28,19 +28,20 @@ def page() -> None:
     if len(chosen) < 2:
         st.info("Choose two or more runs, here or by ticking rows on the Runs page.", icon=":material/compare_arrows:")
         return
-    st.fragment(_live, run_every=context.settings().refresh_seconds)(chosen)
+    context.live(lambda: _live(chosen), "compare")
 
 
 def _live(chosen: Sequence[str]) -> None:
     context.show_outage(context.read_run(chosen[0]))
     runs = [run for name in chosen if (run := context.visible_run(name)) is not None]
+    said = run_list.read_annotations(context.reader())
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         view = st.segmented_control(
             "Part of the page", list(VIEWS), default="Curves", required=True, key="view",
             bind="query-params", label_visibility="collapsed",
         )  # fmt: skip
-        by = st.selectbox("One curve for", comparison.groupings(runs), key="by", bind="query-params", width=240)
-    VIEWS[view or "Curves"](runs, comparison.groups(runs, by))
+        by = st.selectbox("One curve for", comparison.groupings(runs, said), key="by", bind="query-params", width=240)
+    VIEWS[view or "Curves"](runs, comparison.groups(runs, by, said))
 
 
 page()

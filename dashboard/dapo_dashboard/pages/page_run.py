@@ -6,20 +6,31 @@ from collections.abc import Sequence
 import streamlit as st
 
 from dapo_core.db import ENDED_STATES, AlertRow, MetadataReader, RunRow
-from dapo_core.run.formatting import ago, duration, number, percent
+from dapo_core.run.formatting import duration, number, percent
 from dapo_core.run.guards import help_topic
 from dapo_core.run.progress import LAST_METRICS, PACE_METRICS, progress_of
 from dapo_core.run.status import Progress
 from dapo_core.run.validations import ValidationResult
 from dapo_dashboard import context
-from dapo_dashboard.escaping import figures_html, markdown, shown
-from dapo_dashboard.pages import run_curves, run_details, run_evaluations, run_samples
+from dapo_dashboard.escaping import Counting, figures_html, head_html, markdown, shown
+from dapo_dashboard.pages import (
+    annotating,
+    chart_grid,
+    run_curves,
+    run_details,
+    run_evaluations,
+    run_prompts,
+    run_samples,
+    run_steps,
+)
 from dapo_dashboard.pages.widgets import no_runs
 from dapo_dashboard.reads.cached_reader import NothingReadError
 from dapo_dashboard.reads.run_columns import STATE_COLORS, state_label
 
 VIEWS = {
     "Curves": run_curves.show,
+    "Steps": run_steps.show,
+    "Prompts": run_prompts.show,
     "Samples": run_samples.show,
     "Checkpoints": run_details.checkpoints,
     "Evaluations": run_evaluations.show,
@@ -29,7 +40,7 @@ VIEWS = {
 
 
 def page() -> None:
-    """The whole page is one fragment, which reruns by itself until the run ends."""
+    """The whole page follows the store until the run ends."""
     name = st.query_params.get("run")
     try:
         run = context.visible_run(name) if name else None
@@ -39,8 +50,8 @@ def page() -> None:
     if run is None:
         _pick(name)
         return
-    lives = run.state not in ENDED_STATES
-    st.fragment(_live, run_every=context.settings().refresh_seconds if lives else None)(run.run_id)
+    context.live(lambda: _live(run.run_id), "run", lives=run.state not in ENDED_STATES)
+    chart_grid.count_durations()
 
 
 def _pick(name: str | None) -> None:
@@ -65,15 +76,17 @@ def _live(run_id: str) -> None:
         return
     context.show_outage(context.read_run(run_id))
     _status(run)
-    view = st.segmented_control(
-        "Part of the page",
-        list(VIEWS),
-        default="Curves",
-        required=True,
-        key="view",
-        bind="query-params",
-        label_visibility="collapsed",
-    )
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        view = st.segmented_control(
+            "Part of the page",
+            list(VIEWS),
+            default="Curves",
+            required=True,
+            key="view",
+            bind="query-params",
+            label_visibility="collapsed",
+        )
+        annotating.of_run(run)
     try:
         VIEWS[view or "Curves"](run)
     except NothingReadError as error:
@@ -85,11 +98,12 @@ def _status(run: RunRow) -> None:
     reader = context.reader()
     progress = reader.read(("progress", run.run_id), lambda db, _: _progress(db, run.run_id)).value
     latest = reader.read(("latest", run.run_id), lambda db, _: db.latest(run.run_id)).value
-    attempts = reader.read(("attempts", run.run_id), lambda db, _: db.attempts(run.run_id)).value
+    attempts = context.attempts(run.run_id)
     alerts = reader.read(("alerts", run.run_id), lambda db, _: db.alerts([run.run_id], open_only=True)).value
     validations = reader.read(("validations", run.run_id), lambda db, _: _validations(db, run.run_id)).value
-    _head(run)
-    _figures(run, progress, validations, len(attempts), max((point.ts for point in latest.values()), default=None))
+    updated = max((point.ts for point in latest.values()), default=None)
+    st.html(_head(run) + _figures(run, progress, validations, len(attempts), updated))
+    annotating.note(run)
     for alert in alerts:
         _alert(alert)
 
@@ -102,29 +116,24 @@ def _validations(db: MetadataReader, run_id: str) -> list[ValidationResult]:
     return db.validations([run_id]).get(run_id, [])
 
 
-def _head(run: RunRow) -> None:
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.subheader(markdown(run.run_id), anchor=False, width="content")
-        st.badge(state_label(run.state), color=STATE_COLORS.get(run.state, "gray"))
-        for name, value in sorted(run.tags.items()):
-            st.badge(markdown(f"{name}={value}", 60), color="gray")
+def _head(run: RunRow) -> str:
+    badges = [(state_label(run.state), STATE_COLORS.get(run.state, "gray"))]
+    badges += [(f"{name}={value}", "gray") for name, value in sorted(run.tags.items())]
     about = [f"job {run.name}", f"namespace {run.namespace}", *([f"owner {run.owner}"] if run.owner else [])]
     why = f" · {run.reason or ''}: {run.message}" if run.message else ""
-    st.caption(markdown(" · ".join(about) + why, 600))
+    return head_html(run.run_id, badges, " · ".join(about) + why)
 
 
 def _figures(
     run: RunRow, progress: Progress, validations: Sequence[ValidationResult], attempts: int, updated: float | None
-) -> None:
+) -> str:
     now, step, ended = time.time(), progress.step, run.state in ENDED_STATES
     left = None if ended else progress.eta
-    figures = {
+    figures: dict[str, str | Counting] = {
         "Step": f"{'-' if step is None else step} / {run.total_steps or '?'}",
         "Time left": left or ("ended" if ended else "-"),
-        "Last step": ago(updated, now),
-        "Duration" if ended else "Running for": (
-            "-" if run.started_at is None else duration((run.ended_at or now) - run.started_at)
-        ),
+        "Last step": "-" if updated is None else Counting(now - updated, "ago"),
+        "Duration" if ended else "Running for": _took(run, now),
         **{f"{one.validation.set_name} {one.validation.title}": _validated(one) for one in validations[:1]},
         "Reward": number(progress.reward),
         "Training accuracy": percent(progress.accuracy),
@@ -132,9 +141,14 @@ def _figures(
         "Length": number(progress.response_length),
         "Restarts": str(max(0, attempts - 1)),
     }
-    st.html(figures_html(figures))
-    if run.total_steps and step is not None and not ended:
-        st.progress(min(1.0, step / run.total_steps))
+    done = min(1.0, step / run.total_steps) if run.total_steps and step is not None and not ended else None
+    return figures_html(figures, done)
+
+
+def _took(run: RunRow, now: float) -> str | Counting:
+    if run.started_at is None:
+        return "-"
+    return Counting(now - run.started_at) if run.ended_at is None else duration(run.ended_at - run.started_at)
 
 
 def _validated(result: ValidationResult) -> str:

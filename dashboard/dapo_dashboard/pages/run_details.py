@@ -17,7 +17,9 @@ from dapo_core.run.redaction import without_secrets
 from dapo_dashboard import context
 from dapo_dashboard.charts import intervals
 from dapo_dashboard.escaping import shown
+from dapo_dashboard.pages import run_fleet
 from dapo_dashboard.pages.widgets import steady_table
+from dapo_dashboard.reads.page_reads import note_time
 
 MAX_EVENTS: Final = 500
 MAX_YAML_CHARACTERS: Final = 200_000
@@ -94,12 +96,14 @@ def _resume_commands(row: CheckpointRow, newest: CheckpointRow | None) -> None:
 def timeline(run: RunRow) -> None:
     """Attempts and events, as a chart and as tables."""
     reader = context.reader()
-    attempts = reader.read(("attempts", run.run_id), lambda db, _: db.attempts(run.run_id)).value
+    attempts = context.attempts(run.run_id)
     events = reader.read(("events", run.run_id), lambda db, _: db.events(run.run_id, MAX_EVENTS)).value
     if not attempts and not events:
         st.info("Nothing has happened yet.", icon=":material/hourglass_top:")
         return
+    run_fleet.show(run, attempts, events)
     now = time.time()
+    note_time()
     st.echarts_chart(
         intervals.timeline(attempts, events, now),
         height=intervals.timeline_height(attempts),

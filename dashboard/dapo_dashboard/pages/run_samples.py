@@ -12,6 +12,7 @@ from dapo_core.objectstore import ObjectNotFoundError
 from dapo_core.run.entries import Sample
 from dapo_dashboard import context
 from dapo_dashboard.escaping import diff_html, markdown, shown, text_html
+from dapo_dashboard.pages.widgets import verdict_text
 from dapo_dashboard.reads.stored_samples import read_samples, store_url
 
 VERDICTS: Final = ("all", "right", "wrong", "truncated")
@@ -78,10 +79,6 @@ def _matches(sample: Sample, verdict: str) -> bool:
     return {"right": sample.is_right, "wrong": not sample.is_right, "truncated": sample.truncated}.get(verdict, True)
 
 
-def _verdict(sample: Sample) -> str:
-    return ("✓ right" if sample.is_right else "✗ wrong") + (", truncated" if sample.truncated else "")
-
-
 def _summary(samples: Sequence[Sample], row: SamplesRow) -> None:
     st.caption(
         f"{len(samples)} samples of step {row.step}, attempt {row.attempt}, some of every prompt: "
@@ -94,7 +91,7 @@ def _selected(samples: Sequence[Sample]) -> int:
     """Draw the table; return the position of the selected row."""
     table = pd.DataFrame(
         {
-            "Verdict": [_verdict(sample) for sample in samples],
+            "Verdict": [verdict_text(sample.is_right, sample.truncated) for sample in samples],
             "Reward": [sample.reward for sample in samples],
             "Tokens": [sample.length for sample in samples],
             "Prompt": [shown(sample.prompt, 200) for sample in samples],
@@ -136,9 +133,9 @@ def _sample(sample: Sample, others: Sequence[Sample], step: int, other_step: int
 
 def _response(title: str, sample: Sample, text: str) -> None:
     with st.container(border=True):
-        color = "green" if sample.is_right else "orange"
+        color, verdict = "green" if sample.is_right else "orange", verdict_text(sample.is_right, sample.truncated)
         st.markdown(
-            f"**{title}** · :{color}[{_verdict(sample)}] · reward {sample.reward:.3f} · {sample.length} tokens · "
+            f"**{title}** · :{color}[{verdict}] · reward {sample.reward:.3f} · {sample.length} tokens · "
             f"ground truth {markdown(sample.ground_truth, 100)}"
         )
         st.html(text)

@@ -13,7 +13,10 @@ Selection = Mapping[str, Sequence[Any]]
 # More than one line: Streamlit takes a single line for the path of a script.
 _GO_SCRIPT: Final = """
 export default ({ data }) => {
-  if (data?.to) window.location.assign(data.to);
+  const to = data?.to && new URL(data.to, document.baseURI).href;
+  if (!to || to === window.location.href) return;
+  window.history.pushState({}, "", to);
+  window.dispatchEvent(new PopStateEvent("popstate"));
 }
 """
 
@@ -33,6 +36,17 @@ def steady_table(columns: Mapping[str, Sequence[Any]], ids: Sequence[str], *, ke
     return selection
 
 
+def verdict_text(is_right: bool, truncated: bool = False) -> str:
+    """The verdict of a response, as tables show it."""
+    return ("✓ right" if is_right else "✗ wrong") + (", truncated" if truncated else "")
+
+
+def clicked_row(selection: Selection, count: int) -> int | None:
+    """The row of the cell that is selected, of a table of `count` rows."""
+    row = int(selection["cells"][0][0]) if selection["cells"] else count
+    return row if row < count else None
+
+
 def moved(selection: Selection, before: Sequence[str], after: Sequence[str]) -> dict[str, Sequence[Any]]:
     """The selection at its rows' new positions, without rows that were removed. Pure."""
     position_now = {name: position for position, name in enumerate(after)}
@@ -45,7 +59,7 @@ def moved(selection: Selection, before: Sequence[str], after: Sequence[str]) -> 
 
 
 def go(page: str, **query: str | Sequence[str]) -> None:
-    """Open another page, as a link does.
+    """Open another page, as the browser's own Back and Forward do: without loading the application again.
 
     Not st.switch_page: in a fragment that reruns by itself, a timer's rerun that is already under way meets the new
     page, and Streamlit 1.67 then shows an empty page or none."""

@@ -1,16 +1,17 @@
 """Values shared by all viewers of a server: reads of the database, which return the last result and its age while the
-database is down, and what is made out of them."""
+database is down, and what is made out of them.
+"""
 
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence, Set
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Final, Generic, TypeVar
 
 from dapo_core.db import MetadataReader, RejectedError, open_reader
 from dapo_core.errors import StoreError
-from dapo_dashboard.reads.memory_size import size_of
+from dapo_dashboard.reads.page_reads import note
 
 T = TypeVar("T")
 MAX_ENTRIES: Final = 2_000
@@ -131,12 +132,20 @@ class CachedReader:
     def read(self, key: Hashable, load: Callable[[MetadataReader, T | None], T], max_age: float = 0.8) -> Reading[T]:
         """The key's value, at most `max_age` seconds old; while the database is down, the last one.
 
-        `load` makes it out of the database and the last value. Raises NothingReadError if there is no last value."""
+        `load` makes it out of the database and the last value. While a value stays equal, it is the same object. Raises
+        NothingReadError if there is no last value."""
+        reading = self._read(key, load, max_age)
+        note(lambda: self._read(key, load, max_age).value, reading.value)
+        return reading
+
+    def _read(self, key: Hashable, load: Callable[[MetadataReader, T | None], T], max_age: float) -> Reading[T]:
         slot = self._readings.slot(key)
         with slot.lock:
             if slot.value is None or self._now() - slot.value.at > max_age or slot.value.problem:
                 before = slot.value
-                slot.value = self._load(before, load)
+                loaded = self._load(before, load)
+                is_same = before is not None and loaded.value == before.value
+                slot.value = replace(loaded, value=before.value) if before is not None and is_same else loaded
                 if before is None or slot.value.value is not before.value:
                     self._readings.filled(key, slot.value.value)
             return slot.value
@@ -179,3 +188,26 @@ class CachedReader:
         now = self._now()
         self._outage = Outage(self._outage.since if self._outage else now, problem)
         self._retry_at = now + PAUSE_SECONDS
+
+
+OBJECT: Final = 56  # bytes of a small object, and of its place in what holds it
+SAMPLED: Final = 16
+
+
+def size_of(value: object) -> int:
+    """Bytes of a value made of dataclasses, containers, texts and numbers. Of a long sequence some members stand for
+    all: rows of one query are alike."""
+    if isinstance(value, (str, bytes)):
+        return OBJECT + len(value)
+    if isinstance(value, Mapping):
+        return OBJECT + sum(size_of(key) + size_of(each) for key, each in value.items())
+    if isinstance(value, (Sequence, Set)):
+        return OBJECT + _of_members(list(value))
+    if is_dataclass(value):
+        return OBJECT + sum(size_of(getattr(value, field.name)) for field in fields(value))
+    return OBJECT
+
+
+def _of_members(members: list[object]) -> int:
+    some = members[:: max(1, len(members) // SAMPLED)]
+    return sum(map(size_of, some)) * len(members) // len(some) if some else 0

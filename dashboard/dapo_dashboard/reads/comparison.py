@@ -3,12 +3,14 @@
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
-from typing import Any, Final
+from math import sqrt
+from statistics import fmean, stdev
+from typing import Any, Final, Literal
 
 from dapo_core.db import Bucket, Flag, RunRow
 from dapo_core.jobspec.leaves import leaves
 from dapo_core.run import metrics
+from dapo_core.run.annotations import NONE, RunAnnotations
 from dapo_core.run.redaction import without_secrets
 from dapo_core.run.validations import ValidationResult
 from dapo_dashboard.charts.buckets import Curve
@@ -17,6 +19,10 @@ MAX_COMPARED: Final = 20
 FINAL_STEPS: Final = 10
 BY_RUN: Final = "each run"
 BY_JOB: Final = "job (bands over its runs)"
+BY_PEOPLE: Final = "people's tags"
+Spread = Literal["range", "standard error", "standard deviation"]
+SPREADS: Final[tuple[Spread, ...]] = ("range", "standard error", "standard deviation")
+"""What a band over runs is: from their minimum to the maximum, or about their mean."""
 # A job's name does not change what it does.
 _NAMES: Final = ("apiVersion", "kind", "metadata")
 
@@ -38,17 +44,35 @@ class Outcome:
     values: Mapping[str, float]
 
 
-def groups(runs: Sequence[RunRow], by: str) -> list[RunGroup]:
-    """The runs grouped by run, by job or by the value of a tag, in the order in which they were chosen."""
+def groups(runs: Sequence[RunRow], by: str, said: Mapping[str, RunAnnotations] = {}) -> list[RunGroup]:
+    """The runs grouped by run, by job, by the value of a tag or of a field, in the order in which they were chosen, or
+    by the tags in what people have `said` of them."""
+    if by == BY_PEOPLE:
+        return _groups_of_people(runs, said)
     members: dict[str, list[str]] = {}
-    for run in runs:
-        members.setdefault(_group_name(run, by), []).append(run.run_id)
+    values = differences(runs).get(by.removeprefix("field "), ()) if by.startswith("field ") else ()
+    for position, run in enumerate(runs):
+        name = values[position] if values else _group_name(run, by)
+        members.setdefault(name, []).append(run.run_id)
     return [RunGroup(name, tuple(ids)) for name, ids in members.items()]
 
 
-def groupings(runs: Sequence[RunRow]) -> list[str]:
-    """The ways to group these runs: by run, by job, and by each tag that any of them has."""
-    return [BY_RUN, BY_JOB, *sorted({f"tag {name}" for run in runs for name in run.tags})]
+def _groups_of_people(runs: Sequence[RunRow], said: Mapping[str, RunAnnotations]) -> list[RunGroup]:
+    """A run with several tags is in each of their groups. At most MAX_COMPARED groups: those of the most runs."""
+    members: dict[str, list[str]] = {}
+    for run in runs:
+        for tag in said.get(run.run_id, NONE).tags or ("no tag",):
+            members.setdefault(tag, []).append(run.run_id)
+    most = sorted(members.items(), key=lambda item: -len(item[1]))[:MAX_COMPARED]
+    return [RunGroup(tag, tuple(ids)) for tag, ids in most]
+
+
+def groupings(runs: Sequence[RunRow], said: Mapping[str, RunAnnotations] = {}) -> list[str]:
+    """The ways to group these runs: by run, by job, by people's tags if there are any, by each tag that any of the jobs
+    has, and by each field in which their jobs differ."""
+    tags = sorted({f"tag {name}" for run in runs for name in run.tags})
+    people = [BY_PEOPLE] if any(said.get(run.run_id, NONE).tags for run in runs) else []
+    return [BY_RUN, BY_JOB, *people, *tags, *(f"field {path}" for path in differences(runs))]
 
 
 def _group_name(run: RunRow, by: str) -> str:
@@ -56,6 +80,8 @@ def _group_name(run: RunRow, by: str) -> str:
         return run.run_id
     if by == BY_JOB:
         return run.name
+    if by.startswith("field "):  # in which none of these jobs differ
+        return "all runs"
     return str(run.tags.get(by.removeprefix("tag "), "no tag"))
 
 
@@ -76,8 +102,8 @@ def _text(job: Mapping[str, Any], path: str) -> str:
     return str(job[path]) if path in job else "-"
 
 
-def band(curves: Sequence[Curve]) -> list[Bucket]:
-    """One curve out of several: their mean, minimum and maximum at every step that any of them has, over those that
+def band(curves: Sequence[Curve], spread: Spread = "range") -> list[Bucket]:
+    """One curve out of several: their mean and `spread` about it at every step that any of them has, over those that
     have begun and not ended there; `count` is how many. Between its own steps a curve is a straight line: it may have
     been measured at other steps than the others."""
     if len(curves) < 2:
@@ -91,7 +117,7 @@ def band(curves: Sequence[Curve]) -> list[Bucket]:
     steps = sorted(starts)
     values = [_between(curve, steps) for curve in curves]
     return [
-        _joined(starts[step], step, [value for value in at if value is not None], flags.get(step))
+        _joined(starts[step], step, [value for value in at if value is not None], flags.get(step), spread)
         for step, at in zip(steps, zip(*values, strict=True), strict=True)
     ]
 
@@ -118,9 +144,15 @@ def _at(known: Sequence[tuple[int, float]], place: int, step: int) -> float | No
     return start + (value - start) * (step - before) / (after - before)
 
 
-def _joined(step_from: int, step_to: int, means: Sequence[float], flag: Flag | None) -> Bucket:
+def _joined(step_from: int, step_to: int, means: Sequence[float], flag: Flag | None, spread: Spread) -> Bucket:
     mean = fmean(means) if means else None
-    return Bucket(step_from, step_to, min(means, default=None), max(means, default=None), mean, mean, len(means), flag)
+    low, high = min(means, default=None), max(means, default=None)
+    if mean is not None and spread != "range":
+        # Of one run nothing is known about the spread: the band has no width there.
+        width = stdev(means) if len(means) > 1 else 0.0
+        width /= sqrt(len(means)) if spread == "standard error" else 1.0
+        low, high = mean - width, mean + width
+    return Bucket(step_from, step_to, low, high, mean, mean, len(means), flag)
 
 
 def final(curve: Curve) -> float | None:

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 from dapo_core.db import ENDED_STATES, RunState, RunTableRow
-from dapo_core.run.formatting import ago, duration
+from dapo_core.run.annotations import NONE, RunAnnotations
+from dapo_core.run.formatting import duration
 from dapo_core.run.metrics import Headline
 from dapo_core.run.validations import ValidationResult
 from dapo_dashboard.escaping import shown
@@ -50,24 +52,28 @@ class Filters:
     namespaces: Sequence[str] = ()
     tags: Sequence[str] = ()
     with_alerts: bool = False
+    starred_by: str | None = None
+    with_archived: bool = False
 
-    def keep(self, row: RunTableRow) -> bool:
-        """Whether the run passes all filters; each word of the search must occur in its ID, job, owner, namespace or
-        tags."""
-        tags = tags_of(row)
-        text = " ".join((row.run_id, row.name, row.owner or "", row.namespace, *tags)).lower()
+    def keep(self, row: RunTableRow, said: RunAnnotations = NONE) -> bool:
+        """Whether the run, of which people say `said`, passes all filters; each word of the search must occur in its
+        ID, job, owner, namespace, tags or note."""
+        tags = tags_of(row, said)
+        text = " ".join((row.run_id, row.name, row.owner or "", row.namespace, said.note, *tags)).lower()
         return (
             all(word in text for word in self.search.lower().split())
             and (not self.states or row.state in self.states)
             and (not self.namespaces or row.namespace in self.namespaces)
             and set(self.tags) <= set(tags)
             and (not self.with_alerts or row.alerts > 0)
+            and (self.starred_by is None or self.starred_by in said.stars)
+            and (self.with_archived or said.archived_by is None)
         )
 
 
-def tags_of(row: RunTableRow) -> list[str]:
-    """`name=value` of each, sorted by name."""
-    return [f"{name}={value}" for name, value in sorted(row.tags.items())]
+def tags_of(row: RunTableRow, said: RunAnnotations = NONE) -> list[str]:
+    """`name=value` of each that the job has, sorted by name, then those that people gave."""
+    return [*(f"{name}={value}" for name, value in sorted(row.tags.items())), *said.tags]
 
 
 ORDERS: Final[Mapping[str, Callable[[RunTableRow, Beside], Any]]] = {
@@ -96,21 +102,25 @@ def _ascending(value: float | None) -> tuple[bool, float]:
 def selected(rows: Iterable[RunTableRow], filters: Filters, order: str, beside: Beside) -> list[RunTableRow]:
     """The runs that pass the filters, in that order; newest first if there is no such order."""
     key = ORDERS.get(order, ORDERS["newest first"])
-    return sorted(filter(filters.keep, rows), key=lambda row: key(row, beside))
+    kept = (row for row in rows if filters.keep(row, beside.said.get(row.run_id, NONE)))
+    return sorted(kept, key=lambda row: key(row, beside))
 
 
-def columns(rows: Sequence[RunTableRow], beside: Beside, now: float) -> dict[str, list[Any]]:
-    """The table by column; `now` is in Unix seconds."""
+def columns(rows: Sequence[RunTableRow], beside: Beside, viewer: str = "") -> dict[str, list[Any]]:
+    """The table by column, with the stars of the viewer. Nothing in it depends on the time of day: what has not changed
+    is not sent again."""
+    said = [beside.said.get(row.run_id, NONE) for row in rows]
     left, results = beside.left, [beside.results.get(row.run_id) for row in rows]
     return {
         "Run": [shown(row.run_id, 128) for row in rows],
+        "★": ["★" if viewer in each.stars else "" for each in said],
         "State": [state_label(row.state) for row in rows],
         "Alerts": [row.alerts or None for row in rows],
-        "Done": [_share(row) for row in rows],
-        "Step": [f"{'-' if row.step is None else row.step}/{row.total_steps or '?'}" for row in rows],
         "Validation": [result and 100 * result.last for result in results],
         "Best": [result and 100 * result.best for result in results],
         "Best at step": [result and result.best_step for result in results],
+        "Done": [_share(row) for row in rows],
+        "Step": [f"{'-' if row.step is None else row.step}/{row.total_steps or '?'}" for row in rows],
         "Reward curve": [
             [value for value in beside.sparklines.get(row.run_id, ()) if value is not None] for row in rows
         ],
@@ -119,12 +129,13 @@ def columns(rows: Sequence[RunTableRow], beside: Beside, now: float) -> dict[str
         "Entropy": [last(row, Headline.ENTROPY) for row in rows],
         "Length": [last(row, Headline.LENGTH) for row in rows],
         "Time left": [duration(left[row.run_id]) if row.run_id in left else "" for row in rows],
-        "Last step": [ago(row.updated_at, now) for row in rows],
+        "Last step": [row.updated_at and datetime.fromtimestamp(row.updated_at) for row in rows],
         "Restarts": [max(0, row.attempts - 1) for row in rows],
         "GPUs": [beside.accelerators.get(row.run_id) for row in rows],
         "Namespace": [row.namespace for row in rows],
         "Owner": [shown(row.owner or "", 80) for row in rows],
-        "Tags": [[shown(tag, 60) for tag in tags_of(row)] for row in rows],
+        "Tags": [[shown(tag, 60) for tag in tags_of(row, each)] for row, each in zip(rows, said, strict=True)],
+        "Note": [shown(each.note, 200) for each in said],
     }
 
 

@@ -6,6 +6,7 @@ from typing import Final, Generic, TypeVar
 
 from dapo_core.db import ENDED_STATES, MetadataReader, RunTableRow
 from dapo_core.run import metrics
+from dapo_core.run.annotations import RunAnnotations, by_run
 from dapo_core.run.metrics import HEADLINES
 from dapo_core.run.progress import PACE_METRICS, PACE_STEPS, progress_of
 from dapo_core.run.validations import ValidationResult
@@ -21,6 +22,9 @@ SPARKLINE_SECONDS: Final = 15.0
 LEFT_SECONDS: Final = 5.0
 # A validation takes a while, and comes every tenth step or so.
 VALIDATIONS_SECONDS: Final = 5.0
+# Who says something sees it at once, others a moment later.
+ANNOTATIONS_SECONDS: Final = 3.0
+ANNOTATIONS_KEY: Final = ("annotations",)
 Values = Sequence[float | None]
 SecondsLeft = Mapping[str, float]
 """By run, of those for which it is known."""
@@ -29,7 +33,7 @@ Results = Mapping[str, ValidationResult]
 
 
 @dataclass(frozen=True)
-class Ended(Generic[T]):
+class EndedValues(Generic[T]):
     """What was read of runs that ended, by run; `until` is the time of the run's last step then."""
 
     values: Mapping[str, T] = field(default_factory=dict)
@@ -44,6 +48,7 @@ class Beside:
     results: Results = field(default_factory=dict)
     sparklines: Mapping[str, Values] = field(default_factory=dict)
     accelerators: Mapping[str, int] = field(default_factory=dict)
+    said: Mapping[str, RunAnnotations] = field(default_factory=dict)
 
 
 def read_rows(reader: CachedReader) -> Reading[list[RunTableRow]]:
@@ -60,6 +65,11 @@ def read_accelerators(reader: CachedReader, rows: Sequence[RunTableRow]) -> Mapp
         return {**known, **db.gpus(new)} if new else known
 
     return reader.read(("gpus",), load).value
+
+
+def read_annotations(reader: CachedReader) -> Mapping[str, RunAnnotations]:
+    """What people say of the runs, of all that they say anything of."""
+    return reader.read(ANNOTATIONS_KEY, lambda db, _: by_run(db.annotations()), max_age=ANNOTATIONS_SECONDS).value
 
 
 def read_seconds_left(reader: CachedReader, rows: Sequence[RunTableRow]) -> SecondsLeft:
@@ -103,13 +113,13 @@ def _of_all(
     ended = [row for row in rows if row.state in ENDED_STATES]
     alive = [row.run_id for row in rows if row.state not in ENDED_STATES]
 
-    def more(db: MetadataReader, last: Ended[T] | None) -> Ended[T]:
-        known = last or Ended()
+    def more(db: MetadataReader, last: EndedValues[T] | None) -> EndedValues[T]:
+        known = last or EndedValues()
         new = [row for row in ended if known.until.get(row.run_id, -1.0) != row.updated_at]
         if not new:
             return known
         read = load(db, [row.run_id for row in new])
-        return Ended({**known.values, **read}, {**known.until, **{row.run_id: row.updated_at for row in new}})
+        return EndedValues({**known.values, **read}, {**known.until, **{row.run_id: row.updated_at for row in new}})
 
     old = reader.read((what, "ended"), more).value.values
     new = reader.read((what, "alive"), lambda db, _: load(db, alive) if alive else {}, max_age=max_age)
@@ -123,4 +133,5 @@ def read_beside(reader: CachedReader, rows: Sequence[RunTableRow]) -> Beside:
         read_results(reader, rows),
         read_sparklines(reader, rows),
         read_accelerators(reader, rows),
+        read_annotations(reader),
     )

@@ -1,6 +1,5 @@
 """Samples of a step: Parquet files in the object store, found by the rows that index them."""
 
-import io
 import os
 from dataclasses import replace
 from typing import Final
@@ -10,14 +9,15 @@ from dapo_core.db import RunRow, SamplesRow
 from dapo_core.errors import StoreError
 from dapo_core.objectstore import open_store, s3_address
 from dapo_core.run.entries import Sample
+from dapo_dashboard.reads.bounded_parquet import MAX_BYTES, Wanted
 from dapo_dashboard.reads.cached_reader import NewestVersions
+from dapo_dashboard.reads.parquet_rows import object_bytes, rows_of
 from dapo_dashboard.server_settings import DashboardSettings
 
 # In DAPO_STORE_URL: replaced by the namespace of the run, where each namespace has its own folder.
 NAMESPACE: Final = "{namespace}"
 # More than a step of any run has.
 MAX_ROWS: Final = 50_000
-MAX_BYTES: Final = 64 * 2**20
 # Shared by all viewers. The steps that were looked at last, as many as fit.
 _READ: Final[NewestVersions[list[Sample]]] = NewestVersions(64, max_bytes=2 * MAX_BYTES)
 
@@ -59,21 +59,8 @@ def read_samples(url: str, row: SamplesRow) -> list[Sample]:
 
 
 def _read(url: str, key: str) -> list[Sample]:
-    import pyarrow.parquet as parquet
-
-    data = open_store(url).get_bytes(key)
+    rows = rows_of(object_bytes(open_store(url), key), f"the samples {key}", Wanted(MAX_ROWS))
     try:
-        file, rows, size = parquet.ParquetFile(io.BytesIO(data)), list[Sample](), 0
-        unpacked = sum(file.metadata.row_group(index).total_byte_size for index in range(file.num_row_groups))
-        # A few rows at a time: forty kilobytes of a file may be a gigabyte in memory, which all viewers share.
-        for batch in file.iter_batches(batch_size=16) if unpacked <= MAX_BYTES else ():
-            size += batch.nbytes
-            if size > MAX_BYTES or len(rows) > MAX_ROWS:
-                break
-            rows += [Sample.of_row(row) for row in batch.to_pylist()]
-        else:
-            if unpacked <= MAX_BYTES:
-                return rows
-        raise StoreError(f"The samples {key} have more than {MAX_ROWS:,} rows or {MAX_BYTES:,} bytes.")
-    except (ValueError, TypeError, OSError) as error:
+        return [Sample.of_row(row) for row in rows]
+    except (ValueError, TypeError) as error:
         raise StoreError(f"Cannot read the samples {key}: {error}.") from error
