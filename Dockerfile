@@ -11,7 +11,7 @@ ARG BASE
 # Scripts name the interpreter that installed them: it stands where the images have theirs.
 FROM ${BASE} AS code
 ARG VERSION
-COPY scripts/images/with-indexes requirements/build.txt /tmp/
+COPY scripts/images/with-indexes requirements/build.txt requirements/npm.txt /tmp/
 RUN --mount=type=secret,id=indexes --mount=type=secret,id=authorities \
     python3 -m venv /opt/dapo && /tmp/with-indexes /opt/dapo/bin/pip install --quiet --no-cache-dir --no-deps \
     --only-binary :all: --require-hashes --requirement /tmp/build.txt
@@ -20,6 +20,12 @@ COPY core /src/core
 COPY operator /src/operator
 COPY trainer /src/trainer
 COPY dashboard /src/dashboard
+# Sources out of `make setup` have the charts' package; others fetch it, with an npm that stays in this stage.
+RUN --mount=type=secret,id=indexes --mount=type=secret,id=authorities \
+    [ -f /src/dashboard/dapo_dashboard/browser/uplot/VERSION ] || { \
+        python3 -m venv /opt/npm && /tmp/with-indexes /opt/npm/bin/pip install --quiet --no-cache-dir --no-deps \
+        --only-binary :all: --require-hashes --requirement /tmp/npm.txt \
+        && PATH=/opt/npm/bin:$PATH /tmp/with-indexes python3 -P /src/dashboard/dapo_dashboard/uplot.py; }
 RUN --mount=type=secret,id=indexes --mount=type=secret,id=authorities \
     /tmp/with-indexes /opt/dapo/bin/pip install --quiet --no-cache-dir --no-index --no-deps --no-build-isolation \
     --target /opt/code /src

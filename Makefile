@@ -26,7 +26,7 @@ GPU_JOBS := $(wildcard examples/qwen*.yaml examples/gpu/*.yaml examples/ablation
 export RUFF_CACHE_DIR := $(CURDIR)/.dapo/ruff
 export HYPOTHESIS_STORAGE_DIRECTORY := $(CURDIR)/.dapo/hypothesis
 
-.PHONY: all help setup demo test check simulate postgres-versions gpu-check gpu-image-check coverage lint format verify generate lock sbom audit fuzz clean cluster cluster-down images images-loaded e2e
+.PHONY: all help setup demo test check simulate postgres-versions s3-servers gpu-check gpu-image-check coverage lint format verify generate lock sbom audit fuzz clean cluster cluster-down images images-loaded e2e chaos queues
 .DEFAULT_GOAL := all
 
 all: lint test ## lint and test; what bare `make` does
@@ -41,7 +41,7 @@ demo: setup ## train a small model on arithmetic with DAPO and watch it learn; S
 	$(BIN)/python -m dapo_trainer.demo.prepare $(DEMO) --seed $(SEED)
 	$(BIN)/dapo run examples/arithmetic.yaml $(SEEDED)
 
-test: setup ## all tests but those of e2e, two at a time; ARGS="-k spec -n0" passes arguments to pytest
+test: setup ## all tests but those of e2e and queues, two at a time; ARGS="-k spec -n0" passes arguments to pytest
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
 check: lint verify ## lint, generated files, and every test that needs no engine, server or browser
@@ -57,6 +57,10 @@ fuzz: setup ## the fuzzers of tests/attacks for longer than in the tests; DAPO_F
 
 postgres-versions: setup ## the metadata store's tests on Postgres 15 to 18, from npm; 15 minutes; ARGS=18.4.0-beta.17 for one
 	tests/kit/postgres-versions.sh $(ARGS)
+
+s3-servers: setup ## the tests of object stores on MinIO, Ceph, and Versity's gateway to a folder and to Azure's storage; 15 minutes
+	$(BIN)/python tests/kit/s3_servers.py $(ARGS)
+	$(BIN)/python scripts/generate --write
 
 coverage: setup ## branch coverage of the packages that compute without talking to the outside
 	$(BIN)/python -m pytest -q $(FAST) --cov --cov-report=term $(ARGS)
@@ -87,6 +91,7 @@ lock: ## the locked requirement files; UPGRADE=1 moves to the newest versions
 	$(COMPILE) $(CPU) --extra bench -o requirements/bench.txt
 	$(LOCK) requirements/build.in -o requirements/build.txt
 	$(LOCK) requirements/audit.in -o requirements/audit.txt
+	$(LOCK) requirements/npm.in -o requirements/npm.txt
 
 sbom: ## CycloneDX lists of the locked packages in .dapo/sbom, one for each image
 	@scripts/supply/tools.sh sbom
@@ -116,6 +121,13 @@ images-loaded: ## the images, handed to that cluster
 
 e2e: setup cluster images-loaded ## the whole story on that cluster: install, train, break, upgrade; ARGS="-m main_story" for CI's part
 	$(BIN)/python -m pytest tests/e2e --durations=0 -x $(ARGS)
+
+queues: setup ## jobs in the queues of a real Kueue and a real Volcano, which Go builds once, in 20 minutes; ARGS="-k away"
+	$(BIN)/python -m pytest tests/queues -q -n0 --durations=10 $(ARGS)
+
+chaos: setup cluster images-loaded ## the platform on that cluster, and faults for a job that trains; ARGS are dapo chaos's
+	PYTHONPATH=tests/support $(BIN)/python benchmarks/chaos.py \
+		$(or $(ARGS),--rate 36 --minutes 10 --seed 1 --kind kill --kind drain --kind scale)
 
 clean: ## remove what was installed and made; runs/ stays
 	@[ ! -d .dapo/cluster ] || tests/kit/cluster.sh down

@@ -20,4 +20,8 @@ class BuildWithUPlot(build_py):
         super().run()
 
 
-setup(cmdclass={"build_py": BuildWithUPlot})
+# A build in an environment of its own installs npm there where the machine has none.
+setup(
+    cmdclass={"build_py": BuildWithUPlot},
+    setup_requires=[] if uplot.is_there() or uplot.npm() else [uplot.NPM_WHEEL],
+)

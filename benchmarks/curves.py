@@ -21,7 +21,7 @@ sys.path.insert(0, str(ROOT / "tests" / "support"))
 from servers.postgres import PostgresServer  # noqa: E402
 from sqlalchemy import create_engine, text  # noqa: E402
 
-from dapo_core.db import AttemptRow, Batch, Point, RunRow, open_reader, open_writer, upgrade  # noqa: E402
+from dapo_core.db import AttemptRow, Point, RunRow, WriteBatch, open_reader, open_writer, upgrade  # noqa: E402
 
 SETTINGS = {"shared_buffers": "512MB", "max_wal_size": "4GB"}
 BATCH = 20_000
@@ -105,7 +105,7 @@ def fill(url: str, points: int) -> None:
                 for step in steps
                 for number in range(metrics)
             ]
-            writer.write(run_id, Batch(points=batch))
+            writer.write(run_id, WriteBatch(points=batch))
 
     def start(run_id: str, attempts: int = 1, back: int = 0) -> None:
         writer.create_run(RunRow(run_id, "job", created_at=1.0, spec={"model": "x" * 2000}))

@@ -1,14 +1,15 @@
 """How fast the dashboard's pages are, over a real Postgres and in a real Chromium, and beside TensorBoard and MLflow.
 
     python benchmarks/dashboard.py [--points 1000000] [--runs 1000] [--viewers 20] [--refreshes 1800] [--json FILE]
-                                   [--peer-points 20000] [--parts queries pages memory peers] [--store URL]
+                                   [--peer-points 20000] [--parts queries pages quiet memory peers] [--store URL]
 
 It fills a Postgres with `--runs` runs and one run of `--points` points per curve, and measures
 - the queries of a run's page, of the table of runs and of a live refresh,
 - the seconds until a page is settled in Chromium (half a second without a change), with and without a cache
   in the browser,
 - how long after its commit, and after the page's request, a new step is drawn,
-- `--viewers` viewers who open the page at once, each speaking to the server as a browser does, and
+- `--viewers` viewers who open the page at once, each speaking to the server as a browser does,
+- what a refresh costs while nothing happens, and
 - memory of server and browser over `--refreshes` refreshes (1,800 are an hour of them; here they come faster).
 The same curves, `--peer-points` points each, then go to TensorBoard, to MLflow and to the dashboard, one after the
 other, and the points that each sends to be drawn are counted. Peers need scripts/bench-setup.sh. Give it a machine of
@@ -33,7 +34,7 @@ from servers.postgres import PostgresServer  # noqa: E402
 from dapo_dashboard.server_settings import REFRESH_SECONDS  # noqa: E402
 
 Figures = dict[str, float]
-PARTS = ["queries", "pages", "memory", "peers"]
+PARTS = ["queries", "pages", "quiet", "memory", "peers"]
 # The shortest interval that the dashboard allows: an hour of refreshes (every two seconds by default) in minutes.
 FAST = {REFRESH_SECONDS: "0.2"}
 # A page that refreshes itself never settles.
@@ -94,6 +95,10 @@ def measured(folder: Path, url: str, options: argparse.Namespace) -> Figures:
             figures |= report(viewers.measure(address, f"run={data.LONG}", options.viewers))
         with dashboard(url, folder / "live.log", {REFRESH_SECONDS: "2"}) as address, browser() as chromium:
             figures |= report(refreshes.live(chromium, address, url))
+    if "quiet" in options.parts:
+        still = {"table of runs": ("", ""), "page of a live run": ("run", f"run={data.GROWING}")}
+        with dashboard(url, folder / "quiet.log", FAST) as address:
+            figures |= report(viewers.quiet(address, still))
     if "memory" in options.parts:
         with dashboard(url, folder / "fast.log", FAST) as address, browser() as chromium:
             figures |= report(refreshes.memory(chromium, address, url, options.refreshes))

@@ -30,10 +30,10 @@ from servers.postgres import PostgresServer  # noqa: E402
 from sqlalchemy import Integer, bindparam, create_engine, text  # noqa: E402
 
 from dapo_core.db import (  # noqa: E402
-    Batch,
     MetadataWriter,
     Point,
     RunRow,
+    WriteBatch,
     check,
     open_reader,
     open_writer,
@@ -188,7 +188,7 @@ def grow(writer: MetadataWriter, run_id: str, metrics: int) -> float:
     took = 0.0
     for begin in range(1, RUN_STEPS + 1, BATCH):
         batch = [point for step in range(begin, begin + BATCH) for point in points_of(step, metrics)]
-        took += seconds(lambda batch=batch: writer.write(run_id, Batch(points=batch)))  # type: ignore[misc]
+        took += seconds(lambda batch=batch: writer.write(run_id, WriteBatch(points=batch)))  # type: ignore[misc]
     return took
 
 
@@ -261,7 +261,7 @@ def one_step_a_batch(url: str, steps: int, metrics: int, first: int = 1) -> list
     writer, took = open_writer(url), []
     for step in range(first, first + steps):
         points = points_of(step, metrics)
-        took.append(seconds(lambda points=points: writer.write("other", Batch(points=points))))  # type: ignore[misc]
+        took.append(seconds(lambda points=points: writer.write("other", WriteBatch(points=points))))  # type: ignore[misc]
     return took
 
 

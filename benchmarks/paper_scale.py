@@ -24,6 +24,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from dapo_trainer.groups.dynamic_sampling import GroupOutcome, Kind
+from dapo_trainer.groups.group_records import GroupRecords
 from dapo_trainer.verl_adapter import group_buffer, session
 from dapo_trainer.verl_adapter.group_buffer import TRAIN, GroupBuffer
 
@@ -126,7 +127,9 @@ def simulate(task: Task, prompts: int, steps: int, surplus: str = "Discard", see
     stop = SimpleNamespace(is_set=lambda: False)
     settings: Mapping[str, Any] = {"dynamic_sampling": sampling, "seed": seed, "max_staleness": None}
     before = session._current, group_buffer.tq
-    current = SimpleNamespace(settings=settings, groups=engines, stop=stop, while_waiting=lambda: None)
+    current = SimpleNamespace(
+        settings=settings, groups=engines, stop=stop, while_waiting=lambda: None, records=GroupRecords()
+    )
     session._current = current  # type: ignore[assignment]
     group_buffer.tq = SimpleNamespace(kv_clear=lambda **_: None)
     try:

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -26,7 +27,7 @@ sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 from servers.postgres import PostgresServer  # noqa: E402
 
-from dapo_core.db import AttemptRow, Batch, Point, RunRow, open_reader, open_writer, roles, upgrade  # noqa: E402
+from dapo_core.db import AttemptRow, Point, RunRow, WriteBatch, open_reader, open_writer, roles, upgrade  # noqa: E402
 
 METRICS = 60
 ROUNDS = 5
@@ -129,18 +130,18 @@ class Ours:
         for number in range(self._runs, self._runs + count):
             self._writer.create_run(RunRow(f"run-{number}", "job", created_at=float(number)))
             self._writer.start_attempt(AttemptRow(f"run-{number}", 1, 1.0))
-            self._writer.write(f"run-{number}", Batch(points=self._points(1)))
+            self._writer.write(f"run-{number}", WriteBatch(points=self._points(1)))
         self._runs += count
         return []
 
     def log(self, first: int, count: int) -> list[float]:
-        steps = [self._points(step) for step in range(first, first + count)]
-        return [seconds(lambda points=points: self._writer.write("run-0", Batch(points=points))) for points in steps]  # type: ignore[misc]
+        batches = [WriteBatch(points=self._points(step)) for step in range(first, first + count)]
+        return [seconds(partial(self._writer.write, "run-0", batch)) for batch in batches]
 
     def fill(self, first: int, last: int) -> list[float]:
         for begin in range(first, last, 200):
             batch = [point for step in range(begin, min(begin + 200, last)) for point in self._points(step)]
-            self._writer.write("run-0", Batch(points=batch))
+            self._writer.write("run-0", WriteBatch(points=batch))
         return []
 
     def history(self, count: int) -> list[float]:

@@ -64,7 +64,8 @@ install() {
 
 # What draws the dashboard's charts. Whoever works on something else needs no registry of npm.
 charts() {
-    "$VENV/bin/python" -m dapo_dashboard.uplot ||
+    local npm
+    npm=$(scripts/npm.sh) && PATH="$PATH:$(dirname "$npm")" "$VENV/bin/python" -m dapo_dashboard.uplot ||
         say "the dashboard does not start until that is done; everything else works"
 }
 

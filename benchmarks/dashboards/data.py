@@ -10,7 +10,7 @@ import psycopg
 from dashboard_data import SHAPES, START
 from servers.postgres import plain
 
-from dapo_core.db import AttemptRow, Batch, Point, RunRow, open_reader, open_writer
+from dapo_core.db import AttemptRow, Point, RunRow, WriteBatch, open_reader, open_writer
 
 LONG: Final = "long"
 GROWING: Final = "growing"
@@ -77,7 +77,7 @@ def grow(url: str, run_id: str, steps: range) -> None:
     writer = open_writer(url)
     writer.write(
         run_id,
-        Batch(
+        WriteBatch(
             points=[
                 Point.of(name, step, 1, START + step, value(step)) for step in steps for name, value in CURVES.items()
             ]

@@ -16,7 +16,7 @@ from dashboard_data import START, Store
 from servers.dashboard import dashboard
 from servers.ports import free_port
 
-from dapo_core.db import Batch, Point
+from dapo_core.db import Point, WriteBatch
 
 START_SECONDS = 180
 _TENSORBOARD: Final = """
@@ -85,7 +85,7 @@ def _ours(python: str, folder: Path, curves: Path) -> Iterator[str]:
             for name, curve in content.items()
             for step in range(begin, min(begin + 2_000, steps))
         ]
-        store.writer.write("bench", Batch(points=points))
+        store.writer.write("bench", WriteBatch(points=points))
     with dashboard(store.url, folder / "ours.log") as address:
         yield f"{address}/run?run=bench"
 

@@ -3,12 +3,11 @@
 import time
 from statistics import median
 
-import psutil
 from dashboard_pages import wait_for_charts
 from playwright.sync_api import Browser, Page, WebSocket
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
-from dashboards import data
+from dashboards import data, viewers
 from dashboards.pages import REPEATS, SIZE
 
 # When the page last asked the server for anything, and when a step was to be read on all charts.
@@ -74,7 +73,7 @@ def memory(chromium: Browser, address: str, url: str, refreshes: int) -> dict[st
     page.goto(f"{address}/run?run={data.GROWING}")
     wait_for_charts(page, 11)
     session = page.context.new_cdp_session(page)
-    server = _server(address)
+    server = viewers.server_of(address)
     seen: list[tuple[float, float]] = []
     for turn in range(11):
         # A new step in each fiftieth of them, as in a run of a step every seventy seconds.
@@ -98,12 +97,3 @@ def memory(chromium: Browser, address: str, url: str, refreshes: int) -> dict[st
 def _wait(page: Page, counted: Refreshes, count: int) -> None:
     while counted.count < count:
         page.wait_for_timeout(100)
-
-
-def _server(address: str) -> psutil.Process:
-    port = int(address.rsplit(":", 1)[1])
-    return next(
-        process
-        for process in psutil.Process().children(recursive=True)
-        if any(each.laddr.port == port and each.status == "LISTEN" for each in process.net_connections())
-    )

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Iterator
 
 import urllib3
 from servers.kubernetes_api import KubernetesApi, Object, Refused
@@ -54,7 +55,7 @@ class Observer:
             else:
                 self.ready.setdefault(key, time.monotonic())
 
-    def _events(self, path: str, metadata_only: bool = False) -> "object":
+    def _events(self, path: str, metadata_only: bool = False) -> Iterator[Object]:
         version = self._api.get(path, limit=1)["metadata"]["resourceVersion"]
         while not self._stop.is_set():
             try:

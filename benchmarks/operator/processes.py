@@ -43,7 +43,7 @@ class Meter:
 
     def memory(self, name: str) -> float:
         """Resident MiB now."""
-        return psutil.Process(self.pids[name]).memory_info().rss / MIB
+        return float(psutil.Process(self.pids[name]).memory_info().rss) / MIB
 
     def _sample(self) -> None:
         while not self._stop.wait(0.5):
@@ -59,7 +59,7 @@ def _cpu(pid: int) -> float:
         times = psutil.Process(pid).cpu_times()
     except psutil.NoSuchProcess:
         return 0.0
-    return times.user + times.system
+    return float(times.user + times.system)
 
 
 def spent(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:

@@ -1,10 +1,10 @@
 """What an operator costs and how soon it acts, on a real API server with fake nodes.
 
-    PYTHONPATH=tests/support python benchmarks/operator/run.py [--jobs 100] [--namespaces 1] [--json FILE]
+    PYTHONPATH=tests/support python benchmarks/operator/run.py [--jobs 100] [--namespaces 1] [--pods 10] [--json FILE]
     ... --store [--step-seconds 60]                     with a Postgres in which all jobs make progress
     ... --kuberay BINARY --kuberay-crds FOLDER          both, one after the other
 
-Each job has ten pods. One run: create all jobs, wait until every pod exists, every job is ready, the operator is quiet
+One run: create all jobs, wait until every pod exists, every job is ready, the operator is quiet
 and Kubernetes' own controllers rest; idle; pods deleted one by one; kill -9, a pod deleted meanwhile, and the restart.
 Everything is on this machine, so CPU seconds are more meaningful than durations.
 """
@@ -18,19 +18,20 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from audit import POLICY, AuditLog, by_verb
+from audit_log import POLICY, AuditLog, by_verb
 from observer import Observer, percentiles
 from processes import Meter, spent, wait_until
 from servers.kubernetes import Cluster
 from servers.ports import free_port
 from servers.process import Process
-from subjects import PODS_PER_JOB, Subject, environment, kuberay, ours
+from subjects import Subject, environment, kuberay, ours
 from training import Training
 
 Figures = dict[str, Any]
@@ -45,6 +46,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=100)
     parser.add_argument("--namespaces", type=int, default=1, help="number of namespaces for the jobs")
+    parser.add_argument("--pods", type=int, default=10, help="pods of each job, 3 or more")
     parser.add_argument("--nodes", type=int, default=100)
     parser.add_argument("--deletes", type=int, default=50, help="pods to delete, two per second")
     parser.add_argument("--idle", type=float, default=60, help="seconds to watch an idle operator")
@@ -59,15 +61,15 @@ def main() -> None:
     parser.add_argument("--kuberay-crds", type=Path, help="folder with KubeRay's CRDs")
     parser.add_argument("--kuberay-options", nargs="*", default=[], help="more flags for it, without the dashes")
     parser.add_argument("--only-kuberay", action="store_true")
-    parser.add_argument("--profile", type=Path, help="py-spy's record of our operator while it creates the pods")
+    parser.add_argument("--profile", type=Path, help="py-spy's records of our operator, one of each phase")
     parser.add_argument("--keep", action="store_true", help="leave the logs of the run in their temporary folder")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, _time_is_up)
-    subjects = [] if options.only_kuberay else [ours(free_port(), options.rate)]
+    subjects = [] if options.only_kuberay else [ours(free_port(), options.rate, options.pods)]
     if options.kuberay:
         flags = [f"--{flag}" for flag in options.kuberay_options]
-        subjects.append(kuberay(free_port(), options.kuberay, options.kuberay_crds, flags))
+        subjects.append(kuberay(free_port(), options.kuberay, options.kuberay_crds, flags, options.pods))
     found = {subject.name: Run(subject, options).all() for subject in subjects}
     show(found)
     if options.json:
@@ -108,14 +110,23 @@ class Run:
         self.jobs = [(spaces[index % len(spaces)], f"job-{index:04}") for index in range(options.jobs)]
         self.spaces = spaces
 
+    @property
+    def running(self) -> Process:
+        """The operator's process. Raises RuntimeError before it was started."""
+        if self.operator is None:
+            raise RuntimeError("the operator has not been started")
+        return self.operator
+
     def all(self) -> Figures:
         """Every phase; the figures of each."""
         try:
             self.prepare()
-            found: Figures = {"jobs": len(self.jobs), "namespaces": len(self.spaces)}
+            found: Figures = {"jobs": len(self.jobs), "pods_per_job": self.subject.pods, "namespaces": len(self.spaces)}
             try:
                 for phase in ("create", *self.options.phases):
-                    self.say(json.dumps(figures := getattr(self, phase)()))
+                    with self.profiled(phase):
+                        figures = getattr(self, phase)()
+                    self.say(json.dumps(figures))
                     found |= figures
             except TimeoutError as error:
                 # What it cost so far is worth knowing, too.
@@ -128,7 +139,7 @@ class Run:
             self.observer.stop()
             self.meter.stop()
             if self.operator:
-                self.operator.kill()
+                self.running.kill()
             self.cluster.stop()
             if self.training:
                 self.training.close()
@@ -151,7 +162,7 @@ class Run:
             env["DAPO_METADATA_URL"] = self.training.open()
         self.operator = Process(self.subject.name, self.subject.command, self.folder / "operator.log", env)
         self.operator.start()
-        self.operator.wait_until(lambda: self.holder() is not None, 60)
+        self.running.wait_until(lambda: self.holder() is not None, 60)
         own = (cluster.apiserver, cluster.etcd, cluster.controllers, cluster.scheduler, cluster.kwok)
         for process in (self.operator, *(each for each in own if each)):
             self.meter.watch(process.name, process.pid)
@@ -182,12 +193,11 @@ class Run:
         """All jobs at once."""
         self.say(f"creating {len(self.jobs)} jobs")
         rest, before, begun = self.meter.memory(self.subject.name), self.meter.all_cpu(), Moment.now()
-        profiler = self.profiler()
         with ThreadPoolExecutor(8) as pool:
             posted = dict(zip(self.jobs, pool.map(self.post, self.jobs), strict=True))
-        wanted = len(self.jobs) * PODS_PER_JOB
+        wanted = len(self.jobs) * self.subject.pods
         limit = self.options.limit
-        self.operator.wait_until(lambda: self.observer.alive >= wanted, limit)
+        self.running.wait_until(lambda: self.observer.alive >= wanted, limit)
         pods = begun.seconds()
         self.say(f"all pods exist after {pods:.1f} s")
         wait_until(lambda: len(self.observer.ready) >= len(self.jobs), "all jobs are ready", limit)
@@ -195,8 +205,6 @@ class Run:
         self.say(f"all jobs are ready after {ready:.1f} s")
         wait_until(lambda: self.audit.quiet_for() > QUIET_SECONDS, "the operator is quiet", limit)
         cpu = spent(before, self.meter.all_cpu())
-        if profiler:
-            os.kill(profiler.pid, signal.SIGINT)  # it writes its record then
         requests = self.audit.since(begun.wall)
         last = [max(self.observer.pods[key].values()) - posted[key] for key in self.jobs]
         spread = [max(at.values()) - min(at.values()) for at in self.observer.pods.values()]
@@ -256,7 +264,8 @@ class Run:
                 [(job["metadata"]["namespace"], job["metadata"]["name"], job["status"]["runId"]) for job in jobs]
             )
             self.training.go()
-            wait_until(lambda: self.training.steps >= len(self.jobs), "a step of each job", self.options.limit)
+            training = self.training
+            wait_until(lambda: training.steps >= len(self.jobs), "a step of each job", self.options.limit)
         elif self.training:
             self.training.go()
 
@@ -295,7 +304,7 @@ class Run:
 
     def whole(self, keys: Sequence[tuple[str, str]], since: float) -> bool:
         """Whether each job has all its pods again, and at least one newer than `since`."""
-        return all(self.alive(key) == PODS_PER_JOB and self.last_pod(key) > since for key in keys)
+        return all(self.alive(key) == self.subject.pods and self.last_pod(key) > since for key in keys)
 
     def alive(self, key: tuple[str, str]) -> int:
         """Existing pods of the job."""
@@ -319,11 +328,11 @@ class Run:
         """kill -9, a pod deleted meanwhile, and the restart: seconds until the operator acts on it."""
         key = self.jobs[len(self.jobs) // 2]
         self.say("kill -9, and the start")
-        self.operator.kill()
+        self.running.kill()
         self.delete_a_pod(key)
         before, begun = self.meter.all_cpu(), Moment.now()
-        self.operator.start()
-        self.meter.watch(self.subject.name, self.operator.pid)
+        self.running.start()
+        self.meter.watch(self.subject.name, self.running.pid)
         wait_until(lambda: self.whole([key], begun.steady), "the deleted pod is replaced", self.options.limit)
         acted = self.first_write(key, begun.wall) - begun.wall
         wait_until(lambda: self.audit.quiet_for() > QUIET_SECONDS, "the operator is quiet", self.options.limit)
@@ -334,15 +343,21 @@ class Run:
             "restart_memory_mib": self.meter.memory(self.subject.name),
         }
 
-    def profiler(self) -> Process | None:
+    @contextmanager
+    def profiled(self, phase: str) -> Iterator[None]:
         """py-spy on our operator, if requested."""
         if self.options.profile is None or self.subject.name != "dapo":
-            return None
+            yield
+            return
         spy = Path(sys.executable).with_name("py-spy")
-        flags = ["record", "-p", str(self.operator.pid), "-d", "3600", "-f", "raw", "-r", "200"]
-        process = Process("py-spy", [str(spy), *flags, "-o", str(self.options.profile)], self.folder / "py-spy.log")
+        flags = ["record", "-p", str(self.running.pid), "-d", "3600", "-f", "raw", "-r", "200"]
+        record = self.options.profile.with_suffix(f".{phase}")
+        process = Process("py-spy", [str(spy), *flags, "-o", str(record)], self.folder / "py-spy.log")
         process.start()
-        return process
+        try:
+            yield
+        finally:
+            os.kill(process.pid, signal.SIGINT)  # it writes its record then
 
     def say(self, text: str) -> None:
         print(f"{time.strftime('%H:%M:%S')} {self.subject.name}: {text}", file=sys.stderr, flush=True)

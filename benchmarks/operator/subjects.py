@@ -4,19 +4,19 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 Object = dict[str, Any]
-PODS_PER_JOB = 10
 
 
 @dataclass(frozen=True)
 class Subject:
-    """One operator. `owner_label` is the label of a pod that names its job, `looks` where it counts its reconciles: a
-    port of this machine and the metric's name."""
+    """One operator. `owner_label` is the label of a pod that names its job, `pods` how many each job has, `looks` where
+    it counts its reconciles: a port of this machine and the metric's name."""
 
     name: str
     collection: str
@@ -25,6 +25,7 @@ class Subject:
     env: dict[str, str]
     crds: list[Object]
     make: Callable[[str], Object]
+    pods: int
     ready: Callable[[Object], bool]
     lease: tuple[str, str]
     looks: tuple[int, str]
@@ -36,7 +37,7 @@ class Subject:
         return f"{group}{middle}/{plural}" + (f"/{name}" if name else "")
 
 
-def ours(telemetry_port: int, rate: float) -> Subject:
+def ours(telemetry_port: int, rate: float, pods: int) -> Subject:
     """The operator of this repository, as `python -m dapo_operator`."""
     return Subject(
         name="dapo",
@@ -52,14 +53,15 @@ def ours(telemetry_port: int, rate: float) -> Subject:
             "DAPO_REQUESTS_BURST": str(int(2 * rate)),
         },
         crds=[],
-        make=_dapo_job,
+        make=partial(_dapo_job, pods=pods),
+        pods=pods,
         ready=lambda job: job.get("status", {}).get("phase") == "Training",
         lease=("kube-system", "dapo-operator"),
         looks=(telemetry_port, "dapo_operator_reconciles_total"),
     )
 
 
-def kuberay(metrics_port: int, binary: Path, crds: Path, options: list[str]) -> Subject:
+def kuberay(metrics_port: int, binary: Path, crds: Path, options: list[str], pods: int) -> Subject:
     """KubeRay's operator with RayClusters of the same number of pods."""
     election = ["--enable-leader-election=true", "--leader-election-namespace=kube-system"]
     ports = [f"--metrics-addr=127.0.0.1:{metrics_port}", "--health-probe-bind-address=127.0.0.1:0"]
@@ -70,21 +72,23 @@ def kuberay(metrics_port: int, binary: Path, crds: Path, options: list[str]) -> 
         command=[str(binary), *election, *ports, *options],
         env={"POD_NAMESPACE": "kube-system", "ENABLE_ZERO_DOWNTIME": "false"},
         crds=[yaml.safe_load(path.read_text()) for path in sorted(crds.glob("*.yaml"))],
-        make=_ray_cluster,
+        make=partial(_ray_cluster, pods=pods),
+        pods=pods,
         ready=lambda cluster: cluster.get("status", {}).get("state") == "ready",
         lease=("kube-system", "ray-operator-leader"),
         looks=(metrics_port, "controller_runtime_reconcile_total"),
     )
 
 
-def _dapo_job(name: str) -> Object:
+def _dapo_job(name: str, pods: int) -> Object:
+    trainers = (pods - 1) // 2
     small = {"resources": {"cpu": "1", "memory": "1Gi", "shm": "128Mi"}}
     head = {"resources": {"cpu": "1", "memory": "1Gi", "shm": "128Mi"}}
     topology = {
         "mode": "Separated",
         "head": head,
-        "trainer": {"replicas": 4, "gpusPerPod": 1} | small,
-        "rollout": {"replicas": 5, "gpusPerPod": 1} | small,
+        "trainer": {"replicas": trainers, "gpusPerPod": 1} | small,
+        "rollout": {"replicas": pods - 1 - trainers, "gpusPerPod": 1} | small,
     }
     return {
         "apiVersion": "dapo.io/v1alpha1",
@@ -98,13 +102,14 @@ def _dapo_job(name: str) -> Object:
     }
 
 
-def _ray_cluster(name: str) -> Object:
+def _ray_cluster(name: str, pods: int) -> Object:
     def template(role: str) -> Object:
         requests = {"cpu": "1", "memory": "1Gi"}
         container = {"name": role, "image": "ray:bench", "resources": {"requests": requests, "limits": requests}}
         return {"spec": {"containers": [container]}}
 
-    workers = {"groupName": "workers", "replicas": 9, "minReplicas": 9, "maxReplicas": 9, "rayStartParams": {}}
+    count = dict.fromkeys(("replicas", "minReplicas", "maxReplicas"), pods - 1)
+    workers = {"groupName": "workers", **count, "rayStartParams": {}}
     return {
         "apiVersion": "ray.io/v1",
         "kind": "RayCluster",

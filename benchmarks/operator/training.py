@@ -8,7 +8,7 @@ from typing import Final
 
 from servers.postgres import PostgresServer
 
-from dapo_core.db import AttemptRow, Batch, Point, RunRow, open_writer
+from dapo_core.db import AttemptRow, Point, RunRow, WriteBatch, open_writer
 from dapo_core.run.metrics import ENTROPY
 
 # The metrics of a step that operator and guards read, and as many as a trainer writes besides.
@@ -79,6 +79,6 @@ class Training:
             if self._stopped.wait(max(0.0, due - time.monotonic())):
                 break
             step, now = number // len(runs) + 1, time.time()
-            writer.write(run_id, Batch([Point.of(metric, step, 1, now, 0.5) for metric in METRICS]))
+            writer.write(run_id, WriteBatch([Point.of(metric, step, 1, now, 0.5) for metric in METRICS]))
             self.steps += 1
         writer.close()

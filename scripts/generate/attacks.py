@@ -1,12 +1,10 @@
 """The table of docs/security.md: each way in that a review of the platform found, what closes it, and its tests."""
 
 import re
-from pathlib import Path
 from typing import Final
 
-from sections import with_section
+from sections import TESTS, with_section
 
-TESTS: Final = Path(__file__).parents[2] / "tests"
 BEGIN, END = "<!-- attacks: begin (make generate) -->", "<!-- attacks: end -->"
 # Tests are named after the finding (`test_a01_...`); a test may try several. B: what the review held for doubtful.
 _NAME = re.compile(r"^def (test(?:_(?:a\d\d|d|doubt_\d))+)_\w+", re.MULTILINE)
@@ -38,7 +36,9 @@ CLOSED: Final[dict[str, tuple[str, str]]] = {
     "A10": ("The numbers of metric names are used up", "a trigger draws them; writers give the name alone"),
     "A11": (
         "Rows, links and files break everybody's pages",
-        "constraints, a share of each list for each namespace, bounds of links and files; ambiguous names are refused",
+        "constraints, a share of each list for each namespace, bounds of links, patterns, specs and names of metrics; "
+        "another process with little memory and time unpacks files; nobody but people acknowledges alerts; a "
+        "namespace's refused alerts hold up no other's; ambiguous names are refused",
     ),
     "A12": ("A checkpoint runs code at export", "torch.load with weights_only"),
     "A13": ("A temporary table lifts row-level security", "functions name the schema of what they read"),
@@ -92,7 +92,8 @@ CLOSED: Final[dict[str, tuple[str, str]]] = {
 OPEN: Final[dict[str, tuple[str, str]]] = {
     "A16": (
         "A login can still fill the database's disk or use its processors, and a team the bucket",
-        "servers of their own for teams that must not be able to stop each other",
+        "a bucket with a quota for each namespace (stores.md); servers of their own for teams that must not be able to "
+        "stop each other",
     ),
     "A21": (
         "Whoever may create DAPOJobs may create any pod that the namespace admits, with any of its service accounts "

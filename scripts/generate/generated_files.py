@@ -9,7 +9,10 @@ import chart_values
 import commands
 import operator_faults
 import permissions
+import queue_situations
 import runbooks
+import s3_servers
+import store_faults
 from metrics_reference import metrics_reference
 from reference import reference
 
@@ -26,7 +29,10 @@ FILES: Final[Mapping[str, Callable[[str], str]]] = {
     "docs/metrics.md": lambda old: metrics_reference(),
     "docs/operator-faults.md": lambda old: operator_faults.page(),
     "docs/operator.md": runbooks.page,
+    "docs/queues.md": queue_situations.page,
     "docs/security.md": attacks.page,
+    "docs/store-faults.md": lambda old: store_faults.page(),
+    "docs/stores.md": s3_servers.page,
     "docs/reference.md": lambda old: reference(),
 }
 

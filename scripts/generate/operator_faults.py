@@ -1,10 +1,9 @@
 """docs/operator-faults.md: faults that a review of the operator found, how it behaves now, and the tests of that."""
 
-import re
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Final
 
-ROOT: Final = Path(__file__).parents[2]
+from sections import check_test
 
 # By finding: how the operator behaves, and the tests of it as file::test.
 FAULTS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
@@ -198,6 +197,120 @@ FAULTS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
         ("operator/test_planner_life.py::test_b37_a_token_that_somebody_removed_is_made_while_the_pods_wait_for_it",),
     ),
 }
+# By flaw of the design: what is so now; the tests of it, and none where the design stays as it is, with the reason.
+DESIGN: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
+    "D1": (
+        "A gang is packed into the narrowest domain that has room",
+        ("operator/test_builders.py::test_a_gang_is_packed_and_never_spread",),
+    ),
+    "D2": (
+        "Each role's work folder may have a size or a volume of its own (`scratch`)",
+        ("operator/test_builders.py::test_where_a_pod_works",),
+    ),
+    "D3": (
+        "Models are kept on nodes, on a claim or in an image (`topology.modelCache`)",
+        (
+            "operator/test_builders.py::test_where_models_are_kept",
+            "operator/test_builders.py::test_an_image_is_the_model_in_every_pod",
+        ),
+    ),
+    "D4": (
+        "A lost rollout is replaced within the attempt; a lost head or trainer ends it "
+        "([limitations.md](limitations.md))",
+        ("operator/test_rollouts.py::test_a_lost_rollout_is_replaced_and_the_attempt_goes_on",),
+    ),
+    "D5": (
+        "The installation has pod templates for all roles and for each; so has a job",
+        ("operator/test_builders.py::test_templates_are_merged_from_the_installation_to_the_role",),
+    ),
+    "D6": (
+        "Nodes are watched, and those with device faults avoided",
+        (
+            "operator/test_nodes.py::test_the_second_device_fault_of_a_day_counts",
+            "operator/test_nodes.py::test_an_unfit_node_is_avoided_at_once",
+        ),
+    ),
+    "D7": (
+        "Drains are served: a checkpoint, then other nodes",
+        ("operator/test_nodes.py::test_a_cordon_saves_a_checkpoint_and_moves_the_job",),
+    ),
+    "D8": (
+        "A run keeps the images and defaults of its first attempt until its spec is edited; scaling is no edit",
+        (
+            "operator/test_upgrades.py::test_d8_later_attempts_run_the_digest_of_the_first",
+            "operator/test_upgrades.py::test_d8_a_newer_operator_reads_the_defaults_of_the_run_in_its_job_file",
+            "operator/test_upgrades.py::test_d8_a_job_that_was_scaled_keeps_its_images_and_defaults",
+        ),
+    ),
+    "D9": (
+        "`spec.runId` lets a job that is created again continue its run",
+        ("operator/test_named_run.py::test_a_job_that_is_created_again_continues_its_run",),
+    ),
+    "D10": (
+        "`kubectl scale` takes effect at once, and does not resume a job that a guard suspended",
+        (
+            "operator/test_rollouts.py::test_scaling_takes_effect_at_once",
+            "operator/test_planner_policy.py::test_d10_only_a_person_resumes_a_job_that_a_guard_suspended",
+        ),
+    ),
+    "D11": (
+        "One version, whose fields are only added, and whose statuses of earlier releases are read. A second version "
+        "would be the same fields under another name, which needs no conversion, so nothing is lost by waiting for 1.0",
+        ("operator/test_upgrades.py::test_statuses_of_earlier_versions_are_read",),
+    ),
+    "D12": (
+        "By default the operator has rights in `jobNamespaces` only; each permission is needed, and ConfigMaps are not "
+        "patched. `postgres.operatorKey` gives it a database login that is not the owner's",
+        (
+            "chart/test_chart_manifests.py::test_d12_by_default_the_operator_has_no_rights_elsewhere",
+            "chart/test_chart_rbac.py::test_every_right_is_needed_and_none_is_missing",
+        ),
+    ),
+    "D13": (
+        "S3 keys come from files and roles, too. In part: the reward code of a job shares its pods' credentials, which "
+        "reach its namespace's data only, and the chart's own stores use no TLS ([security.md](security.md))",
+        ("core/test_s3_store.py::test_keys_in_a_file_may_rotate_while_the_store_is_open",),
+    ),
+    "D14": (
+        "The security level is chosen for each namespace, and templates may ask for what it admits. The job's "
+        "NetworkPolicy has no switch: policies add up, so one of the namespace's own lets in others, like Prometheus",
+        (
+            "chart/test_chart_manifests.py::test_the_pod_security_level_of_a_namespace",
+            "operator/test_builders.py::test_d14_a_template_asks_for_what_a_fabric_needs",
+        ),
+    ),
+    "D15": (
+        "Claims of DRA, such as a ComputeDomain, are added by templates. GPUs themselves are one extended resource for "
+        "all roles ([limitations.md](limitations.md))",
+        ("operator/test_builders.py::test_d15_a_template_adds_resource_claims",),
+    ),
+    "D16": (
+        "Three roles, as before: reward models, judges and sandboxes are services of their own, which rewards call "
+        "([rewards.md](rewards.md)). They serve several jobs and outlive attempts, so no attempt should own them",
+        (),
+    ),
+    "D17": (
+        "Alerts on jobs that fail, that wait for an hour, and on many attempts that end alike. ProgressKnown stays: "
+        "`kubectl wait` and people look at the job; no label names a namespace: their number is not bounded",
+        (
+            "operator/test_shown.py::test_d17_jobs_that_need_attention_are_counted",
+            "chart/test_chart_manifests.py::test_alerts_name_metrics_that_the_operator_has",
+        ),
+    ),
+    "D18": (
+        "Gang `none` frees a gang that got only some of its pods, at different times from others. Scheduling gates "
+        "until a dry check would reserve nothing: two jobs would pass the check at once. Gang schedulers do reserve",
+        (
+            "operator/test_planner_faults.py::test_13_a_partial_gang_is_freed",
+            "operator/test_planner_faults.py::test_13_two_gangs_that_collided_come_back_apart",
+        ),
+    ),
+    "D19": (
+        "x86-64 only, and images are built by whoever installs: nothing has been tested on arm64 "
+        "([limitations.md](limitations.md))",
+        (),
+    ),
+}
 _INTRODUCTION: Final = """# Faults of the operator
 
 Each fault that a review of the operator found, how the operator behaves now, and the tests of that. In addition, in
@@ -207,20 +320,31 @@ attempt of a job has pods; `make simulate` does so for 30 days and 200 jobs.
 
 <!-- generated from scripts/generate/operator_faults.py by `make generate` -->
 
-| | behavior | tests |
-|---|---|---|
+"""
+
+
+_OF_THE_DESIGN: Final = """
+## Flaws of the design
+
+What the same review said about the design. A row without tests has the reason why the design stays as it is.
+
 """
 
 
 def page() -> str:
     """docs/operator-faults.md. Raises ValueError for a test that does not exist."""
-    rows = (f"| {number} | {text} | {_shown(tests)} |" for number, (text, tests) in FAULTS.items())
-    return _INTRODUCTION + "\n".join(rows) + "\n"
+    tables = [table(each, "scripts/generate/operator_faults.py") for each in (FAULTS, DESIGN)]
+    return _INTRODUCTION + _OF_THE_DESIGN.join(tables)
 
 
-def _shown(tests: tuple[str, ...]) -> str:
+def table(faults: Mapping[str, tuple[str, tuple[str, ...]]], source: str) -> str:
+    """Findings with what is so now and the tests of it. Raises ValueError, which names `source`, for a test that does
+    not exist."""
+    rows = (f"| {number} | {text} | {_shown(tests, source)} |" for number, (text, tests) in faults.items())
+    return "| | behavior | tests |\n|---|---|---|\n" + "\n".join(rows) + "\n"
+
+
+def _shown(tests: tuple[str, ...], source: str) -> str:
     for test in tests:
-        path, _, name = test.partition("::")
-        if not re.search(rf"^ *def {name}\(", (ROOT / "tests" / path).read_text(encoding="utf-8"), re.MULTILINE):
-            raise ValueError(f"There is no test {test}; correct scripts/generate/operator_faults.py.")
+        check_test(test, source)
     return "<br>".join(f"`{test}`" for test in tests)

@@ -61,8 +61,8 @@ RUNBOOKS: Final[dict[ConditionType, Runbook]] = {
             Reason.SUSPENDED_BY_USER: Entry("`spec.suspend` is true.", "Set it to false."),
             Reason.SUSPENDED_BY_GUARD: Entry(
                 "A guard with action Suspend is active.",
-                "See the curves. Any change of the spec resumes the job; the guard is evaluated again after `forSteps` "
-                "steps.",
+                "See the curves. Any change of the spec but `kubectl scale` resumes the job; the guard is evaluated "
+                "again after `forSteps` steps.",
             ),
             Reason.SUSPENDED_BY_SAMPLING: Entry(
                 "Dynamic sampling found no batch, and `onExhausted` is Suspend.",
@@ -70,7 +70,7 @@ RUNBOOKS: Final[dict[ConditionType, Runbook]] = {
             ),
             Reason.DEACTIVATED: Entry(
                 "The attempt's Workload was deactivated: by an administrator, or by Kueue after too many evictions.",
-                "Any change of the spec queues the job again.",
+                "Any change of the spec but `kubectl scale` queues the job again.",
             ),
             Reason.RESUMED: Entry("The job was resumed."),
         },
@@ -191,7 +191,7 @@ RUNBOOKS: Final[dict[ConditionType, Runbook]] = {
         },
     ),
     "Stalled": Runbook(
-        "True: the last attempt finished no step within `stallTimeoutSeconds` and was ended.",
+        "True: the last attempt hung and was ended: a phase or a step took too long, or a pod was silent.",
         "The work since the last checkpoint is lost, and a restart is counted.",
         _LOGS + ", which contains the stacks of the hung processes.",
         {
@@ -214,7 +214,7 @@ RUNBOOKS: Final[dict[ConditionType, Runbook]] = {
     ),
     "ProgressKnown": Runbook(
         "Whether the operator can read the metadata store.",
-        "False: progress is not shown, and neither stalls nor guards end an attempt. Training continues.",
+        "False: progress is not shown, and neither a lack of steps nor guards end an attempt. Training continues.",
         "The operator's log.",
         {
             Reason.PROGRESS_READ: Entry("The operator can read it."),
@@ -281,7 +281,7 @@ ATTEMPT_REASONS: Final[dict[str, Entry]] = {
         "The message names it; `dapo checkpoints verify {run}` checks all of the run's.",
     ),
     Reason.STORES_UNREACHABLE: Entry("A store did not respond for too long (31); counted.", "Restore the store."),
-    Reason.STALLED: Entry("No step for `stallTimeoutSeconds`; counted.", "See condition Stalled."),
+    Reason.STALLED: Entry("The attempt hung; counted.", "See condition Stalled."),
     Reason.START_TIMEOUT: Entry(
         "Not all pods were ready within `startTimeoutSeconds`. Counted only when all processes ran.",
         "The message says what the pods were waiting for.",

@@ -1,4 +1,17 @@
-"""Pages that are written by hand but for one generated section between two marker lines."""
+"""Pages that are written by hand but for one generated section between two marker lines, and the tests they name."""
+
+import re
+from pathlib import Path
+from typing import Final
+
+TESTS: Final = Path(__file__).parents[2] / "tests"
+
+
+def check_test(test: str, source: str) -> None:
+    """Raises ValueError, which names `source`, for a test (file::test) that does not exist."""
+    path, _, name = test.partition("::")
+    if not re.search(rf"^ *def {name}\(", (TESTS / path).read_text(encoding="utf-8"), re.MULTILINE):
+        raise ValueError(f"There is no test {test}; correct {source}.")
 
 
 def with_section(page: str, begin: str, end: str, section: str) -> str:

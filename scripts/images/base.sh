@@ -15,6 +15,9 @@ check_pinned() { # IMAGE
     say "$1 is a tag, which may be another image tomorrow: scripts/images.sh --pin writes its digest to $BASES"
 }
 
+# name:tag@digest as name@digest: buildah takes no reference with both, and the digest decides.
+by_digest() { sed -E 's|:[^:/@]+@|@|' <<<"$1"; }
+
 # Replaces the base's tag, in its file, by what the registry has under it now: name:tag@sha256:...
 pin_base() {
     local tag=${PUBLIC_BASE%@*} digest
@@ -30,11 +33,13 @@ pin_base() {
 }
 
 find_base() {
-    BASE=${DAPO_BASE:-}
+    BASE=$(by_digest "${DAPO_BASE:-}")
     [ -z "$BASE" ] || { check_pinned "$BASE" && return; }
     if have_image $OWN_BASE; then BASE=$OWN_BASE && check_pinned "$BASE" && return; fi
-    if timeout 60 "${BUILDER[@]}" pull -q "$TRANSPORT$PUBLIC_BASE" >/dev/null 2>&1; then
-        BASE=$TRANSPORT$PUBLIC_BASE && check_pinned "$BASE" && return
+    local public
+    public=$TRANSPORT$(by_digest "$PUBLIC_BASE")
+    if timeout 60 "${BUILDER[@]}" pull -q "$public" >/dev/null 2>&1; then
+        BASE=$public && check_pinned "$BASE" && return
     fi
     [ "$KIND_OF_BUILDER" = buildah ] || fail "no registry can be reached: set DAPO_BASE to a base image"
     [ -z "${DAPO_PINNED:-}" ] || fail "no registry can be reached, and DAPO_PINNED requires a base by digest"
