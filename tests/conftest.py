@@ -7,13 +7,14 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 from metadata_store import metadata_url
-from needs import needs, without
+from needs import needs, on_any_s3_server, without
 from patience import patient
-from servers.minio import minio, s3, tls_minio
+from servers.minio import minio, tls_minio
 from servers.postgres import postgres
+from servers.s3_servers import CHOICE, s3, s3_server
 from side_by_side import SideBySide, rank
 
-__all__ = ["metadata_url", "minio", "postgres", "s3", "tls_minio"]
+__all__ = ["metadata_url", "minio", "postgres", "s3", "s3_server", "tls_minio"]
 
 # No deadline: tests share processors with whatever else runs, and a slow example is not a wrong one.
 settings.register_profile("dapo", deadline=None, max_examples=60)
@@ -22,6 +23,9 @@ settings.load_profile("dapo")
 # Several workers of pytest-xdist share the processors: threads that wait for each other would take most of them.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ["OMP_NUM_THREADS"] = "1"
+
+# Ray reads this when it is imported. Without it, a thread that outlives its test's stand-ins starts a Ray cluster.
+os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
 
 MAIN = sys.modules["__main__"]
 
@@ -46,7 +50,10 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Order the tests, and scale their time limits to the machine."""
+    """Order the tests, and scale their time limits to the machine. Where an S3 server is chosen, only those that run on
+    any stay."""
+    if CHOICE in os.environ:
+        items[:] = [item for item in items if on_any_s3_server(item)]
     items.sort(key=rank)
     default = float(config.getini("timeout"))
     for item in items:

@@ -18,7 +18,7 @@ from fuzzing import JSON, NUMBERS, RAW, TEXT, changed, encoded, fuzzed
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dapo_core.db import Batch, MetadataWriter, Point, RejectedError, RunRow, SamplesRow, open_writer, upgrade
+from dapo_core.db import MetadataWriter, Point, RejectedError, RunRow, SamplesRow, WriteBatch, open_writer, upgrade
 from dapo_core.errors import CheckpointError, StoreError
 from dapo_core.objectstore import ObjectInfo, open_store
 from dapo_core.run.checkpoint import Manifest, parse_manifest
@@ -212,11 +212,11 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MetadataWriter]:
 def test_a03_any_point_is_written_or_rejected(store: MetadataWriter, name: str, step: Any, ts: Any, value: Any) -> None:
     """Never another error, which the sender would retry for ever."""
     try:
-        store.write("r", Batch([Point(name, step, 1, ts, value, None)]))
+        store.write("r", WriteBatch([Point(name, step, 1, ts, value, None)]))
     except RejectedError as error:
         str(error).encode(errors="replace")
 
 
 def test_d_a_batch_of_too_many_names_is_rejected_and_so_split(store: MetadataWriter) -> None:
     with pytest.raises(RejectedError, match="points of 70000 metrics"):
-        store.write("r", Batch([Point.of(f"m{number}", 1, 1, 1.0, 1.0) for number in range(70_000)]))
+        store.write("r", WriteBatch([Point.of(f"m{number}", 1, 1, 1.0, 1.0) for number in range(70_000)]))

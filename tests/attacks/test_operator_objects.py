@@ -33,11 +33,10 @@ from dapo_operator.jobs.builders.pods import pod, template_problems
 from dapo_operator.jobs.dapojob import job_of
 from dapo_operator.jobs.observed import pod_of
 from dapo_operator.kube import nesting
-from dapo_operator.kube.api_errors import RefusedError
 from dapo_operator.kube.client import KubeClient
 from dapo_operator.kube.connection import Connection
 from dapo_operator.kube.informer import Informer
-from dapo_operator.kube.objects import PODS
+from dapo_operator.kube.objects import PODS, RefusedError
 from dapo_operator.kube.rate_limit import RateLimit
 from dapo_operator.telemetry.instrumentation import Telemetry
 

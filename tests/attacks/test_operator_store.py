@@ -19,11 +19,11 @@ from servers.postgres import PostgresServer, plain
 
 from dapo_core.db import (
     AttemptRow,
-    Batch,
     CheckpointRow,
     MetadataWriter,
     Point,
     RunRow,
+    WriteBatch,
     open_reader,
     open_writer,
     policies,
@@ -47,7 +47,7 @@ def fill(writer: MetadataWriter, run_id: str, namespace: str) -> None:
     points = [Point.of(STEP_SECONDS, step, 1, float(step), 60.0) for step in range(1, 41)]
     points += [Point.of(metrics.REWARD_GENERATED, step, 1, float(step), 0.5) for step in range(1, 41)]
     saved = CheckpointRow(run_id, 20, 1, "committed", f"s3://b/{run_id}", 1.0, metrics={"acc": 0.5})
-    writer.write(run_id, Batch(points, checkpoints=[saved]))
+    writer.write(run_id, WriteBatch(points, checkpoints=[saved]))
 
 
 @dataclass(frozen=True)

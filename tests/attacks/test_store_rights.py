@@ -17,10 +17,10 @@ from dapo_core import naming
 from dapo_core.db import (
     AlertRow,
     AttemptRow,
-    Batch,
     MetadataWriter,
     Point,
     RunRow,
+    WriteBatch,
     dialects,
     open_reader,
     open_writer,
@@ -60,7 +60,7 @@ def teams(postgres: PostgresServer) -> Teams:
     made = Teams(owner, _login(owner, "a"), _login(owner, "b"))
     for team, url in (("a", made.a), ("b", made.b)):
         open_writer(url).create_run(RunRow(team, team, f"team-{team}", created_at=1.0))
-        open_writer(url).write(team, Batch([Point.of("loss", 1, 1, 1.0, 1.0)]))
+        open_writer(url).write(team, WriteBatch([Point.of("loss", 1, 1, 1.0, 1.0)]))
     return made
 
 
@@ -123,7 +123,7 @@ def test_a10_names_of_one_team_leave_numbers_to_the_others(teams: Teams, attacke
     attacker.execute("INSERT INTO metric_names (name) SELECT 'mine/' || n FROM generate_series(1, 3000) n")
     attacker.commit()
     writer = open_writer(teams.a)
-    writer.write("a", Batch([Point.of(f"val/new/{number}", 1, 1, 1.0, 1.0) for number in range(100)]))
+    writer.write("a", WriteBatch([Point.of(f"val/new/{number}", 1, 1, 1.0, 1.0) for number in range(100)]))
     assert open_reader(teams.a).latest("a")["val/new/99"].value == 1.0
 
 
@@ -132,7 +132,7 @@ def test_a10_a_name_without_a_number_is_an_error_of_the_store(teams: Teams, monk
 
     monkeypatch.setattr(writer, "_metric_ids", lambda connection, names: {})
     with pytest.raises(StoreError, match="did not take the metric 'never/known'"):
-        open_writer(teams.a).write("a", Batch([Point.of("never/known", 1, 1, 1.0, 1.0)]))
+        open_writer(teams.a).write("a", WriteBatch([Point.of("never/known", 1, 1, 1.0, 1.0)]))
 
 
 def test_a13_temporary_tables_shadow_nothing(postgres: PostgresServer) -> None:
@@ -200,11 +200,11 @@ def test_a16_locks_that_anybody_may_take_stop_no_writer_and_no_upgrade(
     attacker.execute("SELECT pg_advisory_xact_lock(%s)", (dialects._MIGRATION_LOCK,))
     monkeypatch.setattr(dialects, "BUSY_TIMEOUT_MS", 2000)
     monkeypatch.setattr(dialects, "MIGRATION_MS", 2000)
-    open_writer(teams.a).write("a", Batch([Point.of("loss", 2, 1, 2.0, 1.0)]))
+    open_writer(teams.a).write("a", WriteBatch([Point.of("loss", 2, 1, 2.0, 1.0)]))
     open_writer(teams.owner).raise_alert(AlertRow("a", "NonFinite", 1.0, 1.0, "m", "Fail"))
     upgrade(teams.owner, with_roles=True)
     attacker.execute("SELECT 1 FROM runs FOR UPDATE")
-    open_writer(teams.a).write("a", Batch([Point.of("loss", 3, 1, 3.0, 1.0)]))
+    open_writer(teams.a).write("a", WriteBatch([Point.of("loss", 3, 1, 3.0, 1.0)]))
 
 
 def test_a18_the_operators_login_writes_all_runs_and_is_no_administrator(teams: Teams) -> None:
@@ -269,6 +269,15 @@ def test_a03_a11_no_row_holds_what_others_cannot_compute_with(statement: str, at
         attacker.execute(statement.encode())
 
 
+def test_a11_no_job_says_that_people_have_seen_its_alert(attacker: Session) -> None:
+    alert = "INSERT INTO alerts VALUES ('b', %s, 1, 1, NULL, 1, 'message', 'Warn', %s, %s)"
+    attacker.execute(alert, ("Plateau", None, None))
+    attacker.execute("UPDATE alerts SET last_seen = 2 WHERE rule = 'Plateau'")
+    for said in (("admin@example.org", None), (None, 5.0)):
+        with pytest.raises(errors.InsufficientPrivilege), attacker.transaction():
+            attacker.execute(alert, ("NonFinite", *said))
+
+
 def test_a03_rows_from_before_the_limits_stay_and_are_checked_when_they_change(postgres: PostgresServer) -> None:
     owner = postgres.new_database()
     keep_database.load(owner, keep_database.FOLDER / "r0003.postgres.sql")
@@ -310,7 +319,7 @@ def _operators_work(writer: MetadataWriter) -> None:
         writer.raise_alert(AlertRow(run_id, "Entropy", 1.0, 1.0, "m", "Warn"))
         writer.clear_alert(run_id, "Entropy", 2.0)
         writer.end_attempt(run_id, 2, reason="Killed")
-        writer.write(run_id, Batch([Point.of("loss", 9, 2, 2.0, 1.0)]))
+        writer.write(run_id, WriteBatch([Point.of("loss", 9, 2, 2.0, 1.0)]))
 
 
 def may_list(namespace: str, prefix: str) -> bool:

@@ -62,6 +62,13 @@ def test_a05_only_the_folder_is_taken_from_a_job(rest: str) -> None:
     assert store_url(run_of_b(""), SERVER) == OWN
 
 
+def test_a05_each_namespace_may_have_a_bucket_of_its_own() -> None:
+    server = dataclasses.replace(SERVER, store_url="s3://dapo-{namespace}?endpoint=http://minio:9000")
+    assert store_url(run_of_b("s3://dapo-b?endpoint=http://minio:9000"), server) == store_url(run_of_b(""), server)
+    with pytest.raises(StoreError, match="outside the folder of namespace b"):
+        store_url(run_of_b("s3://dapo-a?endpoint=http://minio:9000"), server)
+
+
 def test_a11_a_small_file_of_many_rows_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
     rows = 100_000
     column = pa.array(["x" * 10_000]).take(pa.array([0] * 16)).dictionary_encode()

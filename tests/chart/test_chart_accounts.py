@@ -14,7 +14,8 @@ from servers.minio import ROOT, MinioServer
 from servers.postgres import PostgresServer
 from urllib3 import PoolManager
 
-from dapo_core.db import open_reader, open_writer, upgrade
+from dapo_core.db import AlertRow, open_reader, open_writer, upgrade
+from dapo_core.db.outbox import Outbox
 from dapo_core.errors import StoreError
 from dapo_core.objectstore.s3 import open_s3
 from dapo_core.run.store_rows import RunRow
@@ -28,7 +29,8 @@ BUCKET = "dapo"
 def secrets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("secrets")
     names = [f"{kind}-password.{team}" for kind in ("writer", "minio") for team in TEAMS]
-    for name in [*names, "operator-password", "reader-password", "acknowledger-password", "minio-reader-password"]:
+    platform = ("operator", "reader", "acknowledger", "notifier", "minio-reader")
+    for name in [*names, *(f"{kind}-password" for kind in platform)]:
         (folder / name).write_text(f"secret-of-{name}")
     (folder / "minio-root-password").write_text(ROOT[1])
     return folder
@@ -63,6 +65,13 @@ def test_logins(postgres: PostgresServer, secrets: Path) -> None:
     for person, key in (("dapo_dashboard", "reader-password"), ("dapo_clerk", "acknowledger-password")):
         runs = open_reader(postgres.url(name, person, accounts.secret(key))).runs()
         assert {run.namespace for run in runs} == set(TEAMS)
+    open_writer(database).raise_alert(AlertRow("run-of-team-a", "NonFinite", 5.0, 5.0, "m", "Warn"))
+    notices = Outbox(postgres.url(name, "dapo_notices", accounts.secret("notifier-password")), "slack")
+    notices.fill(9.0)
+    [notice] = told = notices.claim(9.0, 99.0, 10)
+    notices.failed(told, "it is down", 10.0)
+    notices.sent(notices.claim(10.0, 99.0, 10), 11.0)
+    assert (notice.run_id, notice.namespace) == ("run-of-team-a", "team-a") and notices.claim(200.0, 300.0, 10) == []
 
 
 def test_a14_a_namespace_that_leaves_and_a_leaked_password_open_nothing(

@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
@@ -21,6 +21,11 @@ from chart_rendering import (
     with_values,
 )
 
+from dapo_core.notify.receivers import read_receivers
+from dapo_core.run.reasons import Reason
+from dapo_core.run.status import ConditionType
+from dapo_operator.job_state import FAILED_RECENTLY, WAITING
+from dapo_operator.reconciler import FROZEN
 from dapo_operator.settings import OperatorSettings
 from dapo_operator.telemetry import instrumentation
 
@@ -184,6 +189,25 @@ def test_volumes_and_passwords_stay_unless_told_otherwise() -> None:
     assert "helm.sh/resource-policy" not in gone["dapo-credentials"]["metadata"]["annotations"]
 
 
+def test_the_receivers_of_alerts_find_their_secrets(tmp_path: Path) -> None:
+    objects = rendered("everything")
+    pod = pod_templates(objects)["Deployment/dapo-alerts"]["spec"]
+    (path := tmp_path / "receivers.yaml").write_text(
+        named(objects, "ConfigMap", "dapo-alerts")["data"]["receivers.yaml"]
+    )
+    chat, mail, hook = read_receivers(path)
+    assert chat.slack is not None and mail.email is not None and hook.webhook is not None
+    files = {
+        (source["secret"]["name"], item["key"], tmp_path / item["path"])
+        for source in pod["volumes"][0]["projected"]["sources"]
+        if "secret" in source
+        for item in source["secret"]["items"]
+    }
+    assert files == {("chat", "url", chat.folder / "url"), ("smtp", "password", mail.folder / "password")}
+    assert pod["containers"][0]["args"][-1] == "/etc/dapo/alerts/receivers.yaml"
+    assert "Deployment/dapo-alerts" not in pod_templates(rendered("teams"))
+
+
 def test_the_login_reaches_streamlit() -> None:
     pod = pod_templates(rendered("everything"))["Deployment/dapo-dashboard"]
     [login] = pod["spec"]["initContainers"]
@@ -201,6 +225,10 @@ def test_alerts_name_metrics_that_the_operator_has() -> None:
     for metric in set(re.findall(r"dapo_operator_(\w+?)(?:_bucket|_total)?\{", expressions)):
         assert f'"{metric}"' in source or f"_{metric}" in source, metric
     assert "{{" not in expressions
+    counted = {*get_args(ConditionType), FROZEN, WAITING, FAILED_RECENTLY}
+    assert counted >= set(re.findall(r'condition="(\w+)"', expressions))
+    reasons = "".join(re.findall(r'reason!~"(.*?)"', expressions)).split("|")
+    assert all(any(re.fullmatch(each, reason) for reason in Reason) for each in reasons)
 
 
 SEED = "a seed of at least thirty-two characters"
@@ -250,13 +278,48 @@ RETENTIONS = [
 def test_the_database_is_pruned_by_the_clock_where_that_is_wanted(retention: Object, options: list[str] | None) -> None:
     """B17."""
     objects = with_values({"jobNamespaces": TEAMS, "stores": {"retention": retention}})
-    found = [each for each in objects if each["kind"] == "CronJob"]
     if options is None:
-        assert found == []
+        assert ("CronJob", "dapo-prune") not in {(each["kind"], each["metadata"]["name"]) for each in objects}
         return
-    [job] = found
+    job = named(objects, "CronJob", "dapo-prune")
     [container] = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
     assert container["args"] == ["db", "prune", *options] and job["spec"]["concurrencyPolicy"] == "Forbid"
+
+
+EXTERNAL = {
+    "postgres": {"embedded": False, "existingSecret": "database"},
+    "minio": {"embedded": False, "existingSecret": "objects"},
+}
+SWEEPS: list[Any] = [
+    pytest.param({}, {}, [], id="a dry run"),
+    pytest.param(
+        {"samplesAfterDays": 30, "apply": True}, {}, ["--samples-after", "30", "--remove"], id="applied, samples, too"
+    ),
+    pytest.param({"schedule": ""}, {}, None, id="not wanted"),
+    pytest.param({}, EXTERNAL, None, id="stores of others without a Secret"),
+    pytest.param({"secretName": "stores"}, EXTERNAL, [], id="stores of others"),
+]
+
+
+@pytest.mark.parametrize(("sweep", "more", "options"), SWEEPS)
+def test_b17_each_namespaces_objects_are_swept_by_the_clock(
+    sweep: Object, more: Object, options: list[str] | None
+) -> None:
+    objects = with_values({"jobNamespaces": TEAMS, "stores": {"sweep": sweep}, **more})
+    found = {each["metadata"]["namespace"]: each for each in objects if each["metadata"]["name"] == "dapo-sweep"}
+    assert found.keys() == (set() if options is None else {team["name"] for team in TEAMS})
+    for job in found.values():
+        pod = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+        [container] = pod["containers"]
+        assert container["args"] == ["checkpoints", "sweep", *(options or [])] and job["spec"]["suspend"] is False
+        assert container["envFrom"] == [{"secretRef": {"name": sweep.get("secretName", "dapo-stores")}}]
+
+
+def test_b16_points_are_converted_when_somebody_asks() -> None:
+    job = named(with_values({"jobNamespaces": TEAMS}), "CronJob", "dapo-convert")
+    [container] = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    assert job["spec"]["suspend"] is True and container["args"] == ["db", "convert"]
+    assert container["env"][0]["valueFrom"]["secretKeyRef"]["key"] == "owner-url"
 
 
 @pytest.mark.parametrize(

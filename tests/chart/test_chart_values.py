@@ -66,6 +66,10 @@ def test_installations_pass_the_schema(name: str) -> None:
         pytest.param({"tests": {"timeoutSeconds": 1}}, id="no time for the test"),
         pytest.param({"podSecurity": {"user": "root"}}, id="user of pods"),
         pytest.param({"jobs": {"worker": {}}}, id="unknown role"),
+        pytest.param({"alerts": {"receivers": [{"name": "a"}]}}, id="a receiver of no kind"),
+        pytest.param(
+            {"alerts": {"receivers": [{"name": "a", "slack": {"url": "file:///x"}}]}}, id="no URL of a receiver"
+        ),
         pytest.param({"jobNamespaces": [{"name": "a", "podSecurity": "none"}]}, id="no pod security level"),
     ],
 )
@@ -83,6 +87,16 @@ def test_the_schema_refuses(values: dict[str, Any]) -> None:
         pytest.param({}, "add a namespace to jobNamespaces", id="watches nothing"),
         pytest.param({"dashboard": {"ingress": {"enabled": True}}}, "dashboard.ingress.host", id="no host"),
         pytest.param({"dashboard": {"oidc": {"enabled": True}}}, "dashboard.oidc.metadataUrl", id="no provider"),
+        pytest.param(
+            {"alerts": {"receivers": [{"name": "a", "slack": {"urlFile": "url"}}]}},
+            "alerts.receivers: a names a file: set its secretName",
+            id="a file of no Secret",
+        ),
+        pytest.param(
+            {"alerts": {"receivers": [{"name": "a", "webhook": {"url": "https://a"}}] * 2}},
+            "several named a",
+            id="receivers of one name",
+        ),
         pytest.param({"demo": {"namespace": "nowhere"}}, "demo.namespace", id="a demo without credentials"),
     ],
 )

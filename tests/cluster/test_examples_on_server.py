@@ -22,16 +22,19 @@ FOLDER = Path(__file__).parents[2] / "examples"
 FOR_ONE_MACHINE = {"arithmetic.yaml", "arithmetic-grpo.yaml", "arithmetic-separated.yaml", "qwen2.5-7b-math.yaml"}
 EXAMPLES = sorted(path for path in FOLDER.rglob("*.yaml") if path.name not in FOR_ONE_MACHINE)
 NAMESPACE = "examples"
+PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 # RDMA registers memory (IPC_LOCK), and a node's folders are hostPath volumes: no other PodSecurity level takes them.
 PRIVILEGED = {"16-gpus-rdma.yaml"}
 
 
 @pytest.fixture(scope="module")
 def server(kubernetes: Kubernetes) -> Iterator[Kubernetes]:
-    """A namespace for each of two PodSecurity levels."""
+    """A namespace for each of two PodSecurity levels, and the PriorityClass that spot-rollouts.yaml names."""
     for level in ("restricted", "privileged"):
         kubernetes.namespace(f"{NAMESPACE}-{level}", {"pod-security.kubernetes.io/enforce": level})
+    kubernetes.api.create(PRIORITY_CLASSES, {"metadata": {"name": "spot"}, "value": -10})
     yield kubernetes
+    kubernetes.api.delete(f"{PRIORITY_CLASSES}/spot")
     for level in ("restricted", "privileged"):
         kubernetes.api.delete(f"/api/v1/namespaces/{NAMESPACE}-{level}")
 

@@ -8,7 +8,7 @@ from run_reports import report
 from servers.kubernetes_objects import kubernetes_tool
 from servers.kubernetes_pods import finish, wait
 
-from dapo_core.db import Batch, CheckpointRow, open_reader, open_writer
+from dapo_core.db import CheckpointRow, WriteBatch, open_reader, open_writer
 
 
 def kubectl(job: JobOn, *words: str) -> str:
@@ -30,7 +30,7 @@ def test_the_line_and_the_story_of_a_job(told: JobOn, metadata_url: str) -> None
     run, writer, reader = told.status()["runId"], open_writer(metadata_url), open_reader(metadata_url)
     told.wait(lambda: reader.attempts(run), "the attempt is on record")
     report(writer, run, 10)
-    writer.write(run, Batch(checkpoints=[CheckpointRow(run, 10, 1, "committed", "s3://b/run/10", 0.0)]))
+    writer.write(run, WriteBatch(checkpoints=[CheckpointRow(run, 10, 1, "committed", "s3://b/run/10", 0.0)]))
     told.wait(lambda: told.status().get("checkpoint", {}).get("step") == 10, "its progress")
     line = columns(told)
     assert re.fullmatch(r"\d+[smh]\S*", line.pop("AGE"))

@@ -10,7 +10,7 @@ from run_reports import report
 from servers.kubernetes_pods import finish
 from servers.postgres import PostgresServer
 
-from dapo_core.db import Batch, CheckpointRow, open_reader, open_writer
+from dapo_core.db import CheckpointRow, WriteBatch, open_reader, open_writer
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def test_records_progress_and_guards(told: JobOn, metadata_url: str) -> None:
     assert job.condition("ProgressKnown")["status"] == "True"
 
     checkpoint = CheckpointRow(run, 2, 1, "committed", "s3://b/run/2", time())
-    writer.write(run, Batch(checkpoints=[checkpoint]))
+    writer.write(run, WriteBatch(checkpoints=[checkpoint]))
     for step in (3, 4, 5):
         report(writer, run, step, 0.01)
     job.wait_phase("Suspended")
@@ -97,5 +97,5 @@ class TestPostgres:
             connection.execute("TRUNCATE runs, attempts, events CASCADE")
         assert reader.run(run) is None
         told.wait(lambda: reader.attempts(run), "it is on record again")
-        found = reader.run(run)
-        assert found is not None and (found.name, found.state) == ("told", "Running")
+        told.wait(lambda: (found := reader.run(run)) and found.state == "Running", "its state is on record again")
+        assert (found := reader.run(run)) is not None and found.name == "told"

@@ -9,7 +9,7 @@ from sqlalchemy import create_engine, text
 from typer.testing import CliRunner, Result
 
 from dapo_core.cli.db import db
-from dapo_core.db import Batch, Point, RunRow, open_reader, open_writer
+from dapo_core.db import Point, RunRow, WriteBatch, open_reader, open_writer
 from dapo_core.db.roles import LoginError
 from dapo_core.errors import StoreError
 
@@ -63,7 +63,7 @@ def test_prune_is_a_dry_run_unless_confirmed(sqlite: str) -> None:
     writer = open_writer(sqlite)
     writer.create_run(RunRow("r", "job", created_at=1.0))
     writer.update_run_state("r", "Failed", ended_at=time.time() - 40 * 86_400)
-    writer.write("r", Batch(points=[Point.of("m", step, 1, 1.0, step) for step in range(160)]))
+    writer.write("r", WriteBatch(points=[Point.of("m", step, 1, 1.0, step) for step in range(160)]))
     dry = call(sqlite, "prune", "--thin-after", "30").output
     assert "0 runs to remove and 1 to thin: 150 of 160 points" in dry and "Dry run: nothing was changed." in dry
     assert len(open_reader(sqlite).curve("r", "m")) == 160

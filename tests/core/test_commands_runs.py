@@ -9,7 +9,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from dapo_core.cli import runs
-from dapo_core.db import AttemptRow, Batch, CheckpointRow, EventRow, Point, RunRow, open_writer, upgrade
+from dapo_core.db import AttemptRow, CheckpointRow, EventRow, Point, RunRow, WriteBatch, open_writer, upgrade
 from dapo_core.errors import DapoError
 
 RUN = "arith-20261121-0412-x7k2"
@@ -29,7 +29,7 @@ def home(tmp_path: Path) -> Path:
         RUN, 1, reason="Killed", message="It was killed.", exit_code=137, counted=True, ended_at=now - 900
     )
     writer.start_attempt(AttemptRow(RUN, 2, now - 800, step_from=20))
-    writer.write(RUN, Batch(points(now), events(now), checkpoints(now)))
+    writer.write(RUN, WriteBatch(points(now), events(now), checkpoints(now)))
     return tmp_path
 
 

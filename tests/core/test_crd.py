@@ -11,7 +11,9 @@ import chart_values
 import jsonschema
 import permissions
 import pytest
+import queue_situations
 import runbooks
+import s3_servers
 import yaml
 from builders import MINIMAL, VALIDATION, dumped, job
 from generated_files import FILES, stale, write
@@ -196,7 +198,9 @@ def test_stale_files_are_found_and_written(tmp_path: Path) -> None:
         "charts/dapo/README.md": chart_values,
         "docs/install.md": permissions,
         "docs/operator.md": runbooks,
+        "docs/queues.md": queue_situations,
         "docs/security.md": attacks,
+        "docs/stores.md": s3_servers,
     }
     for page, part in parts.items():
         (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ from metadata_store import reader, writer
 from servers.postgres import PostgresServer
 from sqlalchemy import NullPool, create_engine, text
 
-from dapo_core.db import AttemptRow, Batch, Bucket, MetadataReader, MetadataWriter, Point, RunRow, open_writer
+from dapo_core.db import AttemptRow, Bucket, MetadataReader, MetadataWriter, Point, RunRow, WriteBatch, open_writer
 from dapo_core.db.curves import bucket_width
 from dapo_core.db.points import points_of
 from dapo_core.db.rollups import of_points, seen
@@ -90,8 +90,8 @@ def _bucket(slot: Sequence[Point]) -> Bucket:
 def test_buckets_match_the_points(make: Callable[[], Written], writer: MetadataWriter, reader: MetadataReader) -> None:
     written = make()
     for batch in written:
-        writer.write("r", Batch(points=batch))
-        writer.write("other", Batch(points=[*curve("n", 1, 2, 3), *batch[:1]]))
+        writer.write("r", WriteBatch(points=batch))
+        writer.write("other", WriteBatch(points=[*curve("n", 1, 2, 3), *batch[:1]]))
     points = survivors(written)
     begin, end = min(attempt.step_from or 0 for attempt in reader.attempts("r")), max(points)
     for most in (1, 3, 20, 50, 400, 10_000):
@@ -103,7 +103,7 @@ def test_a_long_curve_is_read_by_parallel_workers(postgres: PostgresServer) -> N
     """A plan for one processor takes twice as long, and a small change of the query's words makes it one."""
     url = postgres.new_database(upgraded=True)
     with closing(open_writer(url)) as writer:
-        writer.write("r", Batch(points=curve("m", 1, 1, 2000)))
+        writer.write("r", WriteBatch(points=curve("m", 1, 1, 2000)))
     with create_engine(url, poolclass=NullPool).connect() as connection:
         stored = points_of(connection, "r")
         old = stored.table("old")
@@ -122,7 +122,7 @@ def test_a_long_curve_is_read_by_parallel_workers(postgres: PostgresServer) -> N
 
 def test_curves_of_several_runs_have_common_boundaries(writer: MetadataWriter, reader: MetadataReader) -> None:
     for run, last in (("a", 100), ("b", 1000), ("c", 0)):
-        writer.write(run, Batch(points=[*curve("m", 1, 0, last), *curve("n", 1, 0, last // 2)]))
+        writer.write(run, WriteBatch(points=[*curve("m", 1, 0, last), *curve("n", 1, 0, last // 2)]))
     found = reader.buckets(["a", "b", "none"], ["m", "n", "unknown"], buckets=10)
     assert {series: [bucket.step_from for bucket in curve] for series, curve in found.items()} == {
         ("a", "m"): [0],
@@ -133,7 +133,7 @@ def test_curves_of_several_runs_have_common_boundaries(writer: MetadataWriter, r
 
 
 def test_a_part_of_a_curve(writer: MetadataWriter, reader: MetadataReader) -> None:
-    writer.write("r", Batch(points=curve("m", 1, 0, 3000)))
+    writer.write("r", WriteBatch(points=curve("m", 1, 0, 3000)))
     near = reader.buckets(["r"], ["m"], buckets=50, from_step=1000, to_step=1040)["r", "m"]
     assert [bucket.step_from for bucket in near] == list(range(1000, 1041))
     wide = reader.buckets(["r"], ["m"], buckets=10, from_step=1000, to_step=2000)["r", "m"]
@@ -142,7 +142,7 @@ def test_a_part_of_a_curve(writer: MetadataWriter, reader: MetadataReader) -> No
 
 
 def test_points_since_a_step(writer: MetadataWriter, reader: MetadataReader) -> None:
-    writer.write("r", Batch(points=[*curve("m", 1, 1, 9), *curve("n", 1, 1, 3), *curve("m", 2, 8, 8)]))
+    writer.write("r", WriteBatch(points=[*curve("m", 1, 1, 9), *curve("n", 1, 1, 3), *curve("m", 2, 8, 8)]))
     found = reader.since("r", ["m", "n", "unknown"], 7)
     assert {name: [(point.step, point.attempt) for point in points] for name, points in found.items()} == {
         "m": [(8, 2), (9, 1)],
@@ -152,9 +152,9 @@ def test_points_since_a_step(writer: MetadataWriter, reader: MetadataReader) -> 
 
 
 def test_sparklines_are_over_each_runs_own_steps(writer: MetadataWriter, reader: MetadataReader) -> None:
-    writer.write("long", Batch(points=[Point.of("m", step, 1, 1.0, step // 512) for step in range(2048)]))
-    writer.write("short", Batch(points=[Point.of("m", step, 1, 1.0, step) for step in range(4)]))
-    writer.write("bad", Batch(points=[Point.of("m", 0, 1, 1.0, math.nan)]))
+    writer.write("long", WriteBatch(points=[Point.of("m", step, 1, 1.0, step // 512) for step in range(2048)]))
+    writer.write("short", WriteBatch(points=[Point.of("m", step, 1, 1.0, step) for step in range(4)]))
+    writer.write("bad", WriteBatch(points=[Point.of("m", 0, 1, 1.0, math.nan)]))
     found = reader.sparklines(["long", "short", "bad", "none"], "m", buckets=4)
     assert found == {"long": [0.0, 1.0, 2.0, 3.0], "short": [0.0, 1.0, 2.0, 3.0], "bad": [None]}
 
@@ -166,7 +166,7 @@ def test_a_table_of_runs(writer: MetadataWriter, reader: MetadataReader) -> None
     writer.update_run_state("r1", "Failed", reason="Guard", message="m", started_at=1.0, ended_at=2.0)
     writer.start_attempt(AttemptRow("r1", 1, 1.0))
     writer.start_attempt(AttemptRow("r1", 2, 2.0, step_from=4))
-    writer.write("r1", Batch(points=[*curve("m", 1, 0, 9), *curve("n", 1, 13, 13)]))
+    writer.write("r1", WriteBatch(points=[*curve("m", 1, 0, 9), *curve("n", 1, 13, 13)]))
     rows = reader.run_table(["m", "n", "unknown"])
     assert [row.run_id for row in rows] == ["r3", "r2", "r1", "r0"]
     row = rows[2]

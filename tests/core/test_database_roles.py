@@ -13,20 +13,22 @@ from servers.postgres import PostgresServer, database_of_its_owner, plain
 from dapo_core.db import (
     AlertRow,
     AttemptRow,
-    Batch,
     CheckpointRow,
     EventRow,
     MetadataWriter,
     Point,
     RunRow,
     SamplesRow,
+    WriteBatch,
     open_reader,
     open_writer,
     roles,
     upgrade,
 )
+from dapo_core.db.outbox import Outbox
 from dapo_core.db.roles import LoginError
 from dapo_core.errors import StoreError
+from dapo_core.run.annotations import AnnotationRow
 
 Session = psycopg.Connection[tuple[object, ...]]
 
@@ -40,6 +42,7 @@ class Logins:
     reader: str
     acknowledger: str
     overseer: str
+    notifier: str
 
 
 def fill(writer: MetadataWriter, run_id: str, namespace: str) -> None:
@@ -49,8 +52,8 @@ def fill(writer: MetadataWriter, run_id: str, namespace: str) -> None:
     writer.raise_alert(AlertRow(run_id, "NonFinite", 1.0, 1.0, "m", "Fail"))
 
 
-def batch(run_id: str, value: float = 1.0) -> Batch:
-    return Batch(
+def batch(run_id: str, value: float = 1.0) -> WriteBatch:
+    return WriteBatch(
         points=[Point.of("loss", step, 1, value, value) for step in range(40)],
         events=[EventRow(run_id, f"e{value}", 1.0, "Normal", "Started", "m")],
         checkpoints=[CheckpointRow(run_id, 5, 1, "committed", "s3://b/x", value, metrics={"acc": 0.5})],
@@ -68,6 +71,7 @@ def logins(postgres: PostgresServer) -> Logins:
         ("reader", "reader", "team-a"),
         ("acknowledger", "acknowledger", "team-a"),
         ("overseer", "reader", None),
+        ("notifier", "notifier", "team-a"),
     )
     found = {kind: roles.grant(owner, f"{name}_{kind}", group, namespace) for kind, group, namespace in granted}
     writer = open_writer(owner)
@@ -90,7 +94,7 @@ def test_a_writer_does_a_trainers_work(logins: Logins) -> None:
     fill(writer, "a2", "team-a")
     writer.write("a", batch("a", 2.0))
     writer.write(
-        "a", Batch(points=[Point.of("a metric nobody had", 500, 1, 3.0, 1.0), Point.of("loss", 500, 1, 3.0, 1.0)])
+        "a", WriteBatch(points=[Point.of("a metric nobody had", 500, 1, 3.0, 1.0), Point.of("loss", 500, 1, 3.0, 1.0)])
     )
     writer.update_run_state("a", "Running", started_at=1.0)
     writer.update_run("a", config={"x": 1})
@@ -119,13 +123,13 @@ def test_a_reader_knows_to_which_namespace_it_is_bound(logins: Logins) -> None:
 
 
 FOREIGN: dict[str, Callable[[MetadataWriter], object]] = {
-    "points": lambda writer: writer.write("b", Batch(points=[Point.of("loss", 1, 1, 9.0, 9.0)])),
+    "points": lambda writer: writer.write("b", WriteBatch(points=[Point.of("loss", 1, 1, 9.0, 9.0)])),
     "points of a run that is not there": lambda writer: writer.write(
-        "c", Batch(points=[Point.of("loss", 1, 1, 9.0, 9.0)])
+        "c", WriteBatch(points=[Point.of("loss", 1, 1, 9.0, 9.0)])
     ),
     "events": lambda writer: writer.write_events("b", [EventRow("b", "x", 1.0, "Normal", "R", "m")]),
     "checkpoints": lambda writer: writer.write(
-        "b", Batch(checkpoints=[CheckpointRow("b", 9, 1, "deleting", "u", 9.0)])
+        "b", WriteBatch(checkpoints=[CheckpointRow("b", 9, 1, "deleting", "u", 9.0)])
     ),
     "a new run": lambda writer: writer.create_run(RunRow("b2", "job", namespace="team-b")),
     "an attempt": lambda writer: writer.start_attempt(AttemptRow("b", 2, 1.0)),
@@ -160,6 +164,22 @@ FORBIDDEN = {
     "reader: acknowledge": ("reader", "UPDATE alerts SET acknowledged_by = 'me'"),
     "overseer: update": ("overseer", "UPDATE runs SET state = 'Failed'"),
     "acknowledger: the alert's own words": ("acknowledger", "UPDATE alerts SET message = 'fine'"),
+    "writer: what was sent": ("writer", "SELECT * FROM notices"),
+    "reader: what was sent": ("reader", "SELECT * FROM notices"),
+    "writer: a note in somebody's name": (
+        "writer",
+        "INSERT INTO annotations VALUES ('a', 'note', '', 'x', 'ada', 1, false)",
+    ),
+    "reader: a note": ("reader", "INSERT INTO annotations VALUES ('a', 'note', '', 'x', 'ada', 1, false)"),
+    "acknowledger: remove a note": ("acknowledger", "DELETE FROM annotations"),
+    "acknowledger: a note of another run": ("acknowledger", "UPDATE annotations SET run_id = 'a2'"),
+    "notifier: notes": ("notifier", "SELECT * FROM annotations"),
+    "notifier: a spec": ("notifier", "SELECT spec FROM runs"),
+    "notifier: curves": ("notifier", "SELECT * FROM curve_points"),
+    "notifier: metrics": ("notifier", "SELECT * FROM metric_names"),
+    "notifier: an alert": ("notifier", "UPDATE alerts SET message = 'fine'"),
+    "notifier: a run": ("notifier", "UPDATE runs SET state = 'Failed'"),
+    "notifier: remove": ("notifier", "DELETE FROM notices"),
     "acknowledger: another table": ("acknowledger", "UPDATE runs SET state = 'Failed'"),
 }
 
@@ -193,6 +213,22 @@ def test_an_acknowledger_acknowledges(logins: Logins) -> None:
     assert {alert.acknowledged_by for alert in open_reader(logins.reader).alerts(["a"])} == {"ada"}
 
 
+def test_an_acknowledger_records_what_people_say_of_its_namespaces_runs(logins: Logins) -> None:
+    acknowledger = open_writer(logins.acknowledger)
+    for at, note in ((1.0, "first"), (2.0, "second")):
+        acknowledger.annotate([AnnotationRow("a", "note", "", note, "ada", at)])
+    with pytest.raises(StoreError, match="violates row-level security policy"):
+        acknowledger.annotate([AnnotationRow("b", "note", "", "x", "ada", 1.0)])
+    assert [row.value for row in open_reader(logins.reader).annotations()] == ["second"]
+
+
+def test_a_notifier_sees_the_alerts_of_its_namespace(logins: Logins) -> None:
+    outbox = Outbox(logins.notifier, "slack")
+    outbox.fill(2.0)
+    assert {notice.run_id[0] for notice in outbox.claim(2.0, 300.0, 10)} == {"a"}
+    assert open_reader(logins.notifier).only_namespace() == "team-a"
+
+
 def test_a_login_without_a_namespace_sees_nothing(logins: Logins) -> None:
     with psycopg.connect(plain(logins.owner), autocommit=True) as owner:
         owner.execute("CREATE ROLE stray LOGIN PASSWORD 'p' IN ROLE dapo_reader")
@@ -206,7 +242,7 @@ def test_a_login_without_a_namespace_sees_nothing(logins: Logins) -> None:
 def test_a_later_upgrade_renews_the_roles_and_keeps_the_logins(logins: Logins) -> None:
     before = roles.logins(logins.owner)
     upgrade(logins.owner, with_roles=True)
-    assert roles.logins(logins.owner) == before and len(before) == 4
+    assert roles.logins(logins.owner) == before and len(before) == 5
     assert {(group, namespace) for _, group, namespace in before} >= {
         ("dapo_writer", "team-a"),
         ("dapo_reader", None),

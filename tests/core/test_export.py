@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 from dapo_core import read
 from dapo_core.cli.export import export
-from dapo_core.db import Batch, CheckpointRow, Point, RunRow, SamplesRow, open_writer, upgrade
+from dapo_core.db import CheckpointRow, Point, RunRow, SamplesRow, WriteBatch, open_writer, upgrade
 from dapo_core.errors import StoreError
 from dapo_core.objectstore import FolderStore
 
@@ -34,7 +34,7 @@ def home(tmp_path: Path) -> Path:
     points = [Point.of("loss", step, 1, step / 1, step / 2) for step in (1, 2, 3)]
     points += [Point.of("loss", 2, 2, 9.0, math.nan), Point.of("acc", 2, 2, 9.0, 0.25)]
     checkpoint = CheckpointRow(RUN, 2, 2, "committed", "file:///x", 9.0, size_bytes=7, metrics={"acc": 0.25})
-    writer.write(RUN, Batch(points, checkpoints=[checkpoint], samples=[SAMPLES]))
+    writer.write(RUN, WriteBatch(points, checkpoints=[checkpoint], samples=[SAMPLES]))
     buffer = io.BytesIO()
     parquet.write_table(pa.table({"prompt": ["1+1"], "reward": [1.0]}), buffer)
     FolderStore(tmp_path / "store").put_bytes(SAMPLES.key, buffer.getvalue())
@@ -90,7 +90,7 @@ def test_a_folder_with_files_is_not_written_to(home: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize("key", ["other/samples/a.parquet", f"{RUN}/samples/../../other/a.parquet"])
 def test_samples_of_other_runs_are_not_read(key: str, home: Path) -> None:
     url = f"sqlite:///{home / 'dapo.db'}"
-    open_writer(url).write(RUN, Batch(samples=[replace(SAMPLES, key=key, ts=9.0)]))
+    open_writer(url).write(RUN, WriteBatch(samples=[replace(SAMPLES, key=key, ts=9.0)]))
     with pytest.raises(StoreError, match="is not a key of samples of the run"):
         read.samples(url, RUN, (home / "store").as_uri())
 

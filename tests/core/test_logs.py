@@ -12,7 +12,7 @@ from dapo_core.cli.log_reading import ClusterAnswer, LogFile, LogPrinter, LogReq
 from dapo_core.db import AttemptRow, RunRow, open_writer, upgrade
 from dapo_core.errors import DapoError
 from dapo_core.objectstore import FolderStore
-from dapo_core.run.pod_logs import PodLog
+from dapo_core.run.log_keys import PodLog
 
 LOCAL, REMOTE = "arith-20261121-0412-x7k2", "math-20261121-0500-a2b3"
 

@@ -11,7 +11,6 @@ from metadata_store import reader, writer
 
 from dapo_core.db import (
     AttemptRow,
-    Batch,
     CheckpointRow,
     CheckpointState,
     EventRow,
@@ -21,6 +20,7 @@ from dapo_core.db import (
     RejectedError,
     RunRow,
     SamplesRow,
+    WriteBatch,
     open_reader,
     open_writer,
 )
@@ -65,8 +65,8 @@ def test_attempts_know_their_last_step(writer: MetadataWriter, reader: MetadataR
     writer.start_attempt(AttemptRow("r", 1, started_at=1.0))
     writer.start_attempt(AttemptRow("r", 1, started_at=9.0))
     writer.attempt_resumed("r", 1, 0)
-    writer.write("r", Batch(points=points("loss", 1, {1: 0.5, 3: 0.4, 2: 0.3})))
-    writer.write("r", Batch(points=points("loss", 1, {2: 0.3})))
+    writer.write("r", WriteBatch(points=points("loss", 1, {1: 0.5, 3: 0.4, 2: 0.3})))
+    writer.write("r", WriteBatch(points=points("loss", 1, {2: 0.3})))
     writer.end_attempt("r", 1, reason="Killed", message="m", exit_code=137, counted=True, ended_at=2.0)
     expected = AttemptRow("r", 1, 1.0, 2.0, step_from=0, step_to=3, reason="Killed", message="m")
     assert reader.attempts("r") == [replace(expected, exit_code=137, counted=True)]
@@ -85,7 +85,9 @@ CURVES = {
 
 def test_numbers_whose_sum_overflows_do_not_reject_their_step(writer: MetadataWriter, reader: MetadataReader) -> None:
     values = dict.fromkeys(range(40), 1.7e308)
-    writer.write("r", Batch(points=points("grad_norm", 1, values) + points("loss", 1, dict.fromkeys(range(40), 1.0))))
+    writer.write(
+        "r", WriteBatch(points=points("grad_norm", 1, values) + points("loss", 1, dict.fromkeys(range(40), 1.0)))
+    )
     assert {point.flag for point in reader.curve("r", "grad_norm")} == {"inf"}
     assert len(reader.curve("r", "loss")) == 40
     assert len(reader.buckets(["r"], ["grad_norm", "loss"], buckets=2)) == 2
@@ -99,9 +101,9 @@ def test_a_curve_shows_the_highest_attempt_of_each_step(
     reader: MetadataReader,
 ) -> None:
     for attempt, values in written:
-        writer.write("r", Batch(points=points("loss", attempt, values)))
-        writer.write("r", Batch(points=points("loss", attempt, values)))
-        writer.write("other", Batch(points=points("loss", attempt + 9, values)))
+        writer.write("r", WriteBatch(points=points("loss", attempt, values)))
+        writer.write("r", WriteBatch(points=points("loss", attempt, values)))
+        writer.write("other", WriteBatch(points=points("loss", attempt + 9, values)))
     assert {point.step: point.value for point in reader.curve("r", "loss")} == expected
     last = max(expected)
     assert [point.step for point in reader.curve("r", "loss", since_step=last - 1)] == [last]
@@ -123,14 +125,14 @@ def test_the_last_value(
     reader: MetadataReader,
 ) -> None:
     for attempt, values in written:
-        writer.write("r", Batch(points=points("loss", attempt, values)))
+        writer.write("r", WriteBatch(points=points("loss", attempt, values)))
     found = reader.latest("r")["loss"]
     assert (found.step, found.value) == expected
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf], ids=str)
 def test_a_value_that_is_not_finite_is_a_flag(value: float, writer: MetadataWriter, reader: MetadataReader) -> None:
-    writer.write("r", Batch(points=points("loss", 1, {1: value, 2: 1.0})))
+    writer.write("r", WriteBatch(points=points("loss", 1, {1: value, 2: 1.0})))
     first = reader.curve("r", "loss")[0]
     assert (first.value, first.flag) == (None, str(value))
     assert str(first.number) == str(value)
@@ -138,12 +140,12 @@ def test_a_value_that_is_not_finite_is_a_flag(value: float, writer: MetadataWrit
 
 def test_a_rewritten_point_has_its_later_value(writer: MetadataWriter, reader: MetadataReader) -> None:
     for ts, value in ((1.0, 1.0), (3.0, 3.0), (2.0, 2.0)):
-        writer.write("r", Batch(points=points("loss", 1, {1: value}, ts)))
+        writer.write("r", WriteBatch(points=points("loss", 1, {1: value}, ts)))
     assert [point.value for point in reader.curve("r", "loss")] == [3.0]
 
 
 def test_two_values_of_one_step_in_one_batch(writer: MetadataWriter, reader: MetadataReader) -> None:
-    writer.write("r", Batch(points=points("loss", 1, {1: 1.0}, 1.0) + points("loss", 1, {1: 2.0}, 2.0)))
+    writer.write("r", WriteBatch(points=points("loss", 1, {1: 1.0}, 1.0) + points("loss", 1, {1: 2.0}, 2.0)))
     assert [point.value for point in reader.curve("r", "loss")] == [2.0]
 
 
@@ -160,14 +162,14 @@ def test_the_state_of_a_checkpoint_only_advances(writer: MetadataWriter, reader:
     row = CheckpointRow("r", 5, 1, "uploading", "file:///x", 1.0, metrics={"acc": 0.5})
     done = replace(row, state="committed", updated_at=2.0, size_bytes=9, files=2, spec_digest="d")
     deleting = replace(done, state="deleting", updated_at=3.0, decision="Removed: not among the newest 1.")
-    writer.write("r", Batch(checkpoints=[row]))
-    writer.write("r", Batch(checkpoints=[done]))
+    writer.write("r", WriteBatch(checkpoints=[row]))
+    writer.write("r", WriteBatch(checkpoints=[done]))
     assert reader.checkpoints("r") == [done]
-    writer.write("r", Batch(checkpoints=[deleting]))
-    writer.write("r", Batch(checkpoints=[done]))  # delivered once more
+    writer.write("r", WriteBatch(checkpoints=[deleting]))
+    writer.write("r", WriteBatch(checkpoints=[done]))  # delivered once more
     assert reader.checkpoints("r") == [deleting]
     others = [replace(done, step=step) for step in (6, 7)]
-    writer.write("r", Batch(checkpoints=others))
+    writer.write("r", WriteBatch(checkpoints=others))
     assert {row.step: row.state for row in reader.checkpoints("r")} == {5: "deleting", 6: "committed", 7: "committed"}
 
 
@@ -190,7 +192,7 @@ def test_which_state_of_a_checkpoint_counts(
     reader: MetadataReader,
 ) -> None:
     for attempt, state, at in (first, then):
-        writer.write("r", Batch(checkpoints=[CheckpointRow("r", 5, attempt, state, "file:///x", at)]))
+        writer.write("r", WriteBatch(checkpoints=[CheckpointRow("r", 5, attempt, state, "file:///x", at)]))
     (row,) = reader.checkpoints("r")
     assert (row.attempt, row.state, row.updated_at) == (then if replaced else first)
 
@@ -199,16 +201,16 @@ def test_a_batch_is_written_whole_or_not_at_all(writer: MetadataWriter, reader: 
     event = EventRow("r", "a", 1.0, "Normal", "Started", "m")
     bad = replace(event, dedup_key="b", message=None)  # type: ignore[arg-type]
     with pytest.raises(RejectedError):
-        writer.write("r", Batch(points=points("loss", 1, {1: 1.0}), events=[event, bad]))
+        writer.write("r", WriteBatch(points=points("loss", 1, {1: 1.0}), events=[event, bad]))
     assert reader.curve("r", "loss") == [] and reader.events("r") == []
-    writer.write("r", Batch(points=points("loss", 1, {1: 1.0}), events=[event]))
+    writer.write("r", WriteBatch(points=points("loss", 1, {1: 1.0}), events=[event]))
     assert len(reader.curve("r", "loss")) == 1 and len(reader.events("r")) == 1
 
 
 def test_samples_have_an_index(writer: MetadataWriter, reader: MetadataReader) -> None:
     row = SamplesRow("r", 5, 1, "r/samples/x.parquet", 16, 1234, 1.0)
     for _ in range(2):
-        writer.write("r", Batch(samples=[row]))
+        writer.write("r", WriteBatch(samples=[row]))
     assert reader.samples("r") == [row]
 
 
@@ -217,7 +219,7 @@ def test_summaries_of_all_runs(writer: MetadataWriter, reader: MetadataReader) -
         writer.create_run(replace(RUN, run_id=f"r{number}", created_at=float(number)))
     writer.start_attempt(AttemptRow("r1", 1, 1.0))
     writer.start_attempt(AttemptRow("r1", 2, 1.0, step_from=4))
-    writer.write("r1", Batch(points=points("loss", 1, {9: 0.5}) + points("kl", 1, {9: 0.1})))
+    writer.write("r1", WriteBatch(points=points("loss", 1, {9: 0.5}) + points("kl", 1, {9: 0.1})))
     found = reader.summaries(["loss"])
     assert [(each.run.run_id, each.attempts, each.step) for each in found] == [("r2", 0, None), ("r1", 2, 4)]
     assert {name: point.value for name, point in found[1].values.items()} == {"loss": 0.5}
@@ -228,7 +230,8 @@ def test_many_writers_at_once(metadata_url: str, reader: MetadataReader) -> None
         writer = open_writer(metadata_url)
         for step in range(20):
             writer.write(
-                "r", Batch(points=[Point.of(f"m/{name}", step, 1, 1.0, step) for name in range(number, number + 9)])
+                "r",
+                WriteBatch(points=[Point.of(f"m/{name}", step, 1, 1.0, step) for name in range(number, number + 9)]),
             )
 
     threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]

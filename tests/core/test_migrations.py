@@ -17,10 +17,10 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateTable
 
 from dapo_core.db import (
-    Batch,
     Point,
     RejectedError,
     RunRow,
+    WriteBatch,
     dialects,
     migrations,
     open_reader,
@@ -134,7 +134,7 @@ def test_a_kept_database_of_an_older_revision(revision: str, url: str) -> None:
     assert reader.curve("r1", "m/1")[-1].flag == "nan" and reader.checkpoints("r1")[0].metrics == {"acc": 0.5}
     assert (len(reader.events("r1")), len(reader.samples("r1")), len(reader.attempts("r1"))) == (1, 1, 2)
     before = reader.buckets(["r1"], ["m/1"], buckets=4)
-    writer.write("r1", Batch(points=[Point.of(f"m/{metric}", 61, 2, 99.0, 1.0) for metric in (1, 2, 3)]))
+    writer.write("r1", WriteBatch(points=[Point.of(f"m/{metric}", 61, 2, 99.0, 1.0) for metric in (1, 2, 3)]))
     after = reader.buckets(["r1"], ["m/1"], buckets=4, to_step=60)
     assert after == before and sum(bucket.count for bucket in after["r1", "m/1"]) == 60
     assert inspect(url, "SELECT max(rolled_to) FROM latest") == [(48,)]
@@ -150,7 +150,7 @@ def test_concurrent_writes_wait_for_the_upgrade(postgres: PostgresServer) -> Non
     url = postgres.new_database()
     load(url, KEPT / "r0001.postgres.sql")
     with pytest.raises(StoreError, match="run `dapo db upgrade`") as refused:
-        open_writer(url).write("r1", Batch(points=[Point.of("m/1", 61, 2, 99.0, 1.0)]))
+        open_writer(url).write("r1", WriteBatch(points=[Point.of("m/1", 61, 2, 99.0, 1.0)]))
     assert not isinstance(refused.value, RejectedError)  # a sender keeps them in its spool
 
 

@@ -4,10 +4,12 @@ import hashlib
 import io
 import os
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from servers.minio import MinioServer
+from servers.s3_model import AMAZON, CLOUDFLARE, GOOGLE, Manners, s3_model
 from store_fakes import MemoryStore
 
 from dapo_core.errors import StoreError
@@ -15,19 +17,24 @@ from dapo_core.objectstore import Content, FolderStore, ObjectNotFoundError, Obj
 from dapo_core.objectstore.contract import PART_BYTES
 from dapo_core.objectstore.s3 import open_s3
 
-STORES = ("folder", "memory", "S3", "S3 over TLS")
+MODELS = {"as Amazon": AMAZON, "as Google": GOOGLE, "as Cloudflare": CLOUDFLARE, "short pages": Manners(page=2)}
+STORES = ("folder", "memory", "S3", "S3 over TLS", *MODELS)
 
 
 @pytest.fixture(params=STORES)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ObjectStore]:
     if request.param == "folder":
-        return FolderStore(tmp_path / "store")
-    if request.param == "memory":
-        return MemoryStore()
-    if request.param == "S3":
-        return open_s3(*request.getfixturevalue("s3"))
-    server: MinioServer = request.getfixturevalue("tls_minio")
-    return open_s3(server.url(server.new_bucket(), ""), server.environment)
+        yield FolderStore(tmp_path / "store")
+    elif request.param == "memory":
+        yield MemoryStore()
+    elif request.param == "S3":
+        yield open_s3(*request.getfixturevalue("s3"))
+    elif request.param == "S3 over TLS":
+        server: MinioServer = request.getfixturevalue("tls_minio")
+        yield open_s3(server.url(server.new_bucket(), ""), server.environment)
+    else:
+        with s3_model(MODELS[request.param]) as model:
+            yield open_s3(model.url(model.new_bucket()), model.environment)
 
 
 def keys(store: ObjectStore, prefix: str) -> list[str]:
@@ -111,6 +118,15 @@ def test_listing_is_by_prefix_and_in_order(prefix: str, expected: list[str], sto
     for key in ("running", "run/10", "run/1", "run/deep/x"):
         store.put_bytes(key, b"")
     assert keys(store, prefix) == expected
+
+
+def test_folders_are_the_first_parts_of_keys(store: ObjectStore) -> None:
+    for key in ("run-b/1", "run-a/deep/x", "run-a/y", "file"):
+        store.put_bytes(key, b"")
+    assert list(store.folders()) == ["run-a", "run-b"]
+    for key in ("run-a/deep/x", "run-a/y"):
+        store.delete(key)
+    assert list(store.folders()) == ["run-b"]
 
 
 @pytest.mark.parametrize("key", ["", "/etc/passwd", "../outside", "a/../../b"], ids=repr)

@@ -9,7 +9,7 @@ from servers.pgbouncer import PgBouncer
 from servers.postgres import OWNER, PASSWORD, PostgresServer
 from sqlalchemy import text
 
-from dapo_core.db import AlertRow, Batch, Point, RunRow, check, dialects, open_reader, open_writer, roles, upgrade
+from dapo_core.db import AlertRow, Point, RunRow, WriteBatch, check, dialects, open_reader, open_writer, roles, upgrade
 from dapo_core.db.convert import convert
 from dapo_core.db.prune import DAY, Keep, apply, plan
 from dapo_core.errors import StoreError
@@ -48,7 +48,7 @@ def test_b15_many_writers_share_two_connections(owner: str) -> None:
         writer.probe()
         for step in range(40):
             points = [Point.of(f"m/{metric}", step, 1, float(step), step * number) for metric in range(5)]
-            writer.write(f"r{number}", Batch(points=points))
+            writer.write(f"r{number}", WriteBatch(points=points))
         writer.raise_alert(AlertRow(f"r{number}", "Entropy", 1.0, 1.0, "m", "Warn"))
         writer.close()
 
@@ -83,7 +83,7 @@ def test_b15_the_owners_commands(owner: str) -> None:
     assert check(owner).is_current
     writer = open_writer(owner)
     writer.create_run(RunRow("old", "job", created_at=1.0))
-    writer.write("old", Batch([Point.of("m", step, 1, 1.0, 1.0) for step in range(64)]))
+    writer.write("old", WriteBatch([Point.of("m", step, 1, 1.0, 1.0) for step in range(64)]))
     writer.update_run_state("old", "Succeeded", ended_at=1.0)
     writer.close()
     assert list(convert(owner)) == []

@@ -6,14 +6,14 @@ from dataclasses import replace
 import pytest
 from metadata_store import reader, writer
 
-from dapo_core.db import AlertRow, Batch, EventRow, MetadataReader, MetadataWriter, Point, RunRow, prune
-from dapo_core.db.prune import DAY, Ended, Keep, apply, choose, plan
+from dapo_core.db import AlertRow, EventRow, MetadataReader, MetadataWriter, Point, RunRow, WriteBatch, prune
+from dapo_core.db.prune import DAY, EndedRun, Keep, apply, choose, plan
 
 __all__ = ["reader", "writer"]
 
 NOW = 1000 * DAY
 OLD, MIDDLE, NEW = (
-    Ended(name, "default", NOW - days * DAY, 1600, False) for name, days in {"o": 90, "m": 40, "n": 2}.items()
+    EndedRun(name, "default", NOW - days * DAY, 1600, False) for name, days in {"o": 90, "m": 40, "n": 2}.items()
 )
 CHOICES: dict[str, tuple[Keep, str, str]] = {
     "nothing is asked": (Keep(), "", ""),
@@ -41,7 +41,7 @@ def ended(writer: MetadataWriter, run_id: str, days: float) -> None:
     writer.update_run_state(run_id, "Succeeded", ended_at=NOW - days * DAY)
     first = [Point.of("m", step, 1, 1.0, (step * 7) % 101) for step in range(1000)]
     again = [Point.of("m", step, 2, 2.0, (step * 5) % 103) for step in range(500, 700)]
-    writer.write(run_id, Batch(points=[*first, *again]))
+    writer.write(run_id, WriteBatch(points=[*first, *again]))
     writer.write_events(run_id, [EventRow(run_id, "e", 1.0, "Normal", "R", "m")])
     writer.raise_alert(AlertRow(run_id, "NonFinite", 1.0, 1.0, "m", "Warn"))
 
@@ -79,10 +79,10 @@ def test_a_thinned_run_that_is_resumed_keeps_what_its_buckets_held(
     writer.create_run(RunRow("r", "job", created_at=1.0))
     writer.update_run_state("r", "Succeeded", ended_at=NOW - 40 * DAY)
     values = {step: 1000.0 if step == 33 else float(step) for step in range(64)}
-    writer.write("r", Batch([Point.of("m", step, 1, 1.0, value) for step, value in values.items()]))
+    writer.write("r", WriteBatch([Point.of("m", step, 1, 1.0, value) for step, value in values.items()]))
     apply(metadata_url, plan(metadata_url, Keep(whole_days=30), NOW))
     for step in range(37, 64):
-        writer.write("r", Batch([Point.of("m", step, 2, 2.0, step / 2)]))
+        writer.write("r", WriteBatch([Point.of("m", step, 2, 2.0, step / 2)]))
     (_, _, resumed, after) = reader.buckets(["r"], ["m"], buckets=4)["r", "m"]
     assert (resumed.step_from, resumed.step_to, resumed.count) == (32, 47, 16)
     assert (resumed.min, resumed.max, resumed.last) == (37 / 2, 1000.0, 47 / 2)
@@ -97,7 +97,7 @@ def test_what_was_interrupted_is_done_by_the_next_one(
     """B16: each metric of a run is a transaction."""
     ended(writer, "r", 40)
     more = [Point.of(name, step, 1, 1.0, step) for name in ("n", "o") for step in range(100)]
-    writer.write("r", Batch(points=more))
+    writer.write("r", WriteBatch(points=more))
     left = iter([True])
     monkeypatch.setattr(prune, "_has_ended", lambda _connection, _run_id: next(left))
     with pytest.raises(StopIteration):

@@ -17,6 +17,7 @@ from minio.error import S3Error
 from servers.minio import MinioServer
 from servers.ports import free_port
 from servers.s3_proxy import Fault, S3Proxy, proxied
+from servers.s3_server import S3Server
 from urllib3.util import Retry
 
 from dapo_core.errors import StoreError
@@ -30,19 +31,19 @@ MEGABYTE = 1024 * 1024
 
 
 @pytest.fixture
-def proxy(minio: MinioServer) -> Iterator[S3Proxy]:
-    with proxied(minio.endpoint) as proxy:
+def proxy(s3_server: S3Server) -> Iterator[S3Proxy]:
+    with proxied(s3_server.endpoint) as proxy:
         yield proxy
 
 
 @pytest.fixture
-def bucket(minio: MinioServer) -> str:
-    return minio.new_bucket()
+def bucket(s3_server: S3Server) -> str:
+    return s3_server.new_bucket()
 
 
 @pytest.fixture
-def store(minio: MinioServer, bucket: str, proxy: S3Proxy) -> S3Store:
-    return open_s3(minio.url(bucket, endpoint=proxy.endpoint), minio.environment, QUICK)
+def store(s3_server: S3Server, bucket: str, proxy: S3Proxy) -> S3Store:
+    return open_s3(s3_server.url(bucket, endpoint=proxy.endpoint), s3_server.environment, QUICK)
 
 
 def big_file(folder: Path, size: int) -> Path:
@@ -77,9 +78,9 @@ def test_a_large_file_is_sent_in_parts_with_bounded_memory(store: S3Store, proxy
     assert peak < 2 * (PARALLEL_PARTS + 2) * PART_BYTES
 
 
-def test_a_part_with_another_hash_is_rejected(minio: MinioServer, bucket: str) -> None:
+def test_a_part_with_another_hash_is_rejected(s3_server: S3Server, bucket: str) -> None:
     """The server sums each part and compares: what the upload says of a part is what lies there."""
-    requests = open_s3(minio.url(bucket), minio.environment, QUICK)._requests
+    requests = open_s3(s3_server.url(bucket), s3_server.environment, QUICK)._requests
     started = requests.create_upload("big")
     with pytest.raises(S3Error, match="XAmzContentSHA256Mismatch"):
         requests.put_part("big", started, 1, b"two", hashlib.sha256(b"one").hexdigest())
@@ -94,7 +95,7 @@ def test_only_a_failed_part_is_sent_again(store: S3Store, proxy: S3Proxy, tmp_pa
 
 
 def test_an_upload_that_fails_leaves_nothing(
-    store: S3Store, proxy: S3Proxy, minio: MinioServer, bucket: str, tmp_path: Path
+    store: S3Store, proxy: S3Proxy, s3_server: S3Server, bucket: str, tmp_path: Path
 ) -> None:
     proxy.faults = lambda method, path: Fault(503) if "partNumber=2" in path else None
     with pytest.raises(StoreError, match=r"big cannot be written to s3://.*: the server is overloaded"):
@@ -106,7 +107,7 @@ def test_a_file_truncated_during_an_upload_is_an_error(store: S3Store, proxy: S3
     path = big_file(tmp_path, 2 * PARALLEL_PARTS * PART_BYTES)
 
     def shrink(_method: str, of: str) -> Fault | None:
-        if "partNumber=1&" in of:
+        if "partNumber=" in of:  # whichever comes first: parts are sent side by side
             os.truncate(path, PART_BYTES)
         return None
 
@@ -116,7 +117,7 @@ def test_a_file_truncated_during_an_upload_is_an_error(store: S3Store, proxy: S3
     assert list(store.list("")) == []
 
 
-def test_a_killed_upload_is_cleaned_up(store: S3Store, minio: MinioServer, bucket: str) -> None:
+def test_a_killed_upload_is_cleaned_up(store: S3Store, s3_server: S3Server, bucket: str) -> None:
     store._requests.create_upload("runs/r/big")
     assert list(store.list("")) == []
     assert store.sweep_incomplete("r/big", older_than_seconds=60) == 0
@@ -199,8 +200,8 @@ def test_errors_name_cause_and_remedy(fault: Fault, sentence: str, store: S3Stor
 
 
 @pytest.mark.parametrize("operation", ["list", "exists", "get", "put", "delete"])
-def test_a_missing_bucket_is_not_a_missing_object(operation: str, minio: MinioServer) -> None:
-    store = open_s3(minio.url("no-such-bucket"), minio.environment, QUICK)
+def test_a_missing_bucket_is_not_a_missing_object(operation: str, s3_server: S3Server) -> None:
+    store = open_s3(s3_server.url("no-such-bucket"), s3_server.environment, QUICK)
     calls: dict[str, Callable[[], object]] = {
         "list": lambda: list(store.list("")),
         "exists": lambda: store.exists("key"),
@@ -213,10 +214,10 @@ def test_a_missing_bucket_is_not_a_missing_object(operation: str, minio: MinioSe
     assert not isinstance(caught.value, ObjectNotFoundError)
 
 
-def test_no_server_at_the_endpoint(minio: MinioServer) -> None:
-    url = minio.url("bucket", endpoint=f"http://127.0.0.1:{free_port()}")
+def test_no_server_at_the_endpoint(s3_server: S3Server) -> None:
+    url = s3_server.url("bucket", endpoint=f"http://127.0.0.1:{free_port()}")
     with pytest.raises(StoreError, match="cannot be reached; correct the endpoint, or start the server"):
-        open_s3(url, minio.environment, QUICK).get_bytes("key")
+        open_s3(url, s3_server.environment, QUICK).get_bytes("key")
 
 
 def test_http_to_an_https_server(tls_minio: MinioServer) -> None:

@@ -6,7 +6,7 @@ from dapo_core.db import Bucket
 from dapo_core.run import metrics
 from dapo_core.run.metrics import Validation
 from dapo_core.run.validations import ValidationResult
-from dapo_dashboard.reads.comparison import band, final, outcomes
+from dapo_dashboard.reads.comparison import Spread, band, final, outcomes
 
 
 def curve(*values: float | None) -> list[Bucket]:
@@ -16,6 +16,20 @@ def curve(*values: float | None) -> list[Bucket]:
 def test_a_band_is_from_the_least_seed_to_the_most_about_their_mean() -> None:
     joined = band([curve(1.0, 2.0), curve(3.0, 4.0)])
     assert [(each.min, each.mean, each.max, each.count) for each in joined] == [(1.0, 2.0, 3.0, 2), (2.0, 3.0, 4.0, 2)]
+
+
+@pytest.mark.parametrize(
+    ("spread", "low", "high"),
+    [
+        pytest.param("range", 1.0, 3.0, id="from the minimum to the maximum"),
+        pytest.param("standard deviation", 1.0, 3.0, id="standard deviation"),
+        pytest.param("standard error", 2 - 3**-0.5, 2 + 3**-0.5, id="standard error"),
+    ],
+)
+def test_bands_about_the_mean_of_three_runs(spread: Spread, low: float, high: float) -> None:
+    both, alone = band([curve(1.0, 5.0), curve(2.0), curve(3.0)], spread)
+    assert [both.min, both.max] == pytest.approx([low, high]) and both.count == 3
+    assert (alone.min, alone.mean, alone.max, alone.count) == (5.0, 5.0, 5.0, 1)
 
 
 def points(*at: tuple[int, float | None]) -> list[Bucket]:

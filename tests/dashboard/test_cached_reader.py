@@ -8,11 +8,11 @@ from typing import Any
 import dashboard_data
 import pytest
 
-from dapo_core.db import Bucket
+from dapo_core.db import Bucket, MetadataReader
 from dapo_core.errors import StoreError
 from dapo_core.run.metrics import STEP_SECONDS
 from dapo_dashboard.reads.cached_reader import PAUSE_SECONDS, CachedReader, NewestVersions, NothingReadError
-from dapo_dashboard.reads.curve_feed import read_curves
+from dapo_dashboard.reads.curve_feed import REREAD_STEPS, read_curves
 
 
 class Clock:
@@ -133,6 +133,36 @@ def test_b22_a_live_page_shows_the_steps_that_a_restart_repeats(tmp_path: Path, 
         reached = [bucket.mean for bucket in curve if start < bucket.step_from and bucket.step_to < step + 3]
         assert reached and set(reached) == {9.0}, step
         assert curve[-1].step_to == steps
+
+
+def test_what_a_restart_overwrites_is_read_while_it_does_and_never_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, clock, names = dashboard_data.Store(tmp_path), Clock(), ["actor/entropy", "actor/grad_norm"]
+    run = store.run("r", steps=10)
+    one, read = CachedReader(store.url, now=clock), list[object]()
+    found = MetadataReader.overwritten
+    monkeypatch.setattr(MetadataReader, "overwritten", lambda *given: read.append(given[-1]) or found(*given))
+
+    def shown(window: tuple[int, int] | None = None) -> list[tuple[int, float | None]]:
+        clock.now += 5
+        curves = read_curves(one, run, names, window).value.overwritten.curves
+        return [(bucket.step_to, bucket.mean) for bucket in curves.get("actor/entropy", ())]
+
+    assert shown() == [] and shown((2, 8)) == [] and read == [], "one attempt costs nothing"
+    old = dashboard_data.SHAPES["actor/entropy"]
+    store.attempt(run, 2, 5)
+    assert shown() == [] and read == [], "nothing is repeated yet"
+    for step in range(6, 17):
+        store.steps(run, [step], attempt=2, shapes={"actor/entropy": lambda step: 9.0})
+        assert shown() == [(at, old(at)) for at in range(6, min(step, 10) + 1)]
+    whole = len(read)
+    # The metrics of the last of these steps may come late: that long it is read again.
+    assert whole == 5 + REREAD_STEPS
+    version = read_curves(one, run, names).value
+    assert shown() and read_curves(one, run, names).value is version and len(read) == whole
+    assert [step for step, _ in shown((7, 9))] == [7, 8, 9] == [step for step, _ in shown((7, 9))]
+    assert len(read) == whole + 1
 
 
 def test_page_reads(tmp_path: Path) -> None:

@@ -93,6 +93,20 @@ def test_values_that_are_not_finite_are_a_gap_and_a_red_range() -> None:
     assert data["lines"][0]["y"] == [1.0, None, None, 4.0] and data["broken"] == [[1.5, 3.5]]
 
 
+def test_overwritten_points_stand_at_their_own_steps_in_the_unit_of_their_axis() -> None:
+    plots = [panel for panel in panels.ALL if panel.key in ("accuracy", "speed")]
+    new = {"dapo/accuracy/generated": curve(0.5, 0.6, width=4), "timing_s/gen": curve(4.0, 5.0, width=4)}
+    old = {"dapo/accuracy/generated": curve(0.1, None, start=2), "timing_s/gen": curve(1.0), "gone": curve(1.0)}
+    accuracy, speed = panels.with_overwritten(panels.build(plots, new), old)
+    data = grid_data([accuracy, speed], ChartView(log=True), StepClock(), ())
+    assert data["steps"] == [2, 3, 4, 8]
+    (line,) = data["charts"][0]["lines"]
+    assert (data["at"][line["oldAt"]], line["old"]) == ([0, 1], [10.0, None])
+    assert (data["at"][line["at"]], line["y"]) == ([2, 3], [50.0, 60.0])
+    assert "old" not in data["charts"][1]["lines"][0], "a part of a sum has no place of its own"
+    assert "old" not in grid_data(panels.build(plots, new), ChartView(), StepClock(), ())["charts"][0]["lines"][0]
+
+
 def test_marks_stand_at_their_places_none_outside_of_what_is_shown() -> None:
     happened = [Mark("restart", 2, "attempt 2"), Mark("checkpoint", 3, ""), Mark("suspend", 99, "")]
     data = grid_data([chart(PlotLine("a", curve(1.0, 2.0, 3.0)))], ChartView(window=(1, 3)), StepClock(), happened)

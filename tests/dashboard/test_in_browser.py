@@ -1,6 +1,7 @@
 """What a person sees, in a real browser over a real server."""
 
 import re
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -21,8 +22,11 @@ from dashboard_pages import (
     wait_for_other_pictures,
     wait_for_where,
 )
+from patience import patient
 from playwright.sync_api import Page, expect
+from recorded_steps import WORDS, record_step
 from servers.dashboard import dashboard
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
 from dapo_core.db import open_reader
 from dapo_core.run import metrics
@@ -44,7 +48,11 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace
     store.run("hostile", steps=3, tags={"note": HOSTILE}, owner=HOSTILE, message=HOSTILE, **at)
     store.event("hostile", "Odd", HOSTILE + "x" * 100_000, 2, "Warning")
     store.alert("hostile", "EntropyCollapse", 2, HOSTILE)
-    with dashboard(store.url, store.folder / "server.log", {"DAPO_ACKNOWLEDGE_URL": store.url}) as url:
+    objects = (store.folder / "objects").as_uri()
+    for step in range(1, 41):
+        record_step(objects, "healthy", step, text=HOSTILE)
+    environment = {"DAPO_ACKNOWLEDGE_URL": store.url, "DAPO_STORE_URL": objects}
+    with dashboard(store.url, store.folder / "server.log", environment) as url:
         yield SimpleNamespace(url=url, store=store)
 
 
@@ -99,10 +107,14 @@ def test_a_thousand_runs_are_searched_and_one_is_opened(page: Page, served: Simp
     search.press("Enter")
     says(page, "1 of 1006 shown")
     expect(page).to_have_url(re.compile("search=run-0007"))
+    page.evaluate("() => { window.loadedOnce = true }")
     click_row(page, "run-0007")
     page.wait_for_url(re.compile(r"/run\?run=run-0007"))
     wait_for_charts(page)
     says(page, "10 / 20")
+    assert page.evaluate("() => window.loadedOnce"), "the application was loaded again"
+    page.go_back()
+    says(page, "1 of 1006 shown")
 
 
 def test_the_pointer_and_the_zoom_are_those_of_all_charts(page: Page, served: SimpleNamespace) -> None:
@@ -134,10 +146,78 @@ def test_the_pointer_and_the_zoom_are_those_of_all_charts(page: Page, served: Si
     page.wait_for_url(lambda url: "from=" not in url)
 
 
+def test_three_clicks_lead_from_a_curve_to_a_token(page: Page, served: SimpleNamespace) -> None:
+    open_page(page, f"{served.url}/run?run=healthy")
+    wait_for_charts(page, 11)
+    x, y, width, height = box(page, 0)
+    page.mouse.move(x + width * 0.4, y + height * 0.5)
+    page.mouse.click(x + width * 0.5, y + height * 0.5)
+    page.wait_for_url(re.compile(r"at=\d+"))
+    page.locator('.dapo-group[data-recorded="true"]').last.click()
+    page.wait_for_url(re.compile(r"group=g\d"))
+    click_row(page, "right")
+    page.wait_for_url(re.compile(r"response=\d"))
+    tokens = page.locator(".dapo-tokens span")
+    expect(tokens).to_have_count(len(WORDS))
+    expect(tokens.first).to_have_text(HOSTILE)
+    page.get_by_role("button", name="Clipped").click()
+    expect(tokens.nth(3)).to_have_attribute("style", re.compile("209, 73, 91, 0.75"))
+    tokens.nth(3).hover()
+    says(page, "token 4: Probability under the rollout 0.4724")
+    assert page.evaluate("() => window.hacked") is None
+    link = page.url
+    open_page(page, link)
+    expect(page.locator(".dapo-tokens span")).to_have_count(len(WORDS))
+
+
+def test_charts_are_walked_along_by_keys_and_by_a_finger(page: Page, served: SimpleNamespace) -> None:
+    open_page(page, f"{served.url}/run?run=restarted")
+    wait_for_charts(page, 11)
+    chart = page.locator('[data-chart="reward"]')
+    chart.focus()
+    for key in ("End", "ArrowLeft", "ArrowLeft"):
+        chart.press(key)
+    assert set(wait_for_where(page, 10)) == {"step 38"}
+    expect(page.locator(".dapo-voice")).to_contain_text("step 38: before filtering 0.6")
+    touch = """(over) => { const { left, top, width } = over.getBoundingClientRect();
+        over.dispatchEvent(new PointerEvent("pointerdown", { pointerId: 7, pointerType: "touch", bubbles: true,
+            clientX: left + width / 2, clientY: top + 20 })); }"""
+    page.locator('[data-chart="entropy"] .u-over').evaluate(touch)
+    page.wait_for_function("() => document.querySelector('.dapo-where').textContent.startsWith('step 2')")
+    for key in ("Home", "Shift+PageDown", "Enter"):
+        chart.press(key)
+    page.wait_for_url(re.compile("from=1&to=11"))
+
+
+def test_nothing_is_sent_while_nothing_happens(page: Page, served: SimpleNamespace) -> None:
+    quiet = 0
+    drawn: list[str] = []
+
+    def received(frame: str | bytes) -> None:
+        nonlocal quiet
+        message = ForwardMsg()
+        message.ParseFromString(frame if isinstance(frame, bytes) else frame.encode())
+        # A fragment's own container comes with each of its runs: forty bytes.
+        if message.WhichOneof("type") == "ref_hash" or message.delta.WhichOneof("type") == "new_element":
+            quiet = 0
+            drawn.append(message.delta.new_element.WhichOneof("type") or "as before")
+        quiet += message.WhichOneof("type") == "script_finished"
+
+    page.on("websocket", lambda socket: socket.on("framereceived", received))
+    for path in ("/run?run=healthy", "/", "/compare?runs=healthy&runs=restarted"):
+        open_page(page, served.url + path)
+        settle(page)
+        end = time.monotonic() + patient(60)
+        while quiet < 4 and time.monotonic() < end:
+            page.wait_for_timeout(250)
+        assert quiet >= 4, f"{path}: still drawn: {drawn[-20:]}"
+
+
 def test_a_link_shows_the_same_view(page: Page, served: SimpleNamespace) -> None:
     open_page(page, f"{served.url}/run?run=restarted")
     wait_for_charts(page, 11)
     page.get_by_role("radio", name="tokens").or_(page.get_by_role("button", name="tokens")).first.click()
+    page.get_by_role("button", name="Smoothing and scale").click()
     page.get_by_text("Log scale").click()
     page.wait_for_url(re.compile("(?=.*x=tokens)(?=.*log=true)"))
     settle(page)
@@ -145,9 +225,10 @@ def test_a_link_shows_the_same_view(page: Page, served: SimpleNamespace) -> None
     open_page(page, link)
     wait_for_charts(page, 11)
     says(page, "Steps 5 to 25")
-    assert page.get_by_label("Log scale").is_checked()
-    says(page, "0.50")
     first = pictures(page)
+    page.get_by_role("button", name="Smoothing and scale").click()
+    expect(page.get_by_label("Log scale")).to_be_checked()
+    says(page, "0.50")
     open_page(page, page.url)
     wait_for_charts(page, 11)
     assert pictures(page) == first
@@ -189,6 +270,7 @@ def test_the_keyboard_reaches_the_help_and_the_range(page: Page, served: SimpleN
     page.get_by_role("spinbutton", name="To step").fill("20")
     page.get_by_role("button", name="Show these steps").press("Enter")
     page.wait_for_url(re.compile("from=10&to=20"))
+    settle(page)  # until then the link may be replaced under the key
     page.get_by_role("link", name="What Reward means").press("Enter")
     page.wait_for_url(re.compile(r"/help\?topic=reward"))
     says(page, "read the first for progress")

@@ -7,7 +7,7 @@ import pytest
 
 from dapo_core.db import Bucket
 from dapo_core.run.entries import Sample
-from dapo_dashboard.reads.memory_size import size_of
+from dapo_dashboard.reads.cached_reader import size_of
 
 
 def curves() -> object:

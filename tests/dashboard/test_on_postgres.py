@@ -13,6 +13,7 @@ from servers.postgres import PostgresServer
 
 from dapo_core.db import open_reader, open_writer, roles, upgrade
 from dapo_core.errors import StoreError
+from dapo_core.run.annotations import AnnotationRow, by_run
 
 
 @pytest.fixture(scope="module")
@@ -60,11 +61,19 @@ def test_the_login_that_acknowledges_can_do_nothing_else(page: Page, served: Sim
     click_row(page, "failing", tick=True)
     page.get_by_role("button", name="Acknowledge 1").click()
     expect(page.get_by_role("button", name="Acknowledge 0")).to_be_visible()
+    open_page(page, served.address)
+    click_row(page, "failing", tick=True)
+    page.get_by_role("button", name="Star", exact=True).click()
+    expect(page.get_by_role("button", name="Unstar")).to_be_visible()
+    said = by_run(open_reader(served.url).annotations())
+    assert said.keys() == {"failing"} and len(said["failing"].stars) == 1
     (alert,) = open_reader(served.url).alerts()
     assert alert.rule == "NonFinite" and alert.acknowledged_by and alert.acknowledged_at
     for login in served.logins.values():
         with pytest.raises(StoreError):
             open_writer(login).update_run_state("steady", "Failed")
+    with pytest.raises(StoreError):
+        open_writer(served.logins["reader"]).annotate([AnnotationRow("steady", "note", "", "x", "ada", 1.0)])
 
 
 def test_a_database_that_goes_away_and_comes_back(page: Page, served: SimpleNamespace) -> None:

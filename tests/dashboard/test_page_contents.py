@@ -1,6 +1,7 @@
 """What pages show of other people's text, secrets, rights, runs and jobs."""
 
 import re
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from dapo_core.db import CurvePoint, RunRow, RunTableRow
 from dapo_core.jobspec.guard_fields import GUARD_DEFAULTS
+from dapo_core.run.annotations import RunAnnotations
 from dapo_core.run.guards import HEALTH_RULES
 from dapo_core.run.metrics import REWARD_GENERATED, Validation
 from dapo_core.run.redaction import HIDDEN, without_secrets
@@ -148,6 +150,36 @@ def test_filters(filters: Filters, kept: list[str]) -> None:
     assert [each.run_id for each in run_columns.selected(ROWS, filters, "newest first", Beside())] == kept
 
 
+SAID = Beside(
+    said={
+        "alpha": RunAnnotations("Diverged at noon", "ada", {"baseline": "ada"}),
+        "beta": RunAnnotations(archived_by="bob"),
+        "gamma": RunAnnotations(stars=frozenset({"ada"})),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("filters", "kept"),
+    [
+        pytest.param(Filters(), ["gamma", "alpha"], id="archived runs are not shown"),
+        pytest.param(Filters(with_archived=True), ["gamma", "beta", "alpha"], id="unless asked for"),
+        pytest.param(Filters(starred_by="ada"), ["gamma"], id="one's own stars"),
+        pytest.param(Filters(starred_by="bob"), [], id="not those of others"),
+        pytest.param(Filters(tags=["baseline"]), ["alpha"], id="a tag that somebody gave"),
+        pytest.param(Filters(search="diverged noon"), ["alpha"], id="words of a note"),
+    ],
+)
+def test_filters_by_what_people_say(filters: Filters, kept: list[str]) -> None:
+    assert [each.run_id for each in run_columns.selected(ROWS, filters, "newest first", SAID)] == kept
+
+
+def test_the_table_has_notes_tags_and_the_viewers_stars() -> None:
+    table = run_columns.columns(ROWS, SAID, "ada")
+    assert table["★"] == ["", "", "★"] and table["Note"] == ["Diverged at noon", "", ""]
+    assert table["Tags"][0] == ["lr=high", "baseline"] and run_columns.columns(ROWS, SAID, "bob")["★"] == [""] * 3
+
+
 @pytest.mark.parametrize(
     ("order", "first"),
     [
@@ -164,16 +196,18 @@ def test_orders(order: str, first: str) -> None:
 
 
 def test_a_row_of_the_table() -> None:
-    table = run_columns.columns(ROWS[:1], BESIDE, now=160.0)
+    table = run_columns.columns(ROWS[:1], BESIDE)
     one = {name: values[0] for name, values in table.items()}
     assert one["Done"] == 50 and one["Step"] == "5/10" and one["Reward curve"] == [0.1, 0.2] and one["GPUs"] == 8
-    assert one["Last step"] == "1m00s ago" and one["State"] == "▶ Running" and one["Tags"] == ["lr=high"]
+    assert (
+        one["Last step"] == datetime.fromtimestamp(100.0) and one["State"] == "▶ Running" and one["Tags"] == ["lr=high"]
+    )
     assert one["Time left"] == "1m30s"
     assert (one["Validation"], one["Best"], one["Best at step"]) == (50, 75, 10)
 
 
 def test_a_run_without_a_validation_has_none_in_the_table() -> None:
-    assert run_columns.columns(ROWS[2:], BESIDE, now=160.0)["Best"] == [None]
+    assert run_columns.columns(ROWS[2:], BESIDE)["Best"] == [None]
 
 
 def runs() -> list[RunRow]:
@@ -187,12 +221,28 @@ def runs() -> list[RunRow]:
     [
         pytest.param(comparison.BY_RUN, {"a1": ("a1",), "a2": ("a2",), "b1": ("b1",)}, id="each run"),
         pytest.param(comparison.BY_JOB, {"a": ("a1", "a2"), "b": ("b1",)}, id="job"),
+        pytest.param("field optimizer.learningRate", {"1e-06": ("a1", "a2"), "1e-05": ("b1",)}, id="a field"),
         pytest.param("tag row", {"x": ("a1",), "no tag": ("a2", "b1")}, id="a tag"),
     ],
 )
 def test_groups_of_runs(by: str, groups: dict[str, tuple[str, ...]]) -> None:
     assert {group.name: group.run_ids for group in comparison.groups(runs(), by)} == groups
     assert "tag row" in comparison.groupings(runs())
+
+
+def test_people_s_tags_are_groups_and_a_run_with_two_is_in_both() -> None:
+    tags = {"a1": {"good": "ada"}, "b1": {"good": "bob", "rate": "ada"}, "other": {"hidden": "ada"}}
+    said = {run_id: RunAnnotations(tags=given) for run_id, given in tags.items()}
+    found = {group.name: group.run_ids for group in comparison.groups(runs(), comparison.BY_PEOPLE, said)}
+    assert found == {"good": ("a1", "b1"), "no tag": ("a2",), "rate": ("b1",)}
+    assert comparison.BY_PEOPLE in comparison.groupings(runs(), said)
+    assert comparison.BY_PEOPLE not in comparison.groupings(runs(), {"other": said["other"]})
+
+
+def test_of_very_many_tags_those_of_the_most_runs_are_groups() -> None:
+    said = {"a1": RunAnnotations(tags={f"t{at}": "ada" for at in range(30)}), "b1": RunAnnotations(tags={"t29": "ada"})}
+    found = comparison.groups(runs(), comparison.BY_PEOPLE, said)
+    assert len(found) == comparison.MAX_COMPARED and found[0].run_ids == ("a1", "b1")
 
 
 def test_only_what_differs_is_shown() -> None:

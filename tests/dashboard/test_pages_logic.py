@@ -1,16 +1,22 @@
 """Pages without a browser: what the script puts on them."""
 
+import time
+from collections.abc import Callable
+
 import builders
 import dashboard_data
 import pytest
+import streamlit as st
 from dashboard_data import Store
-from dashboard_script import shown, store, texts
+from dashboard_script import charts_of, grids_of, shown, store, texts
 from servers.dashboard import SCRIPT
 
-from dapo_core.db import EvaluationRow
+from dapo_core.db import EvaluationRow, open_reader
+from dapo_core.errors import StoreError
 from dapo_core.jobspec.guard_fields import Guard
+from dapo_core.run.annotations import AnnotationRow, RunAnnotations, by_run
 from dapo_core.run.guards import evaluate
-from dapo_core.run.metrics import ENTROPY
+from dapo_core.run.metrics import ENTROPY, GRADIENT_NORM, STEP_SECONDS, TOKENS_PROCESSED, title_of
 from dapo_dashboard import context
 
 __all__ = ["store"]
@@ -21,10 +27,37 @@ __all__ = ["store"]
 )
 
 
+def repeated(value: float) -> Callable[[int], float]:
+    return lambda _: value
+
+
 def test_streamlit_finds_no_pages_of_its_own() -> None:
     assert not (SCRIPT.parent / "pages").exists(), (
         "it would open them to everybody, without the script that asks to log in"
     )
+
+
+def test_what_people_say_of_a_run_is_shown_and_changed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.run("r", steps=1)
+    said = [
+        AnnotationRow("r", "note", "", "**Diverged**", "ada", 1.0),
+        AnnotationRow("r", "tag", "baseline", "", "ada", 1.0),
+    ]
+    store.writer.annotate(said)
+    test = shown("run", run="r")
+    assert r"\*\*Diverged\*\* (ada)" in texts(test) and "baseline" in texts(test) and not test.text_area
+    monkeypatch.setenv("DAPO_ACKNOWLEDGE_URL", store.url)
+    st.cache_resource.clear()
+    test = shown("run", run="r")
+    test.text_area[0].set_value("Converged after all.")
+    test.toggle(key="star r False").set_value(True)
+    test.multiselect(key=next(each.key for each in test.multiselect if each.label == "Tags")).set_value([])
+    next(each for each in test.button if each.label == "Save").click()
+    test.run()
+    assert not test.exception
+    now = by_run(open_reader(store.url).annotations())["r"]
+    me = context.viewer().name
+    assert now == RunAnnotations("Converged after all.", me, {}, frozenset({me}))
 
 
 def test_a_job_is_shown_without_its_secrets(store: Store) -> None:
@@ -70,12 +103,112 @@ def test_a_comparison(store: Store, view: str, words: str) -> None:
     assert words in texts(shown("compare", runs=["a", "b"], view=view))
 
 
+def test_differences_from_a_reference_run_are_marked(store: Store) -> None:
+    for name, rate in (("a", 1e-6), ("b", 1e-5), ("c", 1e-6)):
+        store.run(name, steps=2, spec=builders.dumped(builders.job(optimizer={"learningRate": rate})))
+    test = shown("compare", runs=["a", "b", "c"], view="Differences", reference="c")
+    (table,) = test.dataframe
+    assert list(table.value.columns) == ["Field", "c", "a", "b"]
+    assert list(table.value.iloc[0]) == ["optimizer.learningRate", "1e-06", "1e-06", "≠ 1e-05"]
+    said = texts(shown("compare", runs=["a", "b", "c"], by="field optimizer.learningRate", band="standard error"))
+    assert "Reward: before filtering" in said
+
+
+def test_a_comparison_by_people_s_tags(store: Store) -> None:
+    for name in ("a", "b", "c"):
+        store.run(name, steps=2)
+    store.writer.annotate([AnnotationRow(name, "tag", "baseline", "", "ada", 1.0) for name in ("a", "b")])
+    (charts,) = charts_of(shown("compare", runs=["a", "b", "c"], by="people's tags"))
+    assert [line["name"] for line in charts[0]["lines"]] == ["baseline (n=2)", "no tag"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "titles", "said"),
+    [
+        pytest.param({"match": "ENTROPY|grad_norm"}, {ENTROPY, GRADIENT_NORM}, "", id="pattern"),
+        pytest.param({"match": "entropy", "pin": "actor/grad_norm"}, {GRADIENT_NORM, ENTROPY}, "", id="and a pin"),
+        pytest.param({"match": "no such metric"}, set(), "No metric matches", id="no match"),
+        pytest.param({"match": "(", "pin": "actor/grad_norm"}, None, "is no regular expression", id="no pattern"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("page", "of"), [("compare", {"runs": ["a", "b"]}), ("run", {"run": "a"})], ids=["a comparison", "a run"]
+)
+def test_charts_are_searched_and_pinned(
+    store: Store, page: str, of: dict[str, str | list[str]], asked: dict[str, str], titles: set[str] | None, said: str
+) -> None:
+    for name in ("a", "b"):
+        store.run(name, steps=2)
+    test = shown(page, **of, **asked)
+    drawn = [chart["title"] for charts in charts_of(test) for chart in charts]
+    if titles is None:
+        assert len(drawn) > 3
+    else:
+        assert sorted(drawn) == sorted(map(title_of, titles))
+    assert "pin" not in asked or drawn[0] == title_of(GRADIENT_NORM)
+    assert said in texts(test)
+
+
+@pytest.mark.parametrize(
+    ("axis", "unit", "ends", "said"),
+    [
+        pytest.param("tokens", "M tokens", {"quick": 4.0, "slow": 8.0}, "Not recorded by old", id="tokens"),
+        pytest.param("time", "minutes", {"quick": 4.0, "slow": 10.0}, "Training time", id="training time"),
+    ],
+)
+def test_runs_are_compared_over(store: Store, axis: str, unit: str, ends: dict[str, float], said: str) -> None:
+    for name, tokens, seconds in (("quick", 1e6, 60.0), ("slow", 2e6, 150.0)):
+        store.run(name)
+        shapes = {ENTROPY: float, TOKENS_PROCESSED: repeated(tokens), STEP_SECONDS: repeated(seconds)}
+        store.steps(name, range(1, 5), shapes=shapes)
+    store.run("old")
+    store.steps("old", range(1, 5), shapes={ENTROPY: float})
+    test = shown("compare", runs=["quick", "slow", "old"], x=axis, match=ENTROPY)
+    (page,) = grids_of(test)
+    (chart,) = page["charts"]
+    found = {}
+    for line in chart["lines"]:
+        places = page["x"] if line["at"] < 0 else [page["x"][position] for position in page["at"][line["at"]]]
+        assert line["y"] == [1, 2, 3, 4]
+        found[line["name"]] = places[-1]
+    assert (found, page["axis"], page["unit"], page["range"][1]) == (ends, "place", unit, max(ends.values()))
+    assert said in texts(test) and f"up to {max(ends.values()):g} {unit}" in chart["spoken"]
+
+
+def test_a_zoom_of_a_comparison_is_of_its_axis_and_ends_with_it(store: Store) -> None:
+    for name in ("a", "b"):
+        store.run(name, steps=20)
+    test = shown("compare", runs=["a", "b"], **{"from": "3", "to": "6"})
+    assert grids_of(test)[0]["range"] == [3, 6]
+    test.segmented_control(key="x").set_value("time").run()
+    assert "from" not in test.query_params and grids_of(test)[0]["range"] == [1, 20]
+    (page,) = grids_of(shown("compare", runs=["a", "b"], x="time", **{"from": "60000", "to": "120000"}))
+    assert (page["range"], page["unit"], page["zoomed"]) == ([1, 2], "minutes", True)
+
+
 def test_b28_a_run_deleted_under_a_live_page_is_said_to_be(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     store.run("r", steps=1)
     found = iter([True])
     visible = context.visible_run
     monkeypatch.setattr(context, "visible_run", lambda name: visible(name) if next(found, False) else None)
     assert "was deleted" in texts(shown("run", run="r"))
+
+
+def test_a_page_is_drawn_once_while_the_store_is_down(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.run("r", steps=5)
+    test = shown("run", run="r")
+    reader = context.reader()
+
+    def away() -> None:
+        raise StoreError("The database is away.")
+
+    monkeypatch.setattr(reader, "_open", away)
+    monkeypatch.setattr(reader, "_now", lambda: time.time() + 60)
+    said = texts(test.run())
+    assert "has not responded" in said and "5 / 100" in said
+    monkeypatch.undo()
+    monkeypatch.setattr(reader, "_now", lambda: time.time() + 120)
+    assert "has not responded" not in texts(test.run())
 
 
 def test_alerts_of_all_runs_and_what_to_do(store: Store) -> None:

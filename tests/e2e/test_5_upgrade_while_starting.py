@@ -39,8 +39,9 @@ def deployment(platform: Installation) -> Object:
 def test_b12_an_upgrade_leaves_a_job_that_starts_alone(platform: Installation) -> None:
     here, there = pods(platform, WAITING, OTHER_TEAM), platform.pods()
     changed = platform.image("operator", tag="while-starting")
-    # An image that no node has: a recreated pod would have it.
-    platform.install(operator={**VALUES["operator"], "image": changed}, trainer={"image": "localhost/no-such:next"})
+    # An image that no node has: a recreated pod would have it. The pod that makes the demo's data would wait for it.
+    absent = {"image": "localhost/no-such:next"}
+    platform.install(operator={**VALUES["operator"], "image": changed}, trainer=absent, demo={})
     assert deployment(platform)["spec"]["template"]["spec"]["containers"][0]["image"] == changed
     platform.goes_on("the upgrade")
     assert pods(platform, WAITING, OTHER_TEAM) == here

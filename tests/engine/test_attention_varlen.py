@@ -11,7 +11,7 @@ from typing import Any
 import engines
 import pytest
 import torch
-from sequence_parallel import WIDTH, Case, one_by_one, policy, positions, rank_main, tokens
+from sequence_parallel import IMPORTED, WIDTH, Case, one_by_one, policy, positions, rank_main, tokens
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +132,7 @@ def test_g3_a_response_over_several_ranks_has_the_log_probs_and_gradients_of_pla
     case: Case, tmp_path: Any
 ) -> None:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["sequence_parallel"])
+    context.set_forkserver_preload(list(IMPORTED))
     ends = [context.Pipe(duplex=False) for _ in range(case.ranks)]
     ranks = [
         context.Process(target=rank_main, args=(rank, case, ends[rank][1], str(tmp_path / "store")))

@@ -9,10 +9,9 @@ import torch
 
 from dapo_trainer.doctor import bandwidth, kernel_accuracy
 from dapo_trainer.doctor.all_reduce import bus_gb
-from dapo_trainer.doctor.bandwidth import Group
+from dapo_trainer.doctor.bandwidth import Fabric, Group
 from dapo_trainer.doctor.check import CheckVerdict
 from dapo_trainer.doctor.examination import kernels as run_kernels
-from dapo_trainer.doctor.fabric import Fabric
 
 pytestmark = pytest.mark.timeout(180)
 LOOPBACK = Fabric("loopback", None)

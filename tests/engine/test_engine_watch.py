@@ -45,7 +45,7 @@ def _cluster() -> Iterator[None]:
     engines.load("dapo_trainer.verl_adapter.engine_watch")
     ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False)
     yield
-    ray.shutdown()
+    ray.shutdown(wait_for_processes=True)
 
 
 @pytest.fixture

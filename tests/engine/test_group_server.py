@@ -26,6 +26,7 @@ class Engine:
     async def add_request(self, request_id: str, prompt: Any, params: Any, **_: Any) -> Any:
         from vllm.v1.engine.output_processor import RequestOutputCollector
 
+        assert prompt["type"] == "token", "vLLM would have another thread render it"
         if request_id == "refused" or prompt["prompt_token_ids"] == REFUSED:
             raise ValueError("no such prompt")
         self.flat.append(params.flat_logprobs)
@@ -102,6 +103,25 @@ async def the_only_group(server: Any, asked: Any) -> list[Any]:
     [[(place, responses)]] = [finished async for finished in server.generate_groups([asked])]
     assert place == 0
     return list(responses)
+
+
+def test_token_ids_are_rendered_as_vllm_renders_them(adapter: ModuleType) -> None:
+    """With the optional parts empty, as verl gives them."""
+    from vllm.inputs import TokensPrompt
+    from vllm.renderers.base import BaseRenderer
+
+    prompt = TokensPrompt(prompt_token_ids=[5, 6], multi_modal_data={})
+    assert adapter.rendered(prompt) == BaseRenderer._process_tokens(SimpleNamespace(), prompt)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"multi_modal_data": {"image": [1]}}, {"mm_processor_kwargs": {"fps": 2}}, {"cache_salt": "a"}],
+    ids=["images", "settings for images", "a salt"],
+)
+def test_other_prompts_are_left_to_vllm(adapter: ModuleType, more: dict[str, Any]) -> None:
+    prompt = {"prompt_token_ids": [5, 6], **more}
+    assert adapter.rendered(prompt) is prompt
 
 
 def test_b4_a_weight_update_does_not_wait_for_what_is_being_generated(

@@ -9,7 +9,7 @@ import torch
 
 @pytest.fixture(scope="module")
 def module() -> ModuleType:
-    return engines.load("dapo_trainer.verl_adapter.logit_log_probs")
+    return engines.load("dapo_trainer.verl_adapter.token_log_probs")
 
 
 def drawn(*shape: int, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor]:
@@ -31,7 +31,7 @@ def drawn(*shape: int, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor
 )
 def test_values_and_gradients(module: ModuleType, shape: tuple[int, ...], dtype: torch.dtype) -> None:
     logits, labels = drawn(*shape, dtype=dtype)
-    ours = module.log_probs(logits, labels)
+    ours = module.logit_log_probs(logits, labels)
     assert ours.dtype == torch.float32
     exact = logits.double().log_softmax(-1).gather(-1, labels[..., None]).squeeze(-1)
     torch.testing.assert_close(ours.double(), exact, atol=2e-5, rtol=1e-6)
@@ -47,13 +47,13 @@ def test_verl_computes_by_it(module: ModuleType, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(functional, "logprobs_from_logits_v2", functional.logprobs_from_logits_v2)
     logits, labels = drawn(40, 259)
     verls = functional.logprobs_from_logits_naive(logits, labels)
-    module.install()
+    module.install_for_logits()
     after = functional.logprobs_from_logits(logits=logits, labels=labels, inplace_backward=True)
-    assert functional.logprobs_from_logits_v2 is module.log_probs
+    assert functional.logprobs_from_logits_v2 is module.logit_log_probs
     torch.testing.assert_close(after, verls, atol=2e-5, rtol=1e-6)
 
 
 def test_each_rank_installs_it() -> None:
     functional = engines.load("verl.utils.torch_functional")
     engines.load("dapo_trainer.verl_adapter.rank_extensions")
-    assert functional.logprobs_from_logits_v2.__module__ == "dapo_trainer.verl_adapter.logit_log_probs"
+    assert functional.logprobs_from_logits_v2.__module__ == "dapo_trainer.verl_adapter.token_log_probs"

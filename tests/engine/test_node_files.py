@@ -30,7 +30,7 @@ def _two_nodes() -> Iterator[None]:
     cluster.add_node(num_cpus=2, resources={"dapo_trainer": 2})
     ray.init(address=cluster.address, log_to_driver=False)
     yield
-    ray.shutdown()
+    ray.shutdown(wait_for_processes=True)
     cluster.shutdown()
 
 

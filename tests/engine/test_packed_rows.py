@@ -11,7 +11,7 @@ import torch
 
 @pytest.fixture(scope="module", autouse=True)
 def _engines() -> None:
-    engines.load("dapo_trainer.verl_adapter.packed_storage")
+    engines.load("dapo_trainer.verl_adapter.packed_rows")
 
 
 def rows(*lengths: int, dtype: Any = torch.int64) -> list[Any]:
@@ -67,8 +67,7 @@ def nested(*lengths: int, wide: bool = False) -> Any:
 def test_rows_of_a_nested_tensor(chosen: list[int]) -> None:
     from transfer_queue.storage import AsyncSimpleStorageManager
 
-    from dapo_trainer.verl_adapter.packed_rows import unpacked
-    from dapo_trainer.verl_adapter.packed_storage import PackingManager
+    from dapo_trainer.verl_adapter.packed_rows import PackingManager, unpacked
 
     for values in (nested(3, 0, 5, 1), nested(3, 1, 5, 1, wide=True), nested(3, 2000, 3000, 2)):
         ours = unpacked({"values": PackingManager._select_by_positions(values, chosen)})["values"]
@@ -81,7 +80,7 @@ def test_rows_of_a_nested_tensor(chosen: list[int]) -> None:
 def test_what_the_queue_keeps_of_fields() -> None:
     from tensordict import NonTensorStack, TensorDict
 
-    from dapo_trainer.verl_adapter.packed_storage import _schema_row_by_row, field_schema
+    from dapo_trainer.verl_adapter.packed_rows import _schema_row_by_row, field_schema
 
     fields = {
         "dense": torch.randn(3, 2), "ragged": nested(4, 1, 2), "words": NonTensorStack("a", "b", "c"),
@@ -108,7 +107,7 @@ def unit() -> Any:
     """A storage unit without its sockets."""
     from transfer_queue.storage.simple_storage import StorageUnitData
 
-    from dapo_trainer.verl_adapter.packed_storage import PackingUnit
+    from dapo_trainer.verl_adapter.packed_rows import PackingUnit
 
     made = object.__new__(PackingUnit)
     made.storage_unit_id, made.storage_data = "unit", StorageUnitData(None)
@@ -159,18 +158,18 @@ def test_the_queue_takes_them() -> None:
     from transfer_queue.storage.bootstrap import simple_storage_bootstrap
     from transfer_queue.storage.managers import simple_storage_manager
 
-    from dapo_trainer.verl_adapter import packed_storage
+    from dapo_trainer.verl_adapter import packed_rows
 
     before = dict(StorageManagerFactory._registry), simple_storage_bootstrap.SimpleStorageUnit
-    theirs = packed_storage._schema_row_by_row
+    theirs = packed_rows._schema_row_by_row
     try:
-        packed_storage.install()
-        assert StorageManagerFactory._registry["SimpleStorage"] is packed_storage.PackingManager
+        packed_rows.install()
+        assert StorageManagerFactory._registry["SimpleStorage"] is packed_rows.PackingManager
         add_fields, put_data = metadata.BatchMeta.add_fields, simple_storage_manager.AsyncSimpleStorageManager.put_data
         for function in (add_fields, put_data):
-            assert function.__globals__["extract_field_schema"] is packed_storage.field_schema
+            assert function.__globals__["extract_field_schema"] is packed_rows.field_schema
         started = simple_storage_bootstrap.SimpleStorageUnit
-        assert issubclass(started.__ray_metadata__.modified_class, packed_storage.PackingUnit)
+        assert issubclass(started.__ray_metadata__.modified_class, packed_rows.PackingUnit)
     finally:
         StorageManagerFactory._registry, simple_storage_bootstrap.SimpleStorageUnit = before
         metadata.extract_field_schema = simple_storage_manager.extract_field_schema = theirs

@@ -1,5 +1,6 @@
 """The engines of a run as the driver knows them: over a stage where Ray's calls are answered at once."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -12,8 +13,7 @@ import pytest
 from patience import patient
 
 from dapo_core.errors import DistributedFaultError
-from dapo_trainer.rollouts.liveness import WEDGED_AFTER_SECONDS
-from dapo_trainer.rollouts.membership import START_AGAIN_SECONDS, EngineState
+from dapo_trainer.rollouts.membership import START_AGAIN_SECONDS, WEDGED_AFTER_SECONDS, EngineState
 from dapo_trainer.verl_adapter.session import Session
 
 
@@ -158,10 +158,13 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     monkeypatch.setattr(module, "kill_engine", lambda _node, _processes: None)
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.0)
     monkeypatch.setattr(module.RolloutFleet, "_watch", lambda _self: None)  # the test looks
-    made = Stage(module)
+    made, before = Stage(module), set(threading.enumerate())
     made.begin()
     yield made
     made.fleet.close()
+    for thread in set(threading.enumerate()) - before:
+        thread.join(patient(20))
+        assert not thread.is_alive(), f"{thread.name} would go on with the real Ray"
 
 
 def test_a_dead_engine_is_replaced_where_it_was_and_serves_once_it_has_weights(stage: Stage) -> None:

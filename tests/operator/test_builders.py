@@ -159,6 +159,28 @@ def test_claims_are_mounted_in_every_pod() -> None:
     assert {"/pvc/models", "/pvc/out"} <= mounts
 
 
+def test_d14_a_template_asks_for_what_a_fabric_needs() -> None:
+    """As far as the namespace admits it: locked memory for RDMA, a plug-in of the node, the node's network."""
+    own: dict[str, Any] = {"name": "dapo", "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}}}
+    own |= {"volumeMounts": [{"name": "plug-in", "mountPath": "/usr/local/nccl"}]}
+    plug_in = {"name": "plug-in", "hostPath": {"path": "/opt/nccl"}}
+    template = {"spec": {"hostNetwork": True, "containers": [own], "volumes": [plug_in]}}
+    made = built(topology={"trainer": {"podTemplate": template}})
+    assert made["spec"]["hostNetwork"] and plug_in in made["spec"]["volumes"]
+    capabilities = container(made)["securityContext"]["capabilities"]
+    assert capabilities["add"] == ["IPC_LOCK"] and capabilities["drop"] == ["ALL"]
+
+
+def test_d15_a_template_adds_resource_claims() -> None:
+    claim = {"name": "domain", "resourceClaimTemplateName": "imex"}
+    own = {"name": "dapo", "resources": {"claims": [{"name": "domain"}]}}
+    template = {"spec": {"resourceClaims": [claim], "containers": [own]}}
+    made = built(topology={"trainer": {"gpusPerPod": 4, "podTemplate": template}})
+    assert made["spec"]["resourceClaims"] == [claim]
+    resources = container(made)["resources"]
+    assert resources["claims"] == [{"name": "domain"}] and resources["limits"]["nvidia.com/gpu"] == "4"
+
+
 def test_a_template_adds_and_changes() -> None:
     template = {
         "metadata": {"labels": {"team": "a"}, "annotations": {"note": "b"}},

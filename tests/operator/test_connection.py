@@ -16,10 +16,9 @@ from kubernetes.aio.client import Configuration
 from kubernetes.aio.config import incluster_config, kube_config
 
 from dapo_operator.kube import connection
-from dapo_operator.kube.api_errors import ExistsError, UnreachableError
 from dapo_operator.kube.client import KubeClient
 from dapo_operator.kube.connection import Connection, NoClusterError, connect
-from dapo_operator.kube.objects import PODS
+from dapo_operator.kube.objects import PODS, ExistsError, UnreachableError
 
 SERVER = "https://kube.example:6443"
 

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from dapo_operator.kube.api_errors import NotFoundError, UnreachableError
 from dapo_operator.kube.events import MAX_BYTES, SERIES_SECONDS, EventPoster
-from dapo_operator.kube.objects import ObjectReference, Resource
+from dapo_operator.kube.objects import NotFoundError, ObjectReference, Resource, UnreachableError
 
 JOB = ObjectReference("dapo.io/v1alpha1", "DAPOJob", "team", "first", "uid-1")
 OTHER = ObjectReference("dapo.io/v1alpha1", "DAPOJob", "team", "second", "uid-2")

@@ -1,17 +1,19 @@
 """What the executor makes of an API server that refuses objects."""
 
+import asyncio
+import gc
 from typing import Any
 
 import pytest
 from fake_kube import FakeKube
 from planner_bench import SITE, START, Bench, raw_job
-from simulated_cluster import asyncio_run
+from simulated_operator import asyncio_run
 
 from dapo_operator.children import Children
 from dapo_operator.executor import ActionResult, Executor, Refusals
 from dapo_operator.jobs.dapojob import FINALIZER, JOBS, job_of
 from dapo_operator.jobs.observed import Refusal
-from dapo_operator.kube.api_errors import ConflictError, UnreachableError, error_of
+from dapo_operator.kube.objects import ConflictError, UnreachableError, error_of
 
 KEY = ("team", "first")
 
@@ -80,3 +82,21 @@ def test_the_finalizer_is_added_to_those_of_others() -> None:
         asyncio_run(executor.add_finalizer(job, raw))
     asyncio_run(executor.remove_finalizer(job, held))
     assert kube.of_kind("DAPOJob")[0]["metadata"]["finalizers"] == ["example.com/quota", "example.com/audit"]
+
+
+def test_an_operator_that_ends_leaves_no_coroutine_behind(recwarn: pytest.WarningsRecorder) -> None:
+    """Its tasks are cancelled, some of them before they have begun."""
+    for looks in range(8):
+        bench = Bench()
+        executor = Executor(FakeKube(1, START), Children(lambda key: None))  # type: ignore[arg-type]
+
+        async def ends(executor: Executor = executor, bench: Bench = bench, looks: int = looks) -> None:
+            task = asyncio.create_task(executor.act(KEY, bench.job, bench.look(), START, Refusals()))
+            for _ in range(looks):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+        asyncio.run(ends())
+    gc.collect()
+    assert [str(warning.message) for warning in recwarn] == []

@@ -9,9 +9,8 @@ import pytest
 from virtual_time import now, run_virtual
 from yarl import URL
 
-from dapo_operator.kube.fair_places import FairPlaces
-from dapo_operator.kube.rate_limit import IN_FLIGHT, RateLimit
-from dapo_operator.reconciler import CONCURRENT
+from dapo_operator.kube.rate_limit import IN_FLIGHT, FairPlaces, RateLimit
+from dapo_operator.shared import CONCURRENT
 
 RATE, BURST = 100.0, 200  # the operator's defaults
 LATENCY = 0.02

@@ -8,10 +8,9 @@ import pytest
 from builders import job as job_with
 from planner_bench import SITE
 
+from dapo_operator.jobs.builders.gang_request import quantity_text, requests_of, reservation
 from dapo_operator.jobs.builders.pods import pod
-from dapo_operator.jobs.builders.quantities import requests, text
-from dapo_operator.jobs.builders.reservations import reservation
-from dapo_operator.jobs.gangs.contract import Placement
+from dapo_operator.jobs.gangs.gang_scheduler import AttemptOutcome, PodSetAssignment, Reservation
 from dapo_operator.jobs.gangs.kueue import placed, with_flavors
 from dapo_operator.jobs.gangs.schedulers import QUEUEING, SCHEDULERS
 
@@ -70,7 +69,7 @@ def test_without_a_gang_scheduler_nothing_is_reserved() -> None:
     ("number", "shown"), [(Fraction(2), "2"), (Fraction(5, 2), "2500m"), (Fraction(1, 10**6), "1m")], ids=str
 )
 def test_a_sum_is_written_as_a_quantity(number: Fraction, shown: str) -> None:
-    assert text(number) == shown
+    assert quantity_text(number) == shown
 
 
 def test_what_the_scheduler_counts_for_a_pod() -> None:
@@ -81,9 +80,9 @@ def test_what_the_scheduler_counts_for_a_pod() -> None:
         "containers": [container("1"), container("2", "limits"), {}],
         "initContainers": [container("500m", restartPolicy="Always"), container("3"), container("9")],
     }
-    assert requests(spec) == {"cpu": 9}, "the largest that runs before them"
+    assert requests_of(spec) == {"cpu": 9}, "the largest that runs before them"
     spec["initContainers"].pop()
-    assert requests(spec) == {"cpu": Fraction(7, 2)}, "those that run together"
+    assert requests_of(spec) == {"cpu": Fraction(7, 2)}, "those that run together"
 
 
 @pytest.mark.parametrize(
@@ -159,12 +158,56 @@ def test_kueue_may_admit_a_part_of_the_rollouts() -> None:
     assert counts == [("head", 1, None), ("trainer", 2, None), ("rollout", 8, 2)]
 
 
-def test_a_topology_request_is_the_pods_annotation() -> None:
-    meta = {"metadata": {"annotations": {"kueue.x-k8s.io/podset-required-topology": "rack"}}}
+@pytest.mark.parametrize(
+    ("annotation", "value", "request_of_it"),
+    [("required", "rack", {"required": "rack"}), ("unconstrained", "true", {"unconstrained": True})],
+    ids=["required", "unconstrained"],
+)
+def test_a_topology_request_is_the_pods_annotation(annotation: str, value: str, request_of_it: dict[str, Any]) -> None:
+    meta = {"metadata": {"annotations": {f"kueue.x-k8s.io/podset-{annotation}-topology": value}}}
     topology = TOPOLOGY | {"trainer": TOPOLOGY["trainer"] | {"podTemplate": meta}}  # type: ignore[operator]
     made = reservation(job_with(topology=topology, runPolicy={"gang": gang_of("kueue")}), "uid", 1, SITE) or {}
     requests_of = [each.get("topologyRequest") for each in made["spec"]["podSets"]]
-    assert requests_of == [None, {"required": "rack"}, None]
+    assert requests_of == [None, request_of_it, None]
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "annotations", "content"),
+    [
+        (
+            "volcano",
+            {"volcano.sh/network-topology-mode": "hard", "volcano.sh/network-topology-highest-tier": "2"},
+            {"networkTopology": {"mode": "hard", "highestTierAllowed": 2}},
+        ),
+        (
+            "volcano",
+            {"volcano.sh/network-topology-highest-tier": "two"},
+            {"networkTopology": {"highestTierAllowed": "two"}},
+        ),
+        (
+            "kai",
+            {
+                "kai.scheduler/topology": "cluster",
+                "kai.scheduler/topology-required-placement": "zone",
+                "kai.scheduler/topology-preferred-placement": "rack",
+            },
+            {
+                "topologyConstraint": {
+                    "topology": "cluster",
+                    "requiredTopologyLevel": "zone",
+                    "preferredTopologyLevel": "rack",
+                }
+            },
+        ),
+    ],
+    ids=["volcano", "no number", "kai"],
+)
+def test_a_gang_in_one_domain(scheduler: str, annotations: dict[str, str], content: dict[str, Any]) -> None:
+    """The annotations of Volcano and KAI, on pods of any role, are about the whole gang."""
+    template = {"podTemplate": {"metadata": {"annotations": annotations}}}
+    topology = TOPOLOGY | {"trainer": TOPOLOGY["trainer"] | template}  # type: ignore[operator]
+    made = reservation(job_with(topology=topology, runPolicy={"gang": gang_of(scheduler)}), "uid", 1, SITE) or {}
+    assert made["spec"] == asked(scheduler)["spec"] | content
 
 
 @pytest.mark.parametrize(
@@ -243,6 +286,37 @@ def test_what_kueue_says_of_a_workload(status: dict[str, Any], active: bool, exp
     assert (seen.admitted, seen.revoked, seen.deactivated, seen.message) == expected
 
 
+def test_an_eviction_of_pods_that_are_not_ready_in_time() -> None:
+    status = {"conditions": [condition("Evicted", "True", "PodsReadyTimeout", "Exceeded it.")]}
+    seen = SCHEDULERS["kueue"].observe(asked("kueue") | {"status": status})
+    assert seen is not None
+    assert (seen.late, seen.knows_ready) == (True, False)
+    assert seen.revoked == "Kueue: Workload first-3 is Evicted (PodsReadyTimeout). Exceeded it."
+
+
+@pytest.mark.parametrize(
+    ("outcome", "kind", "reason"),
+    [
+        (None, "PodsReady", "Started"),
+        (AttemptOutcome(True, "Done."), "Finished", "Succeeded"),
+        (AttemptOutcome(False, "Crashed."), "Finished", "Failed"),
+    ],
+    ids=["ready", "succeeded", "failed"],
+)
+def test_what_kueue_is_told(outcome: AttemptOutcome | None, kind: str, reason: str) -> None:
+    """A condition as its own integrations write it, of this Workload and no later one of its name."""
+    known = Reservation("kueue", "first-3", "uid-of-it", 3)
+    body = SCHEDULERS["kueue"].report(known, "default", outcome, "2026-01-01T00:00:00Z")
+    assert body is not None
+    assert body["metadata"] == {"name": "first-3", "namespace": "default", "uid": "uid-of-it"}
+    [said] = body["status"]["conditions"]
+    assert set(said) == {"type", "status", "reason", "message", "lastTransitionTime"}
+    assert (said["type"], said["status"], said["reason"]) == (kind, "True", reason)
+    seen = SCHEDULERS["kueue"].observe(asked("kueue") | {"status": body["status"]})
+    assert seen is not None
+    assert seen.knows_ready is (kind == "PodsReady")
+
+
 def test_pods_run_where_kueue_admitted_them() -> None:
     """With the flavors' labels and tolerations, what admission checks add, and the gate of a topology."""
     admission = {
@@ -256,13 +330,14 @@ def test_pods_run_where_kueue_admitted_them() -> None:
         asked("kueue") | {"status": {"admission": admission, "admissionChecks": [check]}}
     )
     assert seen is not None
-    assert seen.placements["head"] == Placement(flavors=("spot",))
+    assert seen.placements["head"] == PodSetAssignment(flavors=("spot",))
     spot = [{"key": "spot", "operator": "Exists"}]
     flavors: dict[str, dict[str, Any]] = {
         "spot": {"tolerations": spot},
         "h100": {"nodeLabels": {"gpu": "h100"}, "tolerations": spot},
     }
-    bare = {"metadata": {"labels": {"a": "b"}}, "spec": {"nodeSelector": {"zone": "a"}}}
+    rack = {"kueue.x-k8s.io/podset-required-topology": "rack"}
+    bare = {"metadata": {"labels": {"a": "b"}, "annotations": rack}, "spec": {"nodeSelector": {"zone": "a"}}}
     made = placed(bare, with_flavors(seen.placements["trainer"], flavors))
     assert made["spec"] == {
         "nodeSelector": {"zone": "a", "gpu": "h100"},
@@ -270,4 +345,7 @@ def test_pods_run_where_kueue_admitted_them() -> None:
         "schedulingGates": [{"name": "kueue.x-k8s.io/topology"}],
     }
     assert made["metadata"]["labels"] == {"a": "b", "kueue.x-k8s.io/podset": "trainer"}
-    assert made["metadata"]["annotations"] == {"request": "7"}
+    assert made["metadata"]["annotations"] == rack | {"request": "7"}
+    # Kueue takes the gate off pods with an annotation only, also where the pod asks for nothing and its flavor has one.
+    plain = placed({"metadata": {}, "spec": {}}, PodSetAssignment(gates=("kueue.x-k8s.io/topology",)))
+    assert plain["metadata"]["annotations"] == {"kueue.x-k8s.io/podset-unconstrained-topology": "true"}

@@ -15,11 +15,10 @@ from patience import patient
 
 from dapo_core.backoff import Backoff
 from dapo_operator.kube import informer
-from dapo_operator.kube.api_errors import ApiError, GoneError, RefusedError, StreamCutError, UnreachableError
 from dapo_operator.kube.client import KubeClient
 from dapo_operator.kube.connection import Connection
 from dapo_operator.kube.informer import Informer
-from dapo_operator.kube.objects import NODES, PODS
+from dapo_operator.kube.objects import NODES, PODS, ApiError, GoneError, RefusedError, StreamCutError, UnreachableError
 
 
 def raw(name: str, version: int) -> dict[str, Any]:

@@ -2,12 +2,15 @@
 
 import asyncio
 import contextlib
+import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 
 import pytest
+from patience import patient
 from virtual_time import now, run_virtual
 
 from dapo_operator.kube.leadership import (
@@ -15,6 +18,7 @@ from dapo_operator.kube.leadership import (
     LeadershipLostError,
     Lease,
     LeaseError,
+    RenewalLoop,
     Sighting,
     Terms,
     claim,
@@ -238,6 +242,48 @@ def test_a_restarted_container_of_the_same_pod_goes_on_at_once() -> None:
         return now() - began
 
     assert run_virtual(main()) < 1
+
+
+def test_a_main_loop_that_is_busy_keeps_the_lease() -> None:
+    """A thousand jobs to look at, each for a few milliseconds, before the next answer is read."""
+    etcd = Etcd()
+    leader = Leadership(Store(etcd), "a", Terms(renew_every=0.01))
+
+    async def main(beside: RenewalLoop) -> None:
+        await beside.run(leader.acquire())
+        holding = asyncio.create_task(beside.run(leader.hold()))
+        await asyncio.sleep(0)
+        end = time.monotonic() + patient(30)
+        while len(etcd.writes) < 5 and time.monotonic() < end:
+            math.factorial(2000)  # and no `await`
+        renewed = len(etcd.writes)
+        holding.cancel()
+        await asyncio.gather(holding, return_exceptions=True)
+        await beside.run(leader.release())
+        assert renewed >= 5 and etcd.lease is not None and etcd.lease.holder == ""
+
+    beside = RenewalLoop()
+    try:
+        asyncio.run(main(beside))
+    finally:
+        beside.close()
+
+
+def test_a_lease_that_is_lost_in_its_thread_ends_the_operator() -> None:
+    etcd = Etcd()
+    leader = Leadership(Store(etcd), "a", Terms(renew_every=0.01))
+
+    async def main(beside: RenewalLoop) -> None:
+        await beside.run(leader.acquire())
+        etcd.lease = Lease("b", 12, version="99")
+        await beside.run(leader.hold())
+
+    beside = RenewalLoop()
+    try:
+        with pytest.raises(LeadershipLostError, match="b holds the lease"):
+            asyncio.run(main(beside))
+    finally:
+        beside.close()
 
 
 def test_waiting_outlasts_an_api_server_that_is_down() -> None:

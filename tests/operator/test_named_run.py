@@ -10,7 +10,7 @@ from builders import MINIMAL
 from fake_kube import FakeKube
 from metadata_store import metadata_url, reader, writer
 from planner_bench import Bench, raw_job
-from simulated_cluster import NAMESPACE, Operator, asyncio_run
+from simulated_operator import NAMESPACE, Operator, asyncio_run
 
 from dapo_core.db import MetadataReader, MetadataWriter, RunRow
 from dapo_core.run.status import CheckpointRef

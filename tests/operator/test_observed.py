@@ -165,3 +165,38 @@ def test_d8_the_image_that_a_node_has_run(image: str, image_id: str, expected: s
     status = {"containerStatuses": [{"name": "dapo", "imageID": image_id}]}
     pod = read(status, {"containers": [{"name": "side", "image": "other"}, {"name": "dapo", "image": image}]})
     assert (pod.image, pod.image_by_digest) == (image, expected)
+
+
+RUNS: dict[str, Any] = {"running": {}}
+SINCE = "2027-01-15T08:00:00Z"
+UNREADY = [{"type": "ContainersReady", "status": "False", "lastTransitionTime": SINCE}]
+
+
+@pytest.mark.parametrize(
+    ("containers", "conditions", "since"),
+    [
+        ([{"name": "dapo", "ready": False, "state": RUNS}], UNREADY, 1_800_000_000.0),
+        ([{"name": "dapo", "ready": True, "state": RUNS}], [{"type": "Ready", "status": "False"}], None),
+        ([{"name": "dapo", "ready": False, "state": {"terminated": {"exitCode": 1}}}], UNREADY, None),
+        ([{"name": "dapo", "ready": False, "state": {}}], UNREADY, None),
+        ([{"name": "dapo", "ready": False, "state": RUNS}, {"name": "side", "ready": False}], UNREADY, None),
+        ([{"name": "dapo", "ready": True, "state": RUNS}, {"name": "side", "ready": False}], UNREADY, None),
+        ([{"name": "dapo", "ready": False, "state": RUNS}, {"name": "side", "ready": True}], UNREADY, 1_800_000_000.0),
+        ([{"name": "dapo", "ready": False, "state": RUNS}], [], None),
+    ],
+    ids=[
+        "its kubelet says so",
+        "only the node controller, which does not hear the node",
+        "it has ended",
+        "it waits",
+        "with a sidecar",
+        "only a sidecar",
+        "without its sidecar",
+        "since when is not known",
+    ],
+)
+def test_a_container_that_runs_without_being_ready(
+    containers: list[dict[str, Any]], conditions: list[dict[str, Any]], since: float | None
+) -> None:
+    status = {"phase": "Running", "containerStatuses": containers, "conditions": conditions}
+    assert read(status).silent_since == since

@@ -10,6 +10,7 @@ from trainer_errors import ENDS
 from dapo_core.run.guards import Alert
 from dapo_core.run.last_words import ending
 from dapo_core.run.status import CheckpointRef, DAPOJobStatus
+from dapo_operator.jobs.planner.timeouts import HANG_SECONDS
 
 HEAD, TRAINER = "first-head-1-0", "first-trainer-1-0"
 
@@ -31,6 +32,60 @@ def test_guards_and_their_hysteresis() -> None:
     assert bench.status.attempts[-1].number == 2 and bench.status.attempts[-1].ending_at is None
     bench.progress(50, alerts=(replace(alert, step=50),)).settle()
     assert bench.says("Suspended")[0] == "True"
+
+
+def held_by_a_guard(rollout: dict[str, Any]) -> Bench:
+    """A job in Separated mode that a guard has suspended."""
+    topology: dict[str, Any] = {"mode": "Separated"} | ({"rollout": rollout} if rollout else {})
+    alert = Alert("EntropyCollapse", "Suspend", "actor/entropy", 30, 41, 0.01, 0.05, "Entropy is 0.01.")
+    guards = [{"rule": "EntropyCollapse", "action": "Suspend", "forSteps": 10}]
+    bench = Bench(raw_job(topology=topology, guards=guards)).training().progress(41, alerts=(alert,)).settle()
+    bench.seen = replace(bench.seen, checkpoint=CheckpointRef(step=40, uri="s3://b/40"))
+    bench.settle(60)
+    assert bench.says("Suspended") == ("True", "SuspendedByGuard") and bench.names == []
+    return bench
+
+
+@pytest.mark.parametrize(
+    ("edit", "resumes"),
+    [
+        pytest.param({"topology": {"rollout": {"replicas": 3}}}, False, id="an autoscaler"),
+        pytest.param({"runPolicy": {"maxRestarts": 9}}, True, id="a limit"),
+        pytest.param(
+            {"guards": [{"rule": "EntropyCollapse", "action": "Suspend", "forSteps": 20}]}, True, id="the guard"
+        ),
+        pytest.param({"topology": {"rollout": {"replicas": 3, "minReplicas": 1}}}, True, id="other numbers"),
+    ],
+)
+@pytest.mark.parametrize("rollout", [{}, {"replicas": 2}], ids=["replicas by default", "replicas in the spec"])
+def test_d10_only_a_person_resumes_a_job_that_a_guard_suspended(
+    rollout: dict[str, Any], edit: dict[str, Any], resumes: bool
+) -> None:
+    """`kubectl scale` and autoscalers change the spec by the scale subresource, without a look at the job."""
+    bench = held_by_a_guard(rollout)
+    bench.edit(**edit).settle()
+    assert bench.says("Suspended")[0] == ("False" if resumes else "True")
+    assert bool(bench.names) == resumes
+    if not resumes:
+        bench.edit(suspend=True).settle().edit(suspend=False).settle()
+        assert bench.says("Suspended") == ("False", "Resumed") and bench.names
+
+
+def test_d10_a_suspended_job_of_an_earlier_version_is_resumed_by_any_edit() -> None:
+    bench = held_by_a_guard({})
+    bench.status = bench.status.model_copy(update={"stopped_spec": None})
+    assert bench.settle(60).says("Suspended")[0] == "True"
+    bench.edit(topology={"rollout": {"replicas": 3}}).settle()
+    assert bench.says("Suspended")[0] == "False"
+
+
+def test_d10_a_number_of_rollouts_that_was_invalid_is_corrected_by_scaling() -> None:
+    """What is repaired is no matter of who does it."""
+    topology = {"mode": "Separated", "rollout": {"replicas": 3, "maxReplicas": 2}}
+    bench = Bench(raw_job(topology=topology)).settle()
+    assert bench.says("Failed") == ("True", "InvalidSpec")
+    bench.edit(topology={"rollout": {"replicas": 2}}).settle()
+    assert bench.says("Failed")[0] == "False" and bench.names
 
 
 def test_a_warning_guard_only_tells() -> None:
@@ -60,6 +115,57 @@ def test_a_stall_ends_the_attempt() -> None:
     assert bench.attempts[0] == (1, "Stalled")
     assert bench.status.restarts_counted == 1
     assert "after step 9" in (bench.status.attempts[0].message or "")
+
+
+def silent(bench: Bench, pod: str = TRAINER, since: float | None = None) -> Bench:
+    """A rank hangs, and the driver does not notice: the pod takes itself out of readiness."""
+    return bench.change(pod, ready=False, silent_since=bench.now if since is None else since).settle()
+
+
+@pytest.mark.parametrize("pod", [TRAINER, HEAD], ids=["a rank, while the driver lives", "the head's whole container"])
+@pytest.mark.parametrize("store", ["none", "ok", "down"])
+def test_a_pod_without_heartbeats_ends_the_attempt(pod: str, store: str) -> None:
+    bench = silent(Bench().training().seeing(store=store), pod)
+    assert bench.look().wake_at == bench.now + HANG_SECONDS
+    bench.settle(HANG_SECONDS - 1)
+    assert (bench.status.phase, bench.says("PodsReady")[0]) == ("Training", "False")
+    bench.settle(1)
+    assert (bench.attempts[0], bench.status.restarts_counted) == ((1, "Stalled"), 1)
+    assert (bench.status.attempts[0].message or "").startswith(f"{pod}: a process hangs")
+
+
+def test_a_pod_whose_ranks_go_on_has_not_hung() -> None:
+    bench = silent(Bench().training())
+    bench.settle(HANG_SECONDS - 1)
+    bench.change(TRAINER, ready=True, silent_since=None).settle(10)
+    bench.settle(HANG_SECONDS)
+    assert bench.attempts == [(1, None)]
+    silent(bench).settle(HANG_SECONDS)
+    assert bench.attempts[0] == (1, "Stalled")
+
+
+@pytest.mark.parametrize("since", [-86400.0, 86400.0], ids=["long ago", "in the future"])
+def test_the_clock_of_a_node_ends_no_attempt_early(since: float) -> None:
+    """Nor does a sidecar that was the one that was not ready until now."""
+    bench = Bench().training()
+    silent(bench, since=bench.now + since).settle(HANG_SECONDS - 1)
+    assert bench.attempts == [(1, None)]
+
+
+def test_a_step_proves_that_no_rank_hangs() -> None:
+    """A kubelet that cannot look at its containers says that they are not ready."""
+    bench = silent(Bench().training().progress(3).settle())
+    for step in range(4, 10):
+        bench.progress(step).settle(HANG_SECONDS - 10)
+    assert bench.attempts == [(1, None)]
+    bench.settle(HANG_SECONDS + 1)
+    assert bench.attempts[0] == (1, "Stalled")
+
+
+def test_a_rollout_that_is_not_ready_is_no_hang() -> None:
+    bench = Bench(raw_job(topology={"mode": "Separated", "rollout": {"replicas": 2}})).training()
+    silent(bench, "first-rollout-1-0").settle(10 * HANG_SECONDS)
+    assert bench.attempts == [(1, None)]
 
 
 @pytest.mark.parametrize(("code", "reason"), [(10, "InvalidSpec"), (11, "BadData"), (12, "ModelUnloadable")], ids=str)

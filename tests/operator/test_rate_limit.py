@@ -64,10 +64,9 @@ async def _timed(codes: list[int], limit: RateLimit, paths: list[str]) -> list[f
     return [at - begun for at in arrived]
 
 
-def test_a_429_holds_the_next_request_back_but_never_the_lease() -> None:
-    paths = ["/api/v1/pods", "/apis/coordination.k8s.io/v1/namespaces/a/leases/b", "/api/v1/pods"]
-    _, lease, third = asyncio.run(_timed([429], RateLimit(1000, 10), paths))
-    assert lease < 0.9 <= third
+def test_a_429_holds_the_next_request_back() -> None:
+    _, second = asyncio.run(_timed([429], RateLimit(1000, 10), ["/api/v1/pods"] * 2))
+    assert second >= 0.9
 
 
 def test_requests_go_out_at_the_rate() -> None:

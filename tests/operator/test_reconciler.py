@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 from builders import MINIMAL
 from fake_kube import FakeKube, Object
-from simulated_cluster import NAMESPACE, SPEC, Operator, asyncio_run
+from simulated_operator import NAMESPACE, SPEC, Operator, asyncio_run
 
 from dapo_core.jobspec.presets import merged
 from dapo_operator.jobs.dapojob import JOBS
-from dapo_operator.kube.api_errors import error_of
-from dapo_operator.kube.objects import PODS, Resource
-from dapo_operator.reconciler import CONCURRENT
+from dapo_operator.kube.objects import PODS, Resource, error_of
+from dapo_operator.shared import CONCURRENT
 
 PODS_OF_A_JOB = 4
 

@@ -7,15 +7,14 @@ from typing import Any
 import pytest
 from fake_kube import FakeKube, Object
 from planner_bench import Bench, raw_job
-from simulated_cluster import Operator, asyncio_run
+from simulated_operator import Operator, asyncio_run
 
 from dapo_operator.jobs.actions import Release
 from dapo_operator.jobs.dapojob import JOBS
-from dapo_operator.jobs.gangs.contract import Placement
+from dapo_operator.jobs.gangs.gang_scheduler import PodSetAssignment
 from dapo_operator.jobs.gangs.kueue import FLAVORS, POD_FINALIZER
 from dapo_operator.jobs.gangs.schedulers import QUEUEING, SCHEDULERS
-from dapo_operator.kube.api_errors import error_of
-from dapo_operator.kube.objects import Resource
+from dapo_operator.kube.objects import Resource, error_of
 from dapo_operator.queue_positions import QueuePositions
 
 HEAD, TRAINER = "first-head-1-0", "first-trainer-1-0"
@@ -105,6 +104,18 @@ def test_a_deleted_workload_is_quota_that_is_wanted_back() -> None:
     assert list(bench.reservations) == ["first-2"]
 
 
+@pytest.mark.parametrize("start", [queued, trains], ids=["queued", "training"])
+def test_no_attempt_waits_for_a_workload_that_waits_for_its_pods(start: Callable[[], Bench]) -> None:
+    """A finalizer keeps what somebody has deleted until its pods are gone."""
+    bench = start().admit("first-1", terminating=True).settle()
+    if start is queued:
+        assert (bench.attempts, bench.names) == ([(1, None)], []), "it gets no pods"
+        bench.reservations.clear()
+        bench.settle()
+    assert list(bench.reservations) == (["first-1"] if start is queued else ["first-2"])
+    assert bench.names == []
+
+
 def test_a_workload_that_is_deleted_while_queued_is_asked_for_again() -> None:
     bench = queued()
     bench.reservations.clear()
@@ -127,8 +138,67 @@ def test_a_deactivated_workload_suspends_the_job(start: Callable[[], Bench]) -> 
     assert list(bench.edit(runPolicy={"maxRestarts": 9}).settle().reservations) == ["first-2"]
 
 
+def test_kueue_is_told_once_that_the_pods_are_ready() -> None:
+    """`waitForPodsReady` evicts what is not ready in time, and admits nobody else meanwhile."""
+    bench = queued()
+    assert bench.reports == []
+    bench.admit("first-1").settle()
+    assert bench.reports == [], "it has no ready pods yet"
+    bench.training()
+    assert [each[:3] for each in bench.reports] == [("first-1", "PodsReady", "Started")]
+    bench.change(TRAINER, ready=False).settle()
+    bench.change(TRAINER, ready=True).settle()
+    assert len(bench.reports) == 1
+
+
+@pytest.mark.parametrize("scheduler", [name for name in QUEUEING if name != "kueue"])
+@pytest.mark.parametrize("end", ENDS)
+def test_other_schedulers_are_told_nothing(scheduler: str, end: str) -> None:
+    bench = trains(scheduler)
+    ENDS[end](bench).settle()
+    assert bench.reports == []
+
+
+def crash(bench: Bench) -> Bench:
+    return bench.finish(HEAD, 1, "OutOfMemory", "Out of memory.")
+
+
+@pytest.mark.parametrize(
+    ("end", "told"),
+    [
+        (ENDS["success"], [("Succeeded", "first-head-1-0 ended with exit code 0; see its log.")]),
+        (ENDS["failure"], [("Failed", "no")]),
+        (crash, [("Failed", "Out of memory.")]),
+        (ENDS["suspended"], []),
+        (ENDS["evicted"], []),
+        (lambda bench: bench.admit("first-1", revoked="Kueue: evicted."), []),
+        (lambda bench: bench.admit("first-1", deactivated=True), []),
+    ],
+    ids=["success", "failure", "crash", "suspended", "a pod evicted", "preempted", "deactivated"],
+)
+def test_kueue_counts_attempts_that_end_by_themselves(
+    end: Callable[[Bench], Bench], told: list[tuple[str, str]]
+) -> None:
+    bench = end(trains()).settle()
+    bench.pods = {name: pod for name, pod in bench.pods.items() if not pod.deleting}
+    bench.settle(3600)
+    assert [each[2:] for each in bench.reports if each[1] == "Finished"] == told
+    assert "first-1" not in bench.reservations
+
+
+@pytest.mark.parametrize(("started", "restarts"), [(True, 1), (False, 0)], ids=["ran", "never ran"])
+def test_pods_that_are_not_ready_in_time_for_kueue_are_a_late_start(started: bool, restarts: int) -> None:
+    """As with the operator's own startTimeoutSeconds: a job whose processes never get ready fails in the end."""
+    bench = queued().admit("first-1").settle().change_all(started=started)
+    bench.admit("first-1", revoked="Kueue: Workload first-1 is Evicted (PodsReadyTimeout).", late=True).settle()
+    assert bench.attempts[0] == (1, "StartTimeout")
+    assert bench.status.restarts_counted in (restarts, restarts or None)
+    bench.settle(3600)
+    assert list(bench.reservations) == ["first-2"]
+
+
 def test_pods_wait_until_their_flavors_are_known() -> None:
-    bench = queued().admit("first-1", placements={"trainer": Placement(flavors=("h100",))}).settle()
+    bench = queued().admit("first-1", placements={"trainer": PodSetAssignment(flavors=("h100",))}).settle()
     assert bench.names == []
     assert "ResourceFlavor h100 could not be read" in bench.condition("PodsReady").message
     bench.seeing(flavors={"h100": {"nodeLabels": {"gpu": "h100"}}}).settle()
@@ -177,7 +247,7 @@ def test_the_jobs_of_a_queue_ask_once_for_their_positions() -> None:
 
 def test_rollouts_that_kueue_did_not_admit_are_not_created() -> None:
     topology = {"mode": "Separated", "rollout": {"replicas": 4, "minReplicas": 1}}
-    bench = queued(topology=topology).admit("first-1", placements={"rollout": Placement(count=2)})
+    bench = queued(topology=topology).admit("first-1", placements={"rollout": PodSetAssignment(count=2)})
     bench.step()
     assert [name for name in bench.names if "rollout" in name] == ["first-rollout-1-0", "first-rollout-1-1"]
     assert HEAD in bench.names and TRAINER in bench.names

@@ -9,8 +9,8 @@ from planner_bench import SITE, START, Bench, raw_job
 
 from dapo_core.naming import MAX_JOB_NAME, MAX_LABEL, child_name, host_name
 from dapo_operator.jobs.actions import CreatePod
+from dapo_operator.jobs.builders.gang_request import reservation
 from dapo_operator.jobs.builders.pods import pod
-from dapo_operator.jobs.builders.reservations import reservation
 from dapo_operator.jobs.builders.support import support_objects
 from dapo_operator.jobs.node_state import Node
 from dapo_operator.jobs.observed import pod_of
@@ -108,6 +108,23 @@ def test_a_pod_that_was_just_created_and_is_not_seen_yet_is_asked_for_again_by_i
     assert f"{ONE}-3" in bench.pods, "it was lost unseen"
 
 
+@pytest.mark.parametrize(
+    ("seconds", "name"),
+    [
+        pytest.param(UNSEEN_SECONDS - 5, ONE, id="the watch may not know it yet"),
+        pytest.param(UNSEEN_SECONDS + 5, f"{ONE}-2", id="lost unseen"),
+    ],
+)
+def test_a_name_does_not_come_back_while_the_attempt_starts(seconds: float, name: str) -> None:
+    """A rollout disappears while no operator is looking, or the operator died before it created it. Nodes of Ray are
+    told apart by the names of their pods."""
+    bench = started().change(HEAD, created_at=START).vanish(ONE)
+    bench.settle(seconds)
+    assert rollouts(bench) == [ZERO, name] and not bench.events[1:]
+    serve(bench)
+    assert bench.holds("Training") and bench.says("RolloutsDegraded") == ("False", "RolloutsReady")
+
+
 def test_lives_that_end_early_are_backed_off() -> None:
     bench = trained(policy={"backoffSeconds": 10, "backoffMaxSeconds": 60})
     waits = []
@@ -139,6 +156,12 @@ def test_a_rollout_that_lost_its_head_lets_the_head_say_why() -> None:
     bench.finish(HEAD, 31, "StoresUnreachable", "The object store did not answer.").settle()
     assert bench.attempts[0] == (1, "StoresUnreachable")
     assert not any(event.reason == "RolloutReplaced" for event in bench.events)
+
+
+def test_a_head_that_lost_a_pod_does_not_mean_a_rollout_that_was_evicted() -> None:
+    bench = trained().change(ONE, disruption="Evicted", deleting=True).finish(HEAD, 30).settle()
+    assert bench.attempts[0] == (1, "DistributedFault")
+    assert bench.status.attempts[0].role == "head"
 
 
 def test_a_rollout_that_lost_only_its_ray_is_replaced_after_that_time() -> None:

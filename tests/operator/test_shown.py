@@ -1,5 +1,6 @@
 """The line of `kubectl get dj`, in each situation; and what is not worth a write of it."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from planner_bench import SITE, START, Bench, raw_job
 from situations import SITUATIONS, Situation, table, unschedulable
 
 from dapo_core.run.status import DAPOJobStatus
-from dapo_operator.job_state import StatusWrites
+from dapo_operator.job_state import StatusWrites, counted_conditions
 
 DELAY_SECONDS = SITE.status_delay_seconds
 PAGE = Path(__file__).parents[2] / "docs/kubectl.md"
@@ -83,3 +84,35 @@ def test_wide_columns() -> None:
     gang = {"gang": {"scheduler": "kueue", "queue": "team"}}
     status = Bench(raw_job(runPolicy=gang, topology={"trainer": {"gpusPerPod": 8, "replicas": 2}})).settle().status
     assert (status.gpus, status.attempt) == (16, 1)
+
+
+def _in_queue(admitted: bool) -> Bench:
+    bench = Bench(raw_job(runPolicy={"gang": {"scheduler": "kueue", "queue": "team"}})).settle().settle(7200)
+    return bench.admit("first-1").settle() if admitted else bench
+
+
+WAITS: dict[str, tuple[Callable[[], Bench], float, list[str]]] = {
+    "no room": (unschedulable, 3601, ["Waiting"]),
+    "no room for a while": (unschedulable, 3599, []),
+    "attempts that do not start": (lambda: unschedulable().settle(1900).settle(700), 1001, ["Waiting"]),
+    "in Kueue's queue": (lambda: _in_queue(admitted=False), 7200, []),
+    "admitted a moment ago": (lambda: _in_queue(admitted=True), 60, ["QuotaReserved"]),
+    "suspended": (lambda: Bench(raw_job(suspend=True)).settle(), 7200, ["Suspended"]),
+    "resumed a moment ago": (
+        lambda: Bench(raw_job(suspend=True)).settle().settle(7200).edit(suspend=False).settle(),
+        60,
+        [],
+    ),
+    "trains": (lambda: Bench().training(), 7200, ["PodsReady", "Training"]),
+    "failed": (lambda: Bench().training().finish("first-head-1-0", 11).settle(), 3600, ["Failed", "FailedRecently"]),
+    "failed long ago": (lambda: Bench().training().finish("first-head-1-0", 11).settle(), 3602, ["Failed"]),
+}
+
+
+@pytest.mark.parametrize(("situation", "seconds", "counted"), WAITS.values(), ids=WAITS.keys())
+def test_d17_jobs_that_need_attention_are_counted(
+    situation: Callable[[], Bench], seconds: float, counted: list[str]
+) -> None:
+    bench = situation()
+    found = counted_conditions(bench.status, bench.now + seconds)
+    assert sorted(set(found) - {"SpecAccepted", "ProgressKnown"}) == sorted(counted)

@@ -29,6 +29,7 @@ def test_thirty_minutes_of_faults() -> None:
             simulation.step()
     assert simulation.deaths > 3
     assert simulation.freezes > 5
+    assert simulation.hangs > 0
     _settle(simulation)
     writes = dict(simulation.kube.writes)
     simulation.quieten(400)
@@ -49,7 +50,8 @@ def _settle(simulation: Simulation) -> None:
 def _is_settled(raw: Object, phase: str, simulation: Simulation) -> bool:
     """A job of Kueue's may wait while others have all of the quota."""
     trains = [raw for raw, phase in simulation.statuses() if phase == "Training" and _is_kueues(raw)]
-    if _degraded(raw):
+    restless = simulation.hung(raw["metadata"]["name"]) or not _has_its_rollouts(raw)
+    if _degraded(raw) or (phase == "Training" and restless):
         return False
     return phase in SETTLED or (phase == "Pending" and _is_kueues(raw) and len(trains) == QUOTA)
 
@@ -58,9 +60,21 @@ def _is_kueues(raw: Object) -> bool:
     return bool(raw["spec"]["runPolicy"].get("gang", {}).get("scheduler") == "kueue")
 
 
+def _has_its_rollouts(raw: Object) -> bool:
+    """Whether it says so; changes of the number alone are written with a delay. With Kueue an attempt gets no more than
+    was admitted with it, and an invalid spec leaves it as it is."""
+    wanted = raw["spec"]["topology"]["rollout"]["replicas"]
+    kept = _is_kueues(raw) or _says(raw, "SpecAccepted", "False")
+    return kept or int(raw["status"]["rolloutReplicas"]) == wanted
+
+
 def _degraded(raw: Object) -> bool:
+    return _says(raw, "RolloutsDegraded", "True")
+
+
+def _says(raw: Object, kind: str, status: str) -> bool:
     conditions = raw.get("status", {}).get("conditions", ())
-    return any((each["type"], each["status"]) == ("RolloutsDegraded", "True") for each in conditions)
+    return any((each["type"], each["status"]) == (kind, status) for each in conditions)
 
 
 def _stays(pod: Object) -> bool:
@@ -79,8 +93,7 @@ def _settled(simulation: Simulation) -> None:
         wanted = 0
         if phase == "Training":
             wanted = 2 + int(status["rolloutReplicas"])
-            # With Kueue an attempt gets no more than was admitted with it.
-            assert _is_kueues(raw) or wanted == 2 + raw["spec"]["topology"]["rollout"]["replicas"], name
+            assert _has_its_rollouts(raw), name
         assert len(pods) == wanted or phase == "Failed", (name, phase, [pod["metadata"]["name"] for pod in pods])
         assert phase in ("Suspended", "Failed") or not raw["spec"].get("suspend"), name
         protected = phase == "Training" and raw["spec"]["runPolicy"].get("disruption") == "Deny"
@@ -147,4 +160,18 @@ def test_no_end_of_a_rollout_raises_the_number_of_the_attempt(seed: int) -> None
     _settle(simulation)
     for raw, phase in simulation.statuses():
         assert (phase, [attempt["number"] for attempt in raw["status"]["attempts"]]) == ("Training", [1])
+    _nothing_left_behind(simulation)
+
+
+@pytest.mark.parametrize("seed", [1, 3])
+def test_trainers_stay_for_attempt_after_attempt(seed: int) -> None:
+    """A driver ends every half minute, of one of five jobs; operators die meanwhile."""
+    simulation = Simulation(seed, jobs=5, only_rollouts=True)
+    simulation.quieten(60)
+    for second in range(900):
+        if second % 30 == 0:
+            simulation.end_a_driver()
+        simulation.step()
+    assert simulation.stayed > 2
+    _settle(simulation)
     _nothing_left_behind(simulation)

@@ -8,7 +8,7 @@ import builders
 import pytest
 from metadata_store import reader, writer
 
-from dapo_core.db import AttemptRow, Batch, MetadataReader, MetadataWriter, Point, RunMark
+from dapo_core.db import AttemptRow, MetadataReader, MetadataWriter, Point, RunMark, WriteBatch
 from dapo_core.jobspec import DAPOJobSpec
 from dapo_core.run import metrics
 from dapo_operator import run_reading
@@ -65,7 +65,7 @@ def report(writer: MetadataWriter, attempt: int, steps: range, resumed: int = 0,
     points = [
         Point.of(names[name], step, attempt, 1e4 * attempt + step, v) for step in steps for name, v in values.items()
     ]
-    writer.write(RUN, Batch(points))
+    writer.write(RUN, WriteBatch(points))
 
 
 @pytest.fixture
@@ -160,3 +160,56 @@ def test_b06_what_can_be_continued(mark: RunMark, continues: bool) -> None:
     known = run_reading.JudgedCurves(guards, 1, 0)
     known.judge.add({REWARD: [(step, 0.5, None) for step in range(1, 51)]})
     assert known.is_continued_by(guards, mark) is continues
+
+
+def test_what_the_time_was_spent_on_is_read_at_a_slow_cadence_and_at_the_end(
+    watching: Watching, writer: MetadataWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(watching.store, "_now", lambda: now)
+    assert watching.read().time is None, "no attempt has started"
+    writer.start_attempt(AttemptRow(RUN, 1, 1000.0))
+
+    def step(number: int, ended: float) -> RunSnapshot:
+        points = [Point.of(metrics.STEP_SECONDS, number, 1, ended, 100.0), Point.of(ENTROPY, number, 1, ended, 0.5)]
+        writer.write(RUN, WriteBatch([*points, Point.of(metrics.ENGINES_WAITED, number, 1, ended, 40.0)]))
+        return watching.read()
+
+    now = 1200.0
+    first = step(1, 1200.0).time
+    assert first is not None
+    assert (first.held_seconds, first.useful_seconds, first.ettr) == (200, 60, 0.3)
+    assert first.lost_seconds == {"Starting": 100, "NoRollouts": 40}
+    now = 1300.0
+    assert step(2, 1300.0).time == first, "its curves are not read at each step"
+    now = 1600.0
+    later = step(3, 1600.0).time
+    assert later is not None and (later.held_seconds, later.useful_seconds) == (600, 180)
+    now = 1650.0
+    writer.end_attempt(RUN, 1, reason="Completed", ended_at=1640.0)
+    last = watching.read().time
+    assert last is not None and (last.held_seconds, last.lost_seconds["Completed"]) == (640, 40)
+
+
+def test_the_times_of_many_runs_are_not_all_read_at_once(
+    watching: Watching, writer: MetadataWriter, reader: MetadataReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a restart of the operator."""
+    now, reads = 1000.0, list[str]()
+    monkeypatch.setattr(watching.store, "_now", lambda: now)
+    curve = reader.curve
+    monkeypatch.setattr(reader, "curve", lambda run_id, *rest: reads.append(run_id) or curve(run_id, *rest))
+    runs = [f"run-{number}" for number in range(20)]
+    for run in runs:
+        writer.start_attempt(AttemptRow(run, 1, 900.0))
+        watching.store.watch(run, spec(), lambda: None)
+    watching.read()
+    assert reads == []
+    for later in (75, 150, 225, 300):
+        now = 1000.0 + later
+        before = len(set(reads))
+        for run in runs:
+            writer.write(run, WriteBatch([Point.of(metrics.STEP_SECONDS, later, 1, now, 1.0)]))
+        watching.read()
+        assert 0 < len(set(reads)) - before < len(runs), "some of them"
+    assert set(reads) == set(runs)

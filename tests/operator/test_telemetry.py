@@ -18,7 +18,7 @@ from patience import patient
 from dapo_core.addresses import every_interface
 from dapo_operator.telemetry.health import MOST_CONNECTIONS, Health, TelemetryServer
 from dapo_operator.telemetry.instrumentation import Telemetry, resource_in
-from dapo_operator.telemetry.logs import bound, set_up
+from dapo_operator.telemetry.log_format import bound, set_up
 
 KEY = ("team", "first")
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from fake_kube import FakeKube
 from planner_bench import raw_job
-from simulated_cluster import asyncio_run
+from simulated_operator import asyncio_run
 
 from dapo_operator.jobs.dapojob import FINALIZER, JOBS
-from dapo_operator.kube.api_errors import error_of
+from dapo_operator.kube.objects import error_of
 from dapo_operator.uninstall import delete_jobs, release_jobs
 
 EVERYWHERE: Sequence[str | None] = [None]

@@ -12,6 +12,7 @@ from real_run import DapoRun, Starter, kill
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from dapo_core.run.metrics import is_documented
+from dapo_core.run.recording import RecordedGroup, RecordedResponse
 
 pytestmark = pytest.mark.timeout(900)
 STEPS, PROMPTS = 3, 16
@@ -101,6 +102,7 @@ def test_grpo_with_kl_on_two_ranks_reports_every_curve(
     [queue] = run.home.glob("store/*/checkpoints/step-000003-*/transfer_queue/simple_storage/*.pkl")
     rows = pickle.loads(queue.read_bytes())["active_keys"]
     assert len(rows) <= 1, "B15: the batch that was trained on is in the checkpoint"
+    _tokens_are_recorded(run, 2)
     events = EventAccumulator(str(run.folder / "tensorboard")).Reload()
     for name, value in last.items():
         assert events.Scalars(name)[-1].value == pytest.approx(value, rel=1e-5), name
@@ -110,11 +112,13 @@ def test_b5_adapters_are_trained_and_reach_the_engine(dapo: Starter) -> None:
     """The reference policy is the model without its adapters. After the first step these are large, and the engine
     still samples from the policy that is trained.
 
-    How large depends on what was sampled (0.006 to 0.08 in nine runs); a reference with its adapters would give 0."""
+    How large depends on what was sampled (0.006 to 0.08 in nine runs); a reference with its adapters would give 0.
+    Large groups, since one that is all right or all wrong moves no adapter."""
     run = dapo(
         model__lora={"rank": 4},
         algorithm={"preset": "grpo", "klCoefficient": 0.01, "loss": "gspo"},
         optimizer={"warmupSteps": 0, "learningRate": 0.003},
+        batch__responsesPerPrompt=8,
         schedule__steps=2,
         data__validation=[],
     )
@@ -170,6 +174,30 @@ def test_separate_pools_train_on_what_the_cap_leaves(dapo: Starter, half_out_of_
     [(told, message), *_] = run.query("select type, message from events where reason = 'SamplingExhausted'")
     assert told == "Warning" and message.endswith("training on these."), message
     _every_prompt_is_accounted_for([by_step[step] for step in range(1, STEPS + 1)])
+
+
+def _groups(run: DapoRun, step: int) -> list[RecordedGroup]:
+    [path] = run.home.glob(f"store/*/samples/step-{step:06}-attempt-1-groups.parquet")
+    return [RecordedGroup.of_row(row) for row in pq.read_table(path).to_pylist()]
+
+
+def _tokens_are_recorded(run: DapoRun, step: int) -> None:
+    """Of responses that were trained on, what both policies thought of each token."""
+    [path] = run.home.glob(f"store/*/samples/step-{step:06}-attempt-1-tokens.parquet")
+    found = [RecordedResponse.of_row(row) for row in pq.read_table(path).to_pylist()]
+    kept = {group.uid: group for group in _groups(run, step) if group.tokens_recorded}
+    assert {response.uid for response in found} == kept.keys()
+    trained = [response for response in found if kept[response.uid].fate == "trained"]
+    assert len({response.uid for response in trained}) == 2
+    for one in trained:
+        lists = (one.pieces, one.rollout_log_probs, one.trainer_log_probs, one.entropies, one.has_loss, one.clipped)
+        assert {len(each) for each in lists} == {len(one.token_ids)}, one
+        assert "".join(one.pieces) == one.response and one.advantage is not None and one.check
+        assert one.rollout_log_probs == pytest.approx(one.trainer_log_probs, abs=0.1)
+        assert any(one.entropies) and set(one.clipped) <= {-1, 0, 1}
+    for group in kept.values():
+        assert group.submitted_at < group.finished_at <= group.decided_at and group.prompt
+        assert len(group.advantages) == (len(group.rewards) if group.fate == "trained" else 0)
 
 
 def _one_engine_was_lost(run: DapoRun, by_step: Mapping[int, Mapping[str, float]]) -> None:

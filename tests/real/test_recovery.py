@@ -5,6 +5,7 @@ It goes on from its checkpoints, and in the end its curves have no hole and no p
 
 import shutil
 import signal
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,9 +40,12 @@ class Stores:
         assert login is not None
         bucket = self.minio.new_bucket()
         self.store_url = self.minio.url(bucket)
+        # The machine's temporary folder, as the run sees it: short enough for sockets, which pytest's are not.
+        self.temporary = Path(tempfile.mkdtemp(prefix="r-", dir="/tmp"))
         self.environment = self.minio.new_user(bucket) | {
             "DAPO_METADATA_URL": login.render_as_string(hide_password=False),
             "DAPO_STORE_URL": self.store_url,
+            "TMPDIR": str(self.temporary),
         }
 
     def kill(self) -> None:
@@ -55,6 +59,7 @@ class Stores:
     def close(self) -> None:
         self.postgres.close()
         self.minio.close()
+        shutil.rmtree(self.temporary)
 
 
 @dataclass
@@ -76,6 +81,11 @@ class Life:
         """Steps of the checkpoints on record, the newest first."""
         rows = self.run.query("select step from checkpoints where state = 'committed' order by step desc")
         return [step for (step,) in rows]
+
+    def temporary(self) -> list[Path]:
+        """The machine's temporary folder without torch's cache of compiled kernels, which all runs share."""
+        found = self.stores.temporary.iterdir()
+        return [path for path in found if not path.name.startswith("torchinductor_")]
 
     def last_step(self) -> int:
         return self.run.steps()[-1][0]
@@ -171,6 +181,7 @@ def test_a_killed_run_is_resumed_from_before_a_damaged_checkpoint(life: Life) ->
     life.run = life.resume()
     life.goes_on(5)
     life.run.wait_for_step(reached + 1, attempt=5)  # past everything that it repeats: its last step is the run's
+    assert len(life.temporary()) == 1, "the temporary folder of the attempt before, which nobody removed, is gone"
     assert life.run.query("select step_from from attempts where attempt = 5") == [(whole,)]
     assert life.run.query("select 1 from events where reason = 'CheckpointDamaged'")
 
@@ -180,6 +191,7 @@ def test_ctrl_c_saves_the_last_whole_step(life: Life) -> None:
     assert life.run.end(120) == ExitCode.TERMINATED, life.run.tail()
     assert f"dapo resume {life.run.folder.name}" in life.run.output.read_text()
     assert life.committed()[0] == life.last_step()
+    assert life.temporary() == [], "what Ray, vLLM and verl left there goes with an attempt"
 
 
 def test_every_attempt_began_at_a_checkpoint(life: Life) -> None:

@@ -54,6 +54,25 @@ INSTALLATIONS: Final[dict[str, Object]] = {
             "access": {"groups": {"math": ["team-a"]}, "everyone": ["team-b"]},
         },
         "monitoring": {"serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}},
+        "alerts": {
+            "replicas": 2,
+            "receivers": [
+                {"name": "chat", "secretName": "chat", "slack": {"urlFile": "url"}, "guards": ["NonFinite"]},
+                {
+                    "name": "mail",
+                    "secretName": "smtp",
+                    "namespaces": ["team-a"],
+                    "email": {
+                        "host": "smtp.example.org",
+                        "from": "dapo@example.org",
+                        "to": ["team@example.org"],
+                        "username": "dapo",
+                        "passwordFile": "password",
+                    },
+                },
+                {"name": "hook", "webhook": {"url": "https://hook.example.org"}, "resolved": False},
+            ],
+        },
         "postgres": {"storage": {"className": "fast"}},
         "minio": {"storage": {"className": "large"}},
         "stores": {"keep": False, "retention": {"thinAfterDays": 30, "maxPoints": 500_000_000, "apply": True}},

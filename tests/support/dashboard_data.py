@@ -11,12 +11,12 @@ import builders
 from dapo_core.db import (
     AlertRow,
     AttemptRow,
-    Batch,
     CheckpointRow,
     EventRow,
     MetadataWriter,
     Point,
     RunRow,
+    WriteBatch,
     open_writer,
     upgrade,
 )
@@ -103,7 +103,7 @@ class Store:
         """These steps of every curve."""
         self.writer.write(
             run_id,
-            Batch(
+            WriteBatch(
                 points=[
                     Point.of(name, step, attempt, START + step * SECONDS_PER_STEP, shape(step))
                     for step in steps
@@ -122,7 +122,7 @@ class Store:
         uri = f"file:///store/{run_id}/checkpoints/step-{step:06d}"
         ts = START + step * SECONDS_PER_STEP
         row = CheckpointRow(run_id, step, 1, "committed", uri, ts, 1_000_000, 3)
-        self.writer.write(run_id, Batch(checkpoints=[row]))
+        self.writer.write(run_id, WriteBatch(checkpoints=[row]))
 
     def alert(
         self, run_id: str, rule: str = "EntropyCollapse", step: int = 5, message: str = "Entropy is low."

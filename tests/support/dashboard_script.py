@@ -47,9 +47,16 @@ def texts(test: AppTest) -> str:
     """All that the page says in words."""
     kinds = (test.markdown, test.caption, test.info, test.warning, test.error, test.success, test.code, test.title)
     html = [each.proto.body for each in test.get("html")]
-    charts = [chart["title"] for each in test.get("bidi_component") for chart in _charts(each.proto)]
+    charts = [chart["title"] for drawn in charts_of(test) for chart in drawn]
     return "\n".join([*(str(each.value) for kind in kinds for each in kind), *html, *charts])
 
 
-def _charts(component: Any) -> list[dict[str, Any]]:
-    return json.loads(component.bytes)["charts"] if component.bytes else []
+def charts_of(test: AppTest) -> list[list[dict[str, Any]]]:
+    """The charts that the page sends, of each component that draws some."""
+    return [page["charts"] for page in grids_of(test)]
+
+
+def grids_of(test: AppTest) -> list[dict[str, Any]]:
+    """All that the page sends to each component that draws charts."""
+    found = [json.loads(each.proto.bytes) for each in test.get("bidi_component") if each.proto.bytes]
+    return [page for page in found if page["charts"]]

@@ -123,7 +123,7 @@ class Installation:
         while not (found := holds()):
             if time.monotonic() > end:
                 raise TimeoutError(f"not within {seconds * PATIENCE:.0f} s: {what}\n{self.story()}")
-            time.sleep(2)
+            time.sleep(1)
         return found
 
     def story(self) -> str:

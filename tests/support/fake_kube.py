@@ -10,8 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dapo_operator.jobs.dapojob import JOBS
-from dapo_operator.kube.api_errors import ApiError, error_of
-from dapo_operator.kube.objects import PODS, Object, Resource, timestamp
+from dapo_operator.kube.objects import PODS, ApiError, Object, Resource, error_of, timestamp
 
 Key = tuple[str, str, str]
 Objects = list[Object]  # FakeKube.list hides the word in its class
@@ -25,6 +24,7 @@ class FakeKube:
         self.random = random.Random(seed)
         self.time = start
         self.objects: dict[Key, Object] = {}
+        self._kinds: dict[str, dict[Key, Object]] = {}
         self.events: list[tuple[float, str, Object]] = []
         self.writes: dict[str, int] = {}
         self.fault: Callable[[str, bool], None] = lambda what, after: None
@@ -85,13 +85,28 @@ class FakeKube:
         self._after(f"apply {resource.plural}")
         return raw
 
+    async def apply_status(self, resource: Resource, body: Object) -> Object:
+        """Server-side apply of conditions."""
+        self._before(f"apply status of {resource.plural}")
+        meta = body["metadata"]
+        raw = self._existing(resource, meta["namespace"], meta["name"])
+        self._check(raw, meta["uid"], None)
+        known = {each["type"]: each for each in raw.get("status", {}).get("conditions", ())}
+        known |= {each["type"]: each for each in body["status"]["conditions"]}
+        changed = {**raw, "status": {**raw.get("status", {}), "conditions": list(known.values())}}
+        written = self._write((resource.plural, meta["namespace"], meta["name"]), changed)
+        self._after(f"apply status of {resource.plural}")
+        return written
+
     async def patch(self, resource: Resource, namespace: str, name: str, change: Object) -> Object:
         """Merge patch of metadata."""
         self._before(f"patch {resource.plural}")
         raw = self._existing(resource, namespace, name)
         wanted = change["metadata"]
         self._check(raw, wanted.get("uid"), wanted.get("resourceVersion"))
-        changed = {**raw, "metadata": {**raw["metadata"], "finalizers": wanted["finalizers"]}}
+        fields = {key: value for key, value in wanted.items() if key not in ("uid", "resourceVersion", "labels")}
+        labels = raw["metadata"].get("labels", {}) | wanted.get("labels", {})
+        changed = {**raw, "metadata": {**raw["metadata"], **fields, **({"labels": labels} if labels else {})}}
         written = self._write((resource.plural, namespace, name), changed)
         self._after(f"patch {resource.plural}")
         return written
@@ -118,6 +133,8 @@ class FakeKube:
         self.deletions.append(raw)
         if resource in (PODS, JOBS):
             self.mark_deleted(raw, grace_seconds)
+        elif raw["metadata"].get("finalizers"):
+            self.keep(resource, raw)
         else:
             self.remove((resource.plural, namespace, name))
         self._after(f"delete {resource.plural}")
@@ -141,6 +158,11 @@ class FakeKube:
         if not pod:
             self._finish_deletion(key)
 
+    def keep(self, resource: Resource, raw: Object) -> None:
+        """An object is deleted, and stays until somebody takes its finalizers off."""
+        if "deletionTimestamp" not in raw["metadata"]:
+            self.insert(resource, {**raw, "metadata": {**raw["metadata"], "deletionTimestamp": timestamp(self.time)}})
+
     def update(self, raw: Object, **fields: Any) -> None:
         """Change top-level fields of an object, such as its status or (with a new generation) its spec."""
         meta = dict(raw["metadata"])
@@ -157,6 +179,7 @@ class FakeKube:
     def remove(self, key: Key) -> None:
         """An object is gone, and with it what it owned."""
         raw = self.objects.pop(key)
+        del self._kinds[raw["kind"]][key]
         raw = {**raw, "metadata": {**raw["metadata"], "resourceVersion": str(next(self._versions))}}
         self.events.append((self.time, "DELETED", raw))
         uid = raw["metadata"]["uid"]
@@ -169,7 +192,7 @@ class FakeKube:
 
     def of_kind(self, kind: str) -> "Objects":
         """All objects of a kind."""
-        return [raw for raw in self.objects.values() if raw["kind"] == kind]
+        return list(self._kinds.get(kind, {}).values())
 
     def _finish_deletion(self, key: Key) -> None:
         raw = self.objects.get(key)
@@ -191,7 +214,7 @@ class FakeKube:
         """What is stored is never changed again, so it may be shared."""
         raw = {**raw, "metadata": {**raw["metadata"], "resourceVersion": str(next(self._versions))}}
         kind = "MODIFIED" if key in self.objects else "ADDED"
-        self.objects[key] = raw
+        self.objects[key] = self._kinds.setdefault(raw["kind"], {})[key] = raw
         self.events.append((self.time, kind, raw))
         if raw["kind"] == "DAPOJob":
             self._finish_deletion(key)

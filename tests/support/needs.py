@@ -11,8 +11,10 @@ from servers.process import Process
 
 ENGINES: Final = frozenset({"ray", "torch", "transfer_queue", "verl", "vllm"})
 ENGINE_FOLDERS: Final = frozenset({"engine", "real"})
-SERVER_FOLDERS: Final = frozenset({"cluster", "e2e", "install"})
-SERVERS: Final = frozenset({"minio", "tls_minio", "s3", "postgres", "pgbouncer", "kubernetes", "cluster", "audited"})
+SERVER_FOLDERS: Final = frozenset({"cluster", "e2e", "install", "queues"})
+SERVERS: Final = frozenset(
+    {"minio", "tls_minio", "s3", "s3_server", "postgres", "pgbouncer", "kubernetes", "cluster", "audited"}
+)
 BROWSERS: Final = frozenset({"chromium", "page"})
 # Values of parametrized fixtures that ask for a server when the test starts.
 SERVER_PARAMETERS: Final = frozenset({"postgres", "S3", "S3 over TLS"})
@@ -20,7 +22,7 @@ SERVER_PARAMETERS: Final = frozenset({"postgres", "S3", "S3 over TLS"})
 
 def needs(item: pytest.Item) -> set[str]:
     """The names of the markers that apply: `engine`, `server`, `browser`."""
-    folders = set(item.path.parts)
+    folders = set(item.path.relative_to(item.config.rootpath).parts)
     fixtures = set(getattr(item, "fixturenames", ()))
     callspec = getattr(item, "callspec", None)
     parameters = {value for value in callspec.params.values() if isinstance(value, str)} if callspec else set()
@@ -30,6 +32,14 @@ def needs(item: pytest.Item) -> set[str]:
         "browser": bool(fixtures & BROWSERS),
     }
     return {name for name, applies in needed.items() if applies}
+
+
+def on_any_s3_server(item: pytest.Item) -> bool:
+    """Whether a test is of S3 and needs nothing that only MinIO has."""
+    fixtures = set(getattr(item, "fixturenames", ()))
+    callspec = getattr(item, "callspec", None)
+    wants = bool(fixtures & {"s3", "s3_server"}) or (callspec is not None and "S3" in callspec.params.values())
+    return wants and not fixtures & {"minio", "tls_minio"}
 
 
 def without(absent: set[str]) -> None:

@@ -20,11 +20,12 @@ from dapo_operator.jobs.actions import (
     Plan,
     Release,
     RemoveFinalizer,
+    ReportOutcome,
     Reserve,
 )
 from dapo_operator.jobs.builders.common import DIGEST, Site
 from dapo_operator.jobs.dapojob import FINALIZER, Job, job_of
-from dapo_operator.jobs.gangs.contract import Reservation
+from dapo_operator.jobs.gangs.gang_scheduler import Reservation
 from dapo_operator.jobs.gangs.schedulers import SCHEDULERS
 from dapo_operator.jobs.observed import Observed, Pod, Refusal, pod_of
 from dapo_operator.jobs.planner import plan
@@ -69,6 +70,7 @@ class Bench:
     tried: int = 0
     job_deleted: bool = False
     reservations: dict[str, Reservation] = field(default_factory=dict)
+    reports: list[Any] = field(default_factory=list)
     _jobs: dict[Any, Job] = field(default_factory=dict)
 
     @property
@@ -130,7 +132,11 @@ class Bench:
                 made = SCHEDULERS[scheduler].observe(body)
                 assert made is not None
                 self.reservations.setdefault(made.name, made)
-            case Release(_, name, _):
+            case ReportOutcome(_, body):
+                self._report(body)
+            case Release(_, name, _, report):
+                if report is not None:
+                    self._report(report.body)
                 self.reservations.pop(name, None)
             case DeletePod(name, uid, grace):
                 self._delete(name, uid, grace)
@@ -138,6 +144,12 @@ class Bench:
                 self.job_deleted = True
             case _:
                 self.tried += 1
+
+    def _report(self, body: Any) -> None:
+        [said] = body["status"]["conditions"]
+        name = body["metadata"]["name"]
+        self.reports.append((name, said["type"], said["reason"], said["message"]))
+        self.reservations[name] = replace(self.reservations[name], knows_ready=True)
 
     def _delete(self, name: str, uid: str, grace: int | None) -> None:
         pod = self.pods.get(name)

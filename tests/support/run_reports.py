@@ -2,7 +2,7 @@
 
 import time
 
-from dapo_core.db import Batch, MetadataWriter, Point
+from dapo_core.db import MetadataWriter, Point, WriteBatch
 from dapo_core.run import metrics
 
 
@@ -15,4 +15,4 @@ def report(writer: MetadataWriter, run: str, step: int, entropy: float = 0.5) ->
         metrics.STEP_SECONDS: 30.0,
     }
     now = time.time()
-    writer.write(run, Batch(points=[Point.of(name, step, 1, now, value) for name, value in values.items()]))
+    writer.write(run, WriteBatch(points=[Point.of(name, step, 1, now, value) for name, value in values.items()]))

@@ -1,166 +1,22 @@
 """Fifty jobs, failing pods, and operators that are killed and restarted, in virtual time and from one seed."""
 
-import asyncio
 import copy
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 from builders import MINIMAL
 from fake_kube import FakeKube, Object
 from simulated_nodes import STEADY, SimulatedNodes
-from simulated_poison import BUGGY, Turns, poison, reconciler_class
-from simulated_queues import RESERVED, SimulatedQueues, cache_of, gang_of, reservation_resources
+from simulated_operator import NAMESPACE, SPEC, Operator, OperatorDied, asyncio_run
+from simulated_poison import BUGGY, poison
+from simulated_queues import SimulatedQueues, gang_of
 
 from dapo_core.jobspec.presets import merged
-from dapo_core.naming import LABEL_ATTEMPT, LABEL_ROLE
-from dapo_operator.children import WATCHED, Children, JobKey
-from dapo_operator.executor import Executor
-from dapo_operator.jobs.builders.common import Site
+from dapo_core.naming import LABEL_ATTEMPT, LABEL_JOB, LABEL_ROLE, child_name
 from dapo_operator.jobs.dapojob import JOBS
 from dapo_operator.jobs.planner.rollout_lives import UNSEEN_SECONDS
-from dapo_operator.kube.api_errors import ApiError, error_of
-from dapo_operator.kube.informer import report
-from dapo_operator.kube.objects import PODS, ObjectReference, Resource
-from dapo_operator.metadata_store import MetadataStore
-from dapo_operator.node_cache import NodeCache
-from dapo_operator.reconciler import Reconciler, Shared
-from dapo_operator.telemetry.instrumentation import Telemetry
-
-NAMESPACE = "team"
-KEPT_EVENTS = 20_000
-SPEC = {
-    "topology": {"mode": "Separated", "rollout": {"replicas": 2}},
-    "runPolicy": {"gracePeriodSeconds": 20, "startTimeoutSeconds": 300, "backoffSeconds": 1, "maxRestarts": 1000},
-}
-
-
-class OperatorDied(BaseException):
-    """The process is gone in the middle of what it did."""
-
-
-@dataclass
-class Posted:
-    """The reasons of the events that were posted."""
-
-    reasons: list[str] = field(default_factory=list)
-
-    def post(self, about: ObjectReference, kind: str, reason: str, message: str) -> None:
-        """Keep the reason."""
-        self.reasons.append(reason)
-
-
-@dataclass
-class Operator:
-    """One life of an operator process: what it knows is gone when it dies."""
-
-    kube: FakeKube
-    image: str = "t"
-    dice: random.Random = field(default_factory=random.Random)
-    reconcilers: dict[JobKey, Reconciler] = field(default_factory=dict)
-    due: dict[JobKey, float] = field(default_factory=dict)
-    seen: int = 0
-    turns: Turns = field(default_factory=Turns)
-    events: Posted = field(default_factory=Posted)
-
-    def __post_init__(self) -> None:
-        self.children = Children(self._wake)
-        self.nodes = NodeCache(self.children.node_changed)
-        store = MetadataStore(None, self.kube.now)
-        executor = Executor(self.kube, self.children)  # type: ignore[arg-type]
-        site, telemetry = Site(image=self.image), Telemetry()
-        self.shared = Shared(
-            executor, self.children, store, self.events, site, self.kube.now, telemetry, self.nodes, self.dice
-        )
-        self.relist()
-
-    def relist(self) -> None:
-        """A start, or a watch that got 410: only what exists now is known."""
-        self.seen = len(self.kube.events)
-        version = str(10**9)
-        for kind, resource in (("Pod", PODS), *WATCHED.items()):
-            cache = self.children.pods if kind == "Pod" else self.children.support(kind)
-            version = asyncio_run(self.kube.list(resource, None))[1]
-            for raw in self.kube.of_kind(kind):
-                report(cache.put, raw, resource)
-            cache.keep({raw["metadata"]["uid"] for raw in self.kube.of_kind(kind)}, None, version)
-        for name, resource in reservation_resources():
-            reserved = [raw for kind in RESERVED for raw in self.kube.of_kind(kind) if _is_of(raw, resource)]
-            reservations = self.children.reservations[name]
-            for raw in reserved:
-                report(reservations.put, raw, resource)
-            reservations.keep({raw["metadata"]["uid"] for raw in reserved}, None, version)
-        for raw in self.kube.of_kind("DAPOJob"):
-            self._job("MODIFIED", raw)
-
-    def hear(self, until: float) -> None:
-        """The watch events up to a moment, in order."""
-        events = self.kube.events
-        while self.seen < len(events) and events[self.seen][0] <= until:
-            _, kind, raw = events[self.seen]
-            self.seen += 1
-            if raw["kind"] == "DAPOJob":
-                self._job(kind, raw)
-            elif raw["kind"] in ("Pod", *WATCHED):
-                cache: Any = self.children.pods if raw["kind"] == "Pod" else self.children.support(raw["kind"])
-                report(cache.drop if kind == "DELETED" else cache.put, raw, PODS)
-            elif raw["kind"] in RESERVED:
-                reservations = cache_of(self.children, raw)
-                report(reservations.drop if kind == "DELETED" else reservations.put, raw, PODS)
-        if self.seen > KEPT_EVENTS:
-            del events[: self.seen]
-            self.seen = 0
-
-    def pass_time(self, seconds: float) -> None:
-        """Some seconds without a fault: the watch tells all that happened, and pods that are deleted are gone after."""
-        self.kube.time += seconds
-        self.hear(self.kube.time)
-        self.work()
-        for pod in self.kube.of_kind("Pod"):
-            if "deletionTimestamp" in pod["metadata"]:
-                self.kube.remove((PODS.plural, NAMESPACE, pod["metadata"]["name"]))
-
-    def work(self) -> None:
-        """One turn of every reconciler that was woken, or whose time has come."""
-        for key in [key for key, at in self.due.items() if at <= self.kube.now()]:
-            reconciler = self.reconcilers.get(key)
-            if reconciler is None or reconciler.gone:
-                self.due.pop(key, None)
-                self.reconcilers.pop(key, None)
-                continue
-            self.due[key] = float("inf")
-            self.turns.take(key, self.kube.now())
-            wait = asyncio_run(reconciler.reconcile())
-            self.due[key] = min(self.due.get(key, float("inf")), self.kube.now() + wait)
-
-    def _wake(self, key: JobKey) -> None:
-        self.due[key] = self.kube.now()
-
-    def _job(self, kind: str, raw: Object) -> None:
-        key = (raw["metadata"]["namespace"], raw["metadata"]["name"])
-        reconciler = self.reconcilers.get(key)
-        if reconciler is not None and reconciler.state.uid != raw["metadata"]["uid"]:
-            reconciler = None
-        if kind == "DELETED":
-            self.reconcilers.pop(key, None)
-        elif reconciler is None:
-            self.reconcilers[key] = reconciler_class(key)(key, self.shared, raw)
-        else:
-            reconciler.update(raw)
-        self._wake(key)
-
-
-def _is_of(raw: Object, resource: Resource) -> bool:
-    return bool(raw["apiVersion"] == resource.api_version)
-
-
-def asyncio_run(call: Any) -> Any:
-    """Run to the end; nothing of the fake ever waits."""
-    return _LOOP.run_until_complete(call)
-
-
-_LOOP = asyncio.new_event_loop()
+from dapo_operator.kube.objects import PODS, error_of, timestamp
 
 
 class Simulation:
@@ -171,13 +27,17 @@ class Simulation:
         self.only_rollouts = only_rollouts
         # By owner and name: the UID of a rollout pod, and since when it is there.
         self.lives: dict[tuple[str, str], tuple[str, float]] = {}
+        # By UID of a trainer: the attempt whose head it has joined, and the one whose head it waits for.
+        self.joined: dict[str, int] = {}
+        self.waiting: dict[str, int] = {}
+        self.stayed = 0
         self.random = random.Random(seed)
         self.kube = FakeKube(seed, 1_800_000_000.0)
         self.kube.fault = self._fault
         self.nodes = SimulatedNodes(seed, self.kube.time)
         self.queues = SimulatedQueues(seed, self.kube)
         self.trouble = 0.0
-        self.deaths = self.freezes = 0
+        self.deaths = self.freezes = self.hangs = 0
         # By UID: the status before, and how often the operator had written it.
         self.frozen: dict[str, tuple[Object, int]] = {}
         self.lag = 0.0
@@ -200,6 +60,7 @@ class Simulation:
         self.kube.time += seconds
         for _ in range(seconds):
             self.nodes.step(faults)
+        for _ in range(min(seconds, 60)):
             self.queues.step(faults and not self.only_rollouts)
         self._run_pods(faults)
         if faults:
@@ -322,9 +183,43 @@ class Simulation:
                 self.kube.update(pod, spec={**pod["spec"], "nodeName": node}, status=self._started(pod))
             elif phase == "Running" and "conditions" not in pod["status"]:
                 self.kube.update(pod, status=self._started(pod))
+            elif phase == "Running" and self._is_in_place(pod) and self.random.random() < 0.5:
+                self._stay(pod)
             elif phase == "Running" and faults and self.random.random() < (0.005 if self.only_rollouts else 0.0005):
                 if not self._spares(pod):
                     self._hurt(pod)
+
+    def _is_in_place(self, pod: Object) -> bool:
+        return any(each["name"] == "DAPO_RESTART" for each in pod["spec"]["containers"][0]["env"])
+
+    def _stay(self, pod: Object) -> None:
+        """A trainer whose head has ended ends its processes and waits for the next one, which it then joins. Some are
+        of an image that does not know that, and end."""
+        uid = pod["metadata"]["uid"]
+        if (number := self.waiting.get(uid)) is not None:
+            if self._head_runs(pod, number):
+                self.stayed += 1
+                self.joined[uid] = self.waiting.pop(uid)
+                self.kube.update(pod, status=self._started(pod))
+            return
+        number = self.joined.get(uid, int(pod["metadata"]["labels"][LABEL_ATTEMPT]))
+        if self._head_runs(pod, number):
+            self.joined[uid] = number
+        elif uid in self.joined and self.random.random() < 0.2:
+            self.kube.update(pod, status=_ended(30, "Error"))
+        elif uid in self.joined and any(each["type"] == "Ready" for each in pod["status"]["conditions"]):
+            self.waiting[uid] = number + 1
+            self.kube.update(pod, status={**pod["status"], "conditions": []})
+
+    def _head_runs(self, pod: Object, number: int) -> bool:
+        name = child_name(pod["metadata"]["labels"]["dapo.io/job"], "head", number, 0)
+        head = self.kube.objects.get((PODS.plural, NAMESPACE, name))
+        return head is not None and head.get("status", {}).get("phase") == "Running"
+
+    def end_a_driver(self) -> None:
+        """It has lost a rank."""
+        heads = [pod for pod in self.own_pods() if _is_head(pod) and pod.get("status", {}).get("phase") == "Running"]
+        self.kube.update(self.random.choice(heads), status=_ended(30, "Error")) if heads else None
 
     def _spares(self, pod: Object) -> bool:
         return self.only_rollouts and pod["metadata"]["labels"][LABEL_ROLE] != "rollout"
@@ -337,7 +232,7 @@ class Simulation:
         return status
 
     def _hurt(self, pod: Object) -> None:
-        match self.random.randrange(5):
+        match self.random.randrange(6):
             case 0:
                 self.kube.update(pod, status=_ended(137, "OOMKilled"))
             case 1:
@@ -350,8 +245,21 @@ class Simulation:
                 # Its node is lost: only a forced deletion removes it.
                 self.kube.stuck.add(pod["metadata"]["name"])
                 self.kube.mark_deleted(pod)
+            case 4 if pod["metadata"]["labels"][LABEL_ROLE] != "rollout":
+                # A rank hangs, and the driver does not notice. What a rollout that hangs means, the driver decides.
+                self.kube.update(pod, status=_silent(self.kube.time))
+                self.hangs += 1
             case _:
                 self.kube.update(pod, status=_ended(1, "Error"))
+
+    def hung(self, job: str) -> list[str]:
+        """The pods of a job whose ranks hang."""
+        return [
+            pod["metadata"]["name"]
+            for pod in self.own_pods()
+            if pod["metadata"]["labels"][LABEL_JOB] == job
+            and any(each["type"] == "ContainersReady" for each in pod.get("status", {}).get("conditions", ()))
+        ]
 
     def own_pods(self) -> list[Object]:
         """All pods but those of somebody else."""
@@ -360,26 +268,36 @@ class Simulation:
     def check(self) -> None:
         """What must hold at every moment."""
         jobs = {raw["metadata"]["uid"]: raw for raw in self.kube.of_kind("DAPOJob")}
+        pods = self.own_pods()
         self._check_frozen(jobs)
-        self._check_pinned(jobs)
+        self._check_pinned(jobs, pods)
         self.queues.check()
-        self._check_rollouts(jobs)
+        self._check_rollouts(jobs, pods)
         attempts: dict[str, set[int]] = {}
-        for pod in self.own_pods():
-            owner = pod["metadata"]["ownerReferences"][0]["uid"]
-            attempts.setdefault(owner, set()).add(int(pod["metadata"]["labels"][LABEL_ATTEMPT]))
+        heads = {_owner_of(pod): int(pod["metadata"]["labels"][LABEL_ATTEMPT]) for pod in pods if _is_head(pod)}
+        for pod in pods:
+            if (number := self._serves(pod, heads.get(_owner_of(pod)))) is not None:
+                attempts.setdefault(_owner_of(pod), set()).add(number)
         for uid, numbers in attempts.items():
             assert len(numbers) == 1, f"two attempts' pods at once: {numbers} of {uid}"
             if (job := jobs.get(uid)) is not None:
                 recorded = {attempt["number"] for attempt in job.get("status", {}).get("attempts", ())}
                 assert numbers <= recorded, f"attempt {numbers} of {job['metadata']['name']} is not on record"
 
-    def _check_rollouts(self, jobs: dict[str, Object]) -> None:
+    def _serves(self, pod: Object, head: int | None) -> int | None:
+        """The attempt of a pod: of a trainer that stayed the last it joined, until the head it waits for exists. None
+        while there is no head: it has left one attempt, and the head of the next may not be created yet, or no more."""
+        uid, number = pod["metadata"]["uid"], int(pod["metadata"]["labels"][LABEL_ATTEMPT])
+        if (waits := self.waiting.get(uid)) is not None:
+            return None if head is None else waits if waits == head else waits - 1
+        return self.joined.get(uid, number)
+
+    def _check_rollouts(self, jobs: dict[str, Object], pods: list[Object]) -> None:
         """The end of a rollout is no end of its attempt, and no name comes back."""
         for job in jobs.values():
             roles = {attempt.get("role") for attempt in job.get("status", {}).get("attempts", ())}
             assert "rollout" not in roles, f"a rollout ended an attempt of {job['metadata']['name']}"
-        for pod in self.own_pods():
+        for pod in pods:
             meta = pod["metadata"]
             if meta["labels"][LABEL_ROLE] == "rollout":
                 key = (meta["ownerReferences"][0]["uid"], meta["name"])
@@ -389,9 +307,9 @@ class Simulation:
                     assert self.kube.time - since <= UNSEEN_SECONDS, f"the name {meta['name']} came back"
                     self.lives[key] = (meta["uid"], self.kube.time)
 
-    def _check_pinned(self, jobs: dict[str, Object]) -> None:
+    def _check_pinned(self, jobs: dict[str, Object], pods: list[Object]) -> None:
         """An upgrade of the platform does not mix images or job files in one attempt."""
-        for pod in self.own_pods():
+        for pod in pods:
             job = jobs.get(pod["metadata"]["ownerReferences"][0]["uid"])
             pinned = (job or {}).get("status", {}).get("pinned")
             if pinned is not None:
@@ -414,10 +332,12 @@ class Simulation:
                 assert uid not in owners, f"{raw['metadata']['name']} of a frozen job was deleted"
 
     def rest(self, hours: float) -> None:
-        """A part of a day without faults, in steps of a minute."""
+        """A part of a day without faults: an hour in steps of a minute, and what is left in longer ones."""
         self.trouble = self.lag = 0.0
-        for _ in range(int(hours * 60)):
+        for _ in range(60):
             self.step(faults=False, seconds=60)
+        for _ in range(int((hours - 1.0) * 4)):
+            self.step(faults=False, seconds=900)
 
     def quieten(self, seconds: int) -> None:
         """No more faults, and time for everything to become as it should be."""
@@ -452,6 +372,14 @@ class Simulation:
         return ((raw, raw.get("status", {}).get("phase", "")) for raw in jobs)
 
 
+def _owner_of(pod: Object) -> str:
+    return str(pod["metadata"]["ownerReferences"][0]["uid"])
+
+
+def _is_head(pod: Object) -> bool:
+    return bool(pod["metadata"]["labels"][LABEL_ROLE] == "head")
+
+
 def _condition(kind: str, reason: str = "") -> Object:
     return {"type": kind, "status": "True", "reason": reason}
 
@@ -461,9 +389,14 @@ def _running() -> Object:
     return {"phase": "Running", "conditions": [_condition("Ready")], "containerStatuses": [container]}
 
 
+def _silent(now: float) -> Object:
+    """It runs on, and its heartbeats have stopped."""
+    status = _running()
+    status["containerStatuses"][0]["ready"] = False
+    unready = {"status": "False", "lastTransitionTime": timestamp(now)}
+    return status | {"conditions": [{"type": "Ready", **unready}, {"type": "ContainersReady", **unready}]}
+
+
 def _ended(code: int, reason: str) -> Object:
     container = {"name": "dapo", "ready": False, "state": {"terminated": {"exitCode": code, "reason": reason}}}
     return {"phase": "Failed", "conditions": [], "containerStatuses": [container]}
-
-
-__all__ = ["ApiError", "Operator", "OperatorDied", "Simulation"]

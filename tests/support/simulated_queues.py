@@ -5,7 +5,9 @@ from typing import Any, Final
 
 from fake_kube import FakeKube, Object
 
+from dapo_core.naming import LABEL_ATTEMPT
 from dapo_operator.children import Children
+from dapo_operator.jobs.gangs.kueue import WORKLOAD_ANNOTATION
 from dapo_operator.jobs.gangs.schedulers import SCHEDULERS
 from dapo_operator.kube.cache import ObjectCache
 from dapo_operator.kube.objects import Resource
@@ -13,6 +15,9 @@ from dapo_operator.kube.objects import Resource
 # Kinds of reservations.
 RESERVED: Final = ("Workload", "PodGroup")
 QUOTA: Final = 3
+# With it Kueue keeps a Workload of its own jobs, as any other controller may, until its pods are gone.
+FINALIZER: Final = "kueue.x-k8s.io/resource-in-use"
+WORKLOADS: Final = Resource("kueue.x-k8s.io/v1beta2", "workloads")
 
 
 def gang_of(name: str) -> Object:
@@ -42,7 +47,8 @@ class SimulatedQueues:
 
     def step(self, faults: bool) -> None:
         """Admit, evict, delete."""
-        workloads = self._kube.of_kind("Workload")
+        self._keep()
+        workloads = [raw for raw in self._kube.of_kind("Workload") if "deletionTimestamp" not in raw["metadata"]]
         free = QUOTA - sum(_holds(raw, "QuotaReserved") for raw in workloads)
         for raw in sorted(workloads, key=lambda raw: (raw["metadata"]["creationTimestamp"], raw["metadata"]["uid"])):
             if free > 0 and not _holds(raw, "QuotaReserved") and raw["spec"]["active"]:
@@ -50,14 +56,28 @@ class SimulatedQueues:
                 self._change(raw, QuotaReserved="True", Admitted="True")
         if faults and workloads and self._random.random() < 0.03:
             raw = self._random.choice(self._kube.of_kind("Workload"))
+            if "deletionTimestamp" in raw["metadata"]:
+                return
             match self._random.randrange(4):
                 case 0:
-                    self._kube.remove(("workloads", raw["metadata"]["namespace"], raw["metadata"]["name"]))
+                    self._kube.keep(WORKLOADS, raw)
                 case 1 if _holds(raw, "Admitted"):
                     self._change(raw, QuotaReserved="False", Admitted="False")
                 case _ if _holds(raw, "Admitted"):
                     # It keeps its quota until the pods are gone, which its job has to say.
                     self._change(raw, Evicted="True")
+
+    def _keep(self) -> None:
+        """Put the finalizer on every other Workload, and take it off those whose pods are gone."""
+        users = {pod["metadata"].get("annotations", {}).get(WORKLOAD_ANNOTATION) for pod in self._kube.of_kind("Pod")}
+        for raw in self._kube.of_kind("Workload"):
+            meta = raw["metadata"]
+            kept = bool(meta.get("finalizers"))
+            if "deletionTimestamp" not in meta:
+                if not kept and int(meta["labels"][LABEL_ATTEMPT]) % 2:
+                    self._kube.insert(WORKLOADS, {**raw, "metadata": {**meta, "finalizers": [FINALIZER]}})
+            elif meta["name"] not in users:
+                self._kube.remove((WORKLOADS.plural, meta["namespace"], meta["name"]))
 
     def waiting(self) -> int:
         """Workloads that would be admitted if there were quota."""
@@ -86,16 +106,15 @@ class SimulatedQueues:
             raw["metadata"]["name"]
             for kind in RESERVED
             for raw in self._kube.of_kind(kind)
-            if (_owner(raw), raw["metadata"]["labels"]["dapo.io/attempt"]) not in live
+            if "deletionTimestamp" in raw["metadata"]
+            or (_owner(raw), raw["metadata"]["labels"]["dapo.io/attempt"]) not in live
             or (_owner(raw) not in busy and _holds(raw, "QuotaReserved"))
         ]
 
     def _change(self, raw: Object, **conditions: str) -> None:
         known = {each["type"]: each for each in raw.get("status", {}).get("conditions", ())}
         known |= {kind: {"type": kind, "status": status} for kind, status in conditions.items()}
-        resource = SCHEDULERS["kueue"].resource
-        assert resource is not None
-        self._kube.insert(resource, {**raw, "status": {"conditions": list(known.values())}})
+        self._kube.insert(WORKLOADS, {**raw, "status": {"conditions": list(known.values())}})
 
 
 def _holds(raw: Object, kind: str) -> bool:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dapo_core.db import Batch, CheckpointRow, EventType, Receipt
+from dapo_core.db import CheckpointRow, EventType, Receipt, WriteBatch
 from dapo_core.errors import StoreError
 from dapo_core.objectstore import Content, ObjectInfo, ObjectNotFoundError, measure, part_bytes_of
 from dapo_core.objectstore.contract import Readable
@@ -63,6 +63,10 @@ class MemoryStore:
         for key, (data, modified) in sorted(self.objects.items()):
             if key.startswith(prefix):
                 yield ObjectInfo(key, len(data), modified)
+
+    def folders(self) -> Iterator[str]:
+        self._begin("folders", "")
+        yield from sorted({key.partition("/")[0] for key in self.objects if "/" in key})
 
     def delete(self, key: str) -> None:
         self._begin("delete", key)
@@ -121,16 +125,16 @@ class FlakySink:
 
     def __init__(
         self,
-        fault: Callable[[Batch], None],
-        then: Callable[[str, Batch, Receipt | None], None] = lambda _run, _batch, _receipt: None,
+        fault: Callable[[WriteBatch], None],
+        then: Callable[[str, WriteBatch, Receipt | None], None] = lambda _run, _batch, _receipt: None,
     ) -> None:
         self.fault = fault
         self._then = then
-        self.batches: list[Batch] = []
+        self.batches: list[WriteBatch] = []
 
-    def write(self, run_id: str, batch: Batch, receipt: Receipt | None = None) -> None:
+    def write(self, run_id: str, batch: WriteBatch, receipt: Receipt | None = None) -> None:
         self.fault(batch)
-        if batch != Batch():
+        if batch != WriteBatch():
             self.batches.append(batch)
         self._then(run_id, batch, receipt)
 

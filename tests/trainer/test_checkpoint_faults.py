@@ -1,4 +1,4 @@
-"""Checkpoints on a real MinIO on bad days: training goes on, and what is broken is never resumed from."""
+"""Checkpoints on a real S3 server on bad days: training goes on, and what is broken is never resumed from."""
 
 import os
 import random
@@ -10,6 +10,7 @@ import pytest
 from patience import patient
 from servers.minio import MinioServer
 from servers.s3_proxy import Fault, S3Proxy, proxied
+from servers.s3_server import S3Server
 from store_fakes import Notebook
 from urllib3.util import Retry
 
@@ -30,7 +31,7 @@ SIZE = 2_000_000
 class Bench:
     """A trainer's uploads to one bucket of a server, past a proxy."""
 
-    def __init__(self, server: MinioServer, proxy: S3Proxy, folder: Path, user: dict[str, str] | None = None) -> None:
+    def __init__(self, server: S3Server, proxy: S3Proxy, folder: Path, user: dict[str, str] | None = None) -> None:
         self.server, self.proxy, self.folder = server, proxy, folder
         self.bucket = server.new_bucket()
         self.notes = Notebook()
@@ -73,14 +74,14 @@ class Bench:
 
 
 @pytest.fixture
-def proxy(minio: MinioServer) -> Iterator[S3Proxy]:
-    with proxied(minio.endpoint) as proxy:
+def proxy(s3_server: S3Server) -> Iterator[S3Proxy]:
+    with proxied(s3_server.endpoint) as proxy:
         yield proxy
 
 
 @pytest.fixture
-def bench(minio: MinioServer, proxy: S3Proxy, tmp_path: Path) -> Bench:
-    return Bench(minio, proxy, tmp_path)
+def bench(s3_server: S3Server, proxy: S3Proxy, tmp_path: Path) -> Bench:
+    return Bench(s3_server, proxy, tmp_path)
 
 
 def test_errors_to_a_share_of_the_requests(bench: Bench) -> None:
@@ -121,14 +122,15 @@ def test_a_bucket_that_is_removed_and_comes_back(bench: Bench) -> None:
     assert bench.uploader.close(patient(30)) and bench.resumed_from() == 5
 
 
-def test_a_full_bucket(bench: Bench) -> None:
+def test_a_full_bucket(minio: MinioServer, proxy: S3Proxy, tmp_path: Path) -> None:
+    bench = Bench(minio, proxy, tmp_path)
     bench.commit(5)
-    bench.server.admin.bucket_quota_set(bench.bucket, SIZE // 2)
+    minio.admin.bucket_quota_set(bench.bucket, SIZE // 2)
     bench.upload(10)
     bench.until(lambda: "CheckpointDelayed" in bench.notes.reasons())
     assert "the bucket's quota is reached; raise it, or keep fewer checkpoints" in bench.told("CheckpointDelayed")
     assert bench.resumed_from() == 5
-    bench.server.admin.bucket_quota_clear(bench.bucket)
+    minio.admin.bucket_quota_clear(bench.bucket)
     assert bench.uploader.close(patient(30)) and bench.resumed_from() == 10
 
 
@@ -193,8 +195,8 @@ def test_a_damaged_shared_file_does_not_outlive_the_attempt(bench: Bench, tmp_pa
 
 
 @pytest.mark.server
-def test_a_server_that_is_killed_and_comes_back(tmp_path: Path) -> None:
-    server = MinioServer()
+def test_a_server_that_is_killed_and_comes_back(s3_server: S3Server, tmp_path: Path) -> None:
+    server = type(s3_server)()
     try:
         with proxied(server.endpoint) as proxy:
             bench = Bench(server, proxy, tmp_path)

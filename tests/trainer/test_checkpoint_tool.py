@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,10 @@ from typer.testing import CliRunner, Result
 from dapo_core.db import MetadataReader, RunRow, open_reader, open_writer, upgrade
 from dapo_core.errors import CheckpointError, DapoError, SpecError
 from dapo_core.naming import checkpoint_prefix, manifest_key, samples_key
-from dapo_core.objectstore import FolderStore, open_store
+from dapo_core.objectstore import FolderStore, ObjectInfo, open_store
 from dapo_core.run.checkpoint import Retention
 from dapo_core.run.home import Home as HomeFolder
-from dapo_core.run.pod_logs import PodLog
+from dapo_core.run.log_keys import PodLog
 from dapo_trainer.checkpoint_tool import command
 from dapo_trainer.checkpoint_tool.lookup import find_checkpoints
 from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore, LocalCheckpoint
@@ -164,6 +165,23 @@ def test_runs_that_nobody_knows_are_swept_when_asked(home: Home) -> None:
         "old-run/samples/a.parquet",
         f"{OLD_RUN}/notes.txt",
     }
+
+
+@pytest.mark.parametrize("options", [(), ("--unknown-runs",)], ids=["known runs", "unknown runs"])
+def test_b20_sweeping_lists_no_run_to_find_runs(
+    options: tuple[str, ...], home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Listing a bucket takes a request for each thousand of its objects; its folders are one answer."""
+    listed = []
+
+    def spied(self: FolderStore, prefix: str) -> Iterator[ObjectInfo]:
+        listed.append(prefix)
+        return of_folder(self, prefix)
+
+    of_folder = FolderStore.list
+    monkeypatch.setattr(FolderStore, "list", spied)
+    home.told("sweep", *options)
+    assert {prefix.partition("/")[2] for prefix in listed} <= {"checkpoints/", "checkpoints/pins/"}
 
 
 def test_a_checkpoint_that_is_kept_survives_retention_until_it_is_released(home: Home) -> None:

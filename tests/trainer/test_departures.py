@@ -4,8 +4,7 @@ import threading
 
 import pytest
 
-from dapo_trainer.rollouts.departures import Departures
-from dapo_trainer.rollouts.moved_responses import MovedResponses
+from dapo_trainer.rollouts.departures import Departures, MovedResponses
 
 
 def test_those_who_wait_are_told_when_the_engine_leaves() -> None:

@@ -17,13 +17,12 @@ from dapo_core.cli.main import app
 from dapo_core.errors import DistributedFaultError, NodeUnfitError, SpecError
 from dapo_core.run.last_words import LastWords
 from dapo_core.run.reasons import ExitCode, Reason
-from dapo_trainer.doctor import bandwidth, command, fabric, gpus, machine
-from dapo_trainer.doctor.bandwidth import Bandwidth, Group
+from dapo_trainer.doctor import bandwidth, command, gpus, machine
+from dapo_trainer.doctor.bandwidth import Bandwidth, Fabric, Group, RdmaDevice
 from dapo_trainer.doctor.check import Check, CheckVerdict, failed, ok, warning
 from dapo_trainer.doctor.command import Meeting
 from dapo_trainer.doctor.examination import Machine
-from dapo_trainer.doctor.fabric import Fabric, RdmaDevice
-from dapo_trainer.pod import node_check
+from dapo_trainer.pod import node
 
 H100 = "0, NVIDIA H100 80GB HBM3, 580.65.06, 81559, 4, 0, Not Active, Not Active, 5, 16"
 
@@ -73,7 +72,7 @@ def test_no_driver_at_all() -> None:
     ],
 )
 def test_nvlink_of_a_gpu(text: str, expected: float) -> None:
-    assert round(fabric.nvlink_gb(text)) == expected
+    assert round(bandwidth.nvlink_gb(text)) == expected
 
 
 @pytest.fixture
@@ -91,10 +90,10 @@ def infiniband(tmp_path: Path) -> Path:
 
 
 def test_active_rdma_ports_and_what_they_should_give(infiniband: Path) -> None:
-    devices = fabric.rdma_devices(infiniband)
+    devices = bandwidth.rdma_devices(infiniband)
     assert [(device.name, device.gb) for device in devices] == [("mlx5_0", 50.0), ("mlx5_2", 25.0)]
-    assert fabric.between(devices).gb == 37.5
-    assert fabric.between([]) == Fabric("TCP", None)
+    assert bandwidth.between(devices).gb == 37.5
+    assert bandwidth.between([]) == Fabric("TCP", None)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +106,7 @@ def test_active_rdma_ports_and_what_they_should_give(infiniband: Path) -> None:
     ],
 )
 def test_rdma(devices: Sequence[RdmaDevice], usable: bool, several: bool, expected: str) -> None:
-    assert fabric.rdma(devices, usable, several).verdict == expected
+    assert bandwidth.rdma(devices, usable, several).verdict == expected
 
 
 @pytest.mark.parametrize(
@@ -292,11 +291,11 @@ POD = {
 
 def test_what_a_pod_needs_of_its_node() -> None:
     made = job(topology=TWO_PODS)
-    trainer = node_check.machine(made, "trainer", POD)
+    trainer = node.machine(made, "trainer", POD)
     assert trainer == Machine(
         "cuda", 8, Path("/work"), peers=Group("cuda", 8, 2, 1, "first-trainer-3-0.first.team.svc", 29511, 120.0)
     )
-    assert node_check.machine(made, "head", POD) == Machine("cuda", 0, Path("/work"))
+    assert node.machine(made, "head", POD) == Machine("cuda", 0, Path("/work"))
 
 
 @pytest.mark.parametrize(
@@ -313,7 +312,7 @@ def test_a_pod_on_an_unfit_node(mode: str, gpus_per_pod: int, examined: bool, en
         return [FINE, BROKEN]
 
     def check() -> None:
-        node_check.check_node(made, "trainer", POD, examine)
+        node.check_node(made, "trainer", POD, examine)
 
     if ends:
         with pytest.raises(NodeUnfitError, match=r"^Node gpu-7 is unfit: driver: 535, too old for CUDA 13.0 \(install"):
@@ -335,7 +334,7 @@ def test_a_sum_with_other_nodes_blames_none_of_them(found: list[Check], error: t
     """The operator avoids the nodes of pods that find theirs unfit, and takes NCCL in last words for a sign of it."""
     made = job(topology=TWO_PODS, runPolicy={"preflight": "Require"})
     with pytest.raises(error) as raised:
-        node_check.check_node(made, "trainer", POD, lambda _: found)
+        node.check_node(made, "trainer", POD, lambda _: found)
     assert "node gpu-7" in str(raised.value) or "Node gpu-7" in str(raised.value)
     assert error is NodeUnfitError or "NCCL" not in str(raised.value)
 

@@ -20,8 +20,7 @@ from dapo_core.run.home import Home
 from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore, LocalCheckpoint
 from dapo_trainer.evaluate import worker, worker_process
 from dapo_trainer.evaluate.evaluation import subsets_of
-from dapo_trainer.evaluate.request import Choices, Sampling, job_of, sets_of
-from dapo_trainer.evaluate.target import Checkpoint, Target, resolve
+from dapo_trainer.evaluate.request import Checkpoint, Choices, Sampling, Target, job_of, resolve, sets_of
 from dapo_trainer.evaluate.worker_process import StoppedError
 from dapo_trainer.groups.sample_log import read_samples
 

@@ -15,12 +15,12 @@ from rich.console import Console
 
 from dapo_core.db import (
     AttemptRow,
-    Batch,
     EventRow,
     MetadataWriter,
     Point,
     RunRow,
     SamplesRow,
+    WriteBatch,
     open_reader,
     open_writer,
     upgrade,
@@ -179,7 +179,7 @@ def home(tmp_path: Path) -> Home:
     writer.create_run(RunRow("run", "run"))
     writer.start_attempt(AttemptRow("run", 1, NOW))
     for attempt, step in ((1, 1), (1, 2), (1, 3), (2, 3)):
-        writer.write("run", Batch(points=[Point.of("m", step, attempt, NOW + step, step * attempt)]))
+        writer.write("run", WriteBatch(points=[Point.of("m", step, attempt, NOW + step, step * attempt)]))
     writer.write_events("run", [EventRow("run", "k", NOW, "Warning", "Killed", "gone")])
     return place
 
@@ -213,7 +213,7 @@ class TestStores:
             data = to_parquet([Sample(p, f"at {step}", "1", right, right, 3, False) for p in prompts])
             store.put_bytes(f"{step}.parquet", data)
             samples = SamplesRow("run", step, 1, f"{step}.parquet", len(prompts), len(data), NOW)
-            writer.write("run", Batch(samples=[samples]))
+            writer.write("run", WriteBatch(samples=[samples]))
         pairs = compared_responses(home.metadata_url, home.store_url, "run")
         assert [pair.prompt for pair in pairs] == [f"prompt {n}" for n in (0, 1, 3, 5, 7)]
         assert (pairs[0].before, pairs[0].before_right, pairs[0].after, pairs[0].after_right) == (

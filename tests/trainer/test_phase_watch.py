@@ -1,5 +1,10 @@
 """A trainer that hangs notices it itself."""
 
+import itertools
+import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +19,10 @@ from dapo_core.run.last_words import LastWords
 from dapo_core.run.reasons import Reason
 from dapo_trainer import main
 from dapo_trainer.local.attempt import LocalAttempt
+from dapo_trainer.pod import pod_roles
+from dapo_trainer.pod.node import PodEnvironment
 from dapo_trainer.process import phase_watch
+from dapo_trainer.process.liveness import SILENT_SECONDS, Heartbeats, heartbeats_of
 from dapo_trainer.process.phase_watch import PhaseWatch
 from dapo_trainer.process.trainer_process import why
 
@@ -57,6 +65,79 @@ def test_its_thread_says_that_it_runs_until_the_end(monkeypatch: pytest.MonkeyPa
     assert watch.liveness.value == 0
     watch._count()
     assert watch.liveness.value == 0, "uploads may take longer than a hang"
+
+
+RANK = """
+import sys, time
+from pathlib import Path
+from dapo_trainer.process.liveness import beat
+beat(Path(sys.argv[1]), 0.01)
+time.sleep(600)
+"""
+
+
+def until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + patient(30)
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_a_rank_that_does_not_run_is_silent_until_it_goes_on(tmp_path: Path) -> None:
+    rank = subprocess.Popen([sys.executable, "-c", RANK, str(tmp_path)])
+    try:
+        heartbeats, file = Heartbeats(tmp_path), tmp_path / str(rank.pid)
+        until(file.exists)
+        looks = itertools.count(1000.0, 5.0)
+        assert heartbeats.silent(next(looks)) == []
+        rank.send_signal(signal.SIGSTOP)
+        os.waitpid(rank.pid, os.WUNTRACED)
+        heartbeats.silent(next(looks))  # of what it did until then
+        found = [heartbeats.silent(next(looks)) for _ in range(int(SILENT_SECONDS / 5))]
+        assert found[:-2] == [[]] * (len(found) - 2) and found[-1] == [rank.pid]
+        rank.send_signal(signal.SIGCONT)
+        stood = file.stat().st_mtime_ns
+        until(lambda: file.stat().st_mtime_ns != stood)
+        assert heartbeats.silent(next(looks)) == []
+    finally:
+        rank.kill()
+        rank.wait()
+    assert heartbeats.silent(next(looks)) == [] and not file.exists(), "one that has ended is not silent"
+
+
+def test_time_in_which_the_machine_was_suspended_is_no_silence(tmp_path: Path) -> None:
+    (tmp_path / str(os.getpid())).touch()
+    (tmp_path / "notes.txt").touch()
+    heartbeats = Heartbeats(tmp_path)
+    assert [heartbeats.silent(now) for now in (0.0, 86_400.0, 172_800.0)] == [[], [], []]
+
+
+def test_a_pod_with_a_silent_rank_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pod_roles, "heartbeats_of", lambda _: tmp_path)
+    pod = PodEnvironment(tmp_path / "job", "head:6379", tmp_path / "pod" / "ready", "trainer", "10.0.0.8", 1 << 30)
+    pod.report_ready()
+    rank, ranks = tmp_path / str(os.getpid()), pod_roles._Ranks(pod)
+    for number in range(40):  # no rank yet: it joins, and the driver builds the model later
+        ranks.look(number * 5.0)
+    assert pod.ready.exists()
+    rank.touch()
+    seen = []
+    for number in range(40, 80):
+        ranks.look(number * 5.0)
+        seen.append(pod.ready.exists())
+    assert seen.index(False) == SILENT_SECONDS / 5 and not any(seen[seen.index(False) :])
+    os.utime(rank, (1.0, 1.0))
+    ranks.look(80 * 5.0)
+    assert pod.ready.exists()
+
+
+@pytest.mark.parametrize(
+    ("environment", "folder"),
+    [({}, None), ({"DAPO_NODE_IP": "10.0.0.8"}, Path("/dev/shm/dapo-heartbeats-10.0.0.8"))],
+    ids=["dapo run", "a pod"],
+)
+def test_heartbeats_are_those_of_a_pod(environment: dict[str, str], folder: Path | None) -> None:
+    assert heartbeats_of(environment) == folder
 
 
 def test_a_trainer_that_gets_on_does_not() -> None:

@@ -11,11 +11,11 @@ from dapo_core.jobspec import DAPOJobSpec, load_job
 from dapo_core.quantity import GIB, amount
 from dapo_trainer.plan.architecture import KNOWN, Architecture, config_json, known, known_context, of_config, of_folder
 from dapo_trainer.plan.estimate import Estimate, estimate
-from dapo_trainer.plan.head_memory import head_memory
 from dapo_trainer.plan.memory import (
     GPUS,
     MemorySettings,
     generation_memory,
+    head_memory,
     trained_parameters,
     training_memory,
 )

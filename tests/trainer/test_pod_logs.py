@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,8 @@ from dapo_core.cli.log_reading import StoredLog, stored_logs
 from dapo_core.errors import StoreError
 from dapo_core.objectstore import FolderStore
 from dapo_core.run.last_words import read
-from dapo_core.run.pod_logs import KEPT_PARTS, PART_BYTES, PodLog
-from dapo_trainer.pod.log_parts import LogParts, delete_old_logs
+from dapo_core.run.log_keys import KEPT_PARTS, PART_BYTES, PodLog
+from dapo_trainer.pod.recorded_output import LogParts, delete_old_logs
 
 RUN = "math-20261121-0412-x7k2"
 HEAD = PodLog(2, "head", 0)
@@ -95,8 +96,10 @@ def test_b31_the_logs_of_old_attempts_are_deleted_and_nothing_else(store: Folder
     assert set(other) <= set(keys(store))
 
 
+# A background job of a shell, such as a run of these tests may be, ignores SIGINT, and hands that on.
 PROGRAM = """
-import os, sys
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from dapo_trainer.pod import recorded_output
 from dapo_trainer.process.liveness import DRIVER
 recorded_output.SILENT_SECONDS, recorded_output.LOOK_SECONDS = 6.0, 0.5
@@ -109,8 +112,8 @@ WAITS = "import time\nwhile True: time.sleep(1)"
 LEAVES_A_PROCESS = "import subprocess\nprint('left', subprocess.Popen(['sleep', '600']).pid)\nsys.exit(30)"
 
 
-def pod(store_url: str, code: str, role: str = "trainer") -> "subprocess.Popen[bytes]":
-    variables = {"DAPO_ROLE": role, "DAPO_INDEX": "3", "DAPO_ATTEMPT": "2", "DAPO_RUN_ID": RUN}
+def pod(store_url: str, code: str, **more: str) -> "subprocess.Popen[bytes]":
+    variables = {"DAPO_ROLE": "trainer", "DAPO_INDEX": "3", "DAPO_ATTEMPT": "2", "DAPO_RUN_ID": RUN, **more}
     return subprocess.Popen(
         [sys.executable, "-c", PROGRAM.format(code)],
         env={**os.environ, **variables, "DAPO_STORE_URL": store_url},
@@ -180,21 +183,37 @@ time.sleep({})
 """
 
 
-@pytest.mark.parametrize(
-    ("code", "exit_code", "reason"),
-    [
-        (COUNTS.format(3, "pass", 600), 137, "Stalled"),
-        (COUNTS.format(3, "DRIVER.stop()", 9), 0, None),
-        (COUNTS.format(10_000, "pass", 9), 0, None),
-        ("import time; time.sleep(9)", 0, None),
-    ],
-    ids=["its threads stand still", "it waits for its stores", "it runs", "another role, which does not count"],
-)
+# What a driver does, its exit code, and the reason it leaves.
+DRIVERS = {
+    "its threads stand still": (COUNTS.format(3, "pass", 600), 137, "Stalled"),
+    "it waits for its stores": (COUNTS.format(3, "DRIVER.stop()", 9), 0, None),
+    "it runs": (COUNTS.format(10_000, "pass", 9), 0, None),
+    "another role, which does not count": ("import time; time.sleep(9)", 0, None),
+}
+
+
+@pytest.fixture(scope="module")
+def drivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[Path, "subprocess.Popen[bytes]"]]]:
+    """The folder and the process of each. They are begun together, since all they do is wait."""
+    folder = tmp_path_factory.mktemp("drivers")
+    begun = {}
+    for number, (name, (code, *_)) in enumerate(DRIVERS.items()):
+        own = folder / str(number)
+        own.mkdir()
+        begun[name] = own, pod((own / "store").as_uri(), code, DAPO_TERMINATION_LOG=str(own / "words"))
+    yield begun
+    for _, process in begun.values():
+        process.kill()  # where no test has waited for it
+        process.communicate()
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
 def test_a_driver_whose_threads_stand_still_is_ended(
-    code: str, exit_code: int, reason: str | None, store: FolderStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    driver: str, drivers: dict[str, tuple[Path, "subprocess.Popen[bytes]"]]
 ) -> None:
-    monkeypatch.setenv("DAPO_TERMINATION_LOG", str(tmp_path / "words"))
-    output, _ = (process := pod(store.url, code)).communicate(timeout=patient(120))
-    words = read(tmp_path / "words")
+    folder, process = drivers[driver]
+    output, _ = process.communicate(timeout=patient(120))
+    _, exit_code, reason = DRIVERS[driver]
+    words = read(folder / "words")
     assert (process.returncode, words.reason if words else None) == (exit_code, reason), output
     assert (b"none of its threads has run" in output) is (reason is not None)

@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dapo_trainer.rollouts.liveness import ASK_AFTER_SECONDS, WEDGED_AFTER_SECONDS, Liveness
 from dapo_trainer.rollouts.membership import (
+    ASK_AFTER_SECONDS,
     START_AGAIN_SECONDS,
+    WEDGED_AFTER_SECONDS,
     WINDOW_SECONDS,
     Dismiss,
     EngineState,
+    Liveness,
     Lose,
     Membership,
     Start,

@@ -17,12 +17,12 @@ from store_fakes import FlakySink
 
 from dapo_core.backoff import Backoff
 from dapo_core.db import (
-    Batch,
     MetadataReader,
     MetadataWriter,
     Receipt,
     RejectedError,
     StoreBehindError,
+    WriteBatch,
     open_reader,
     open_writer,
 )
@@ -105,7 +105,7 @@ def test_records_that_an_older_copy_lacks_and_the_spool_dropped_are_reported(
     segment.path.unlink()  # as trimming does with the oldest delivered ones
     told: list[tuple[str, str]] = []
 
-    def older_copy(run_id: str, batch: Batch, receipt: Receipt | None) -> None:
+    def older_copy(run_id: str, batch: WriteBatch, receipt: Receipt | None) -> None:
         if receipt is not None and receipt.after > 1:
             raise StoreBehindError(1, receipt.after)
 
@@ -129,7 +129,7 @@ def test_an_outage_delays_and_is_told_once(folder: Path, writer: MetadataWriter,
     down.set()
     told: list[str] = []
 
-    def fault(_batch: Batch) -> None:
+    def fault(_batch: WriteBatch) -> None:
         if down.is_set():
             raise StoreError("Metadata database error during the write of a batch: it is down.")
 
@@ -147,7 +147,7 @@ def test_an_outage_delays_and_is_told_once(folder: Path, writer: MetadataWriter,
 def test_a_sink_with_a_bug_does_not_end_the_sender(folder: Path) -> None:
     faults = iter([RuntimeError("a bug")])
 
-    def fault(_batch: Batch) -> None:
+    def fault(_batch: WriteBatch) -> None:
         if (bug := next(faults, None)) is not None:
             raise bug
 
@@ -158,7 +158,7 @@ def test_a_sink_with_a_bug_does_not_end_the_sender(folder: Path) -> None:
 
 
 def test_a_refused_record_does_not_hold_up_the_others(folder: Path) -> None:
-    def fault(batch: Batch) -> None:
+    def fault(batch: WriteBatch) -> None:
         if any(point.step == 7 for point in batch.points):
             raise RejectedError("The metadata database rejected the write of a batch: too odd.")
 
@@ -195,7 +195,7 @@ def test_a_cursor_that_can_not_be_written_stops_nothing(
 
 
 def test_draining_gives_up_in_time(folder: Path) -> None:
-    def down(_batch: Batch) -> None:
+    def down(_batch: WriteBatch) -> None:
         raise StoreError("down")
 
     spool_steps(folder, 1)

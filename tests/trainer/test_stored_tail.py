@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from dapo_core.backoff import Backoff
 from dapo_core.cli.db import db
-from dapo_core.db import Batch, MetadataReader, MetadataWriter, RunRow
+from dapo_core.db import MetadataReader, MetadataWriter, RunRow, WriteBatch
 from dapo_core.errors import StoreError
 from dapo_core.objectstore import FolderStore
 from dapo_trainer.spool import Delivery, Sender, Spool, StoredTail, drain
@@ -82,7 +82,7 @@ def test_a_database_that_is_still_away_leaves_them_stored(tmp_path: Path) -> Non
     StoredTail(store, RUN).save(disk, 1)
     before = dict(store.objects)
 
-    def away(_batch: Batch) -> None:
+    def away(_batch: WriteBatch) -> None:
         raise StoreError("away")
 
     tail = StoredTail(store, RUN)

@@ -16,9 +16,8 @@ from patience import patient
 
 from dapo_core.backoff import Backoff
 from dapo_core.errors import SpecError
-from dapo_trainer.trackers.mirror import Mirror
+from dapo_trainer.trackers.mirror import Mirror, StepRefusedError, TrackedRun, Tracker, reason_of
 from dapo_trainer.trackers.opening import OPENERS, check_trackers, mirrors
-from dapo_trainer.trackers.tracker import StepRefusedError, TrackedRun, Tracker, reason_of
 
 # Third parties' own: MLflow's tables make SQLAlchemy warn.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

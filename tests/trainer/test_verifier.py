@@ -10,10 +10,9 @@ from typing import Any, TypeVar
 import pytest
 from patience import patient
 
-from dapo_trainer.process.processors import usable_processors
 from dapo_trainer.rewards.custom import Detail
 from dapo_trainer.rewards.verdict import ResponseGroup, Verdict
-from dapo_trainer.rewards.verifier import FunctionReference, Verifier
+from dapo_trainer.rewards.verifier import FunctionReference, Verifier, usable_processors
 
 FAKES = Path(__file__).parent / "fakes"
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dapo_core.errors import SpecError
-from dapo_trainer.data.weights import draws, epoch
+from dapo_trainer.data.prompt_files import draws, epoch
 from dapo_trainer.preflight import _check_weights
 
 

@@ -29,6 +29,17 @@ test("a line with extremes and smoothing is four series of one line", () => {
   assert.deepEqual(found.lines, [{ series: [1, 2, 3, 4], values: [1, undefined] }]);
 });
 
+test("overwritten points are a series of their line, below it, and not among its values", () => {
+  const data = { axis: "step", steps: [1, 2, 3], at: [[0, 1]] };
+  const drawn = chart(line({ y: [4, 5, 6], oldAt: 0, old: [1, null] }));
+  const found = aligned.layers(drawn, data);
+  assert.deepEqual(found.series.map(({ kind }) => kind), ["old", "curve"]);
+  assert.deepEqual(found.columns, [[1, null, undefined], [4, 5, 6]]);
+  assert.deepEqual(found.lines, [{ series: [1, 2], values: [4, 5, 6] }]);
+  assert.deepEqual(aligned.layers(chart(line({ y: [4, 5, 6], oldAt: -1, old: [1, 2, 3] })), data).columns[0], [1, 2, 3]);
+  assert.notEqual(aligned.structure(drawn, data), aligned.structure(chart(line({ y: [4, 5, 6] })), data));
+});
+
 test("new values leave a chart what it is, a new line does not", () => {
   const data = { axis: "step" };
   const before = aligned.structure(chart(line({ y: [1] })), data);
@@ -51,6 +62,12 @@ for (const [value, expected] of [
   [null, "–"], [0, "0"], [0.123456, "0.1235"], [85.0149, "85.01"], [-3.14159, "-3.142"],
   [12345.6, "12,346"], [0.00012345, "1.23e-4"], [5e9, "5.00e+9"],
 ]) test(`${value} is written ${expected}`, () => assert.equal(aligned.formatted(value), expected));
+
+for (const [name, data, expected] of [
+  ["a step", { axis: "step", steps: [3] }, "step 3"],
+  ["tokens of a run", { axis: "tokens", steps: [3], x: [1.25], unit: "M tokens" }, "1.25 M tokens · step 3"],
+  ["a place of several runs", { axis: "place", steps: [4500000], x: [1.25], unit: "hours" }, "1.25 hours"],
+]) test(`what the x axis says: ${name}`, () => assert.equal(aligned.axisText(data, 0), expected));
 
 for (const [name, place, data, expected] of [
   ["steps are themselves", 7.4, { steps: [1, 9] }, 7],

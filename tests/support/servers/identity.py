@@ -21,7 +21,7 @@ def provider(claims: Mapping[str, Any]) -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
     url = f"http://127.0.0.1:{server.server_port}"
     server.RequestHandlerClass = _handler(url, claims)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     try:
         yield url

@@ -91,12 +91,16 @@ class S3Proxy:
                 if name.lower() not in ("date", "server"):
                     request.send_header(name, value)
             request.end_headers()
+            # Ceph does not know the length of some answers when it begins them.
+            is_chunked = "Transfer-Encoding" in answer.headers and request.command != "HEAD"
             left = fault.cut_after
             while chunk := answer.read(CHUNK if left is None else min(CHUNK, left)):
-                request.wfile.write(chunk)
+                request.wfile.write(b"%x\r\n%b\r\n" % (len(chunk), chunk) if is_chunked else chunk)
                 left = None if left is None else left - len(chunk)
             if left == 0:
                 request.close_connection = True
+            elif is_chunked:
+                request.wfile.write(b"0\r\n\r\n")
         except (ConnectionError, TimeoutError, http.client.HTTPException):
             request.close_connection = True  # the server went away: so does the connection
         finally:

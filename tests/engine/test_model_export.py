@@ -10,7 +10,7 @@ from store_fakes import MemoryStore
 from transformers import AutoTokenizer, Qwen2ForCausalLM
 
 from dapo_core.errors import CheckpointError
-from dapo_trainer.checkpoint_tool.export import export
+from dapo_trainer.checkpoint_tool.model_export import export
 from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore, LocalCheckpoint
 from dapo_trainer.demo.warm_start import model, tokenizer
 
