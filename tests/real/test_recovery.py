@@ -181,7 +181,6 @@ def test_a_killed_run_is_resumed_from_before_a_damaged_checkpoint(life: Life) ->
     life.run = life.resume()
     life.goes_on(5)
     life.run.wait_for_step(reached + 1, attempt=5)  # past everything that it repeats: its last step is the run's
-    assert len(life.temporary()) == 1, "the temporary folder of the attempt before, which nobody removed, is gone"
     assert life.run.query("select step_from from attempts where attempt = 5") == [(whole,)]
     assert life.run.query("select 1 from events where reason = 'CheckpointDamaged'")
 
@@ -191,6 +190,7 @@ def test_ctrl_c_saves_the_last_whole_step(life: Life) -> None:
     assert life.run.end(120) == ExitCode.TERMINATED, life.run.tail()
     assert f"dapo resume {life.run.folder.name}" in life.run.output.read_text()
     assert life.committed()[0] == life.last_step()
+    # Also what the attempt left whose supervisor was killed.
     assert life.temporary() == [], "what Ray, vLLM and verl left there goes with an attempt"
 
 

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +14,7 @@ import psutil
 import pytest
 from patience import patient
 
-from dapo_trainer.process.processes import ancestry, boot_id, descendants, find, send, started_since_boot
+from dapo_trainer.process.processes import ancestry, boot_id, descendants, find, has_ended, send, started_since_boot
 from dapo_trainer.process.run_folder import RunFolder
 from dapo_trainer.process.tree import ProcessTree
 
@@ -95,6 +96,32 @@ class TestWhatASupervisorLeft:
         finally:
             process.kill()
             process.wait()
+
+
+# The kernel calls it a zombie although a thread runs, as with a killed one whose other threads take longer to end.
+HALF_ENDED = """
+import ctypes, threading, time
+threading.Thread(target=time.sleep, args=(600,)).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+def test_a_process_has_ended_with_its_last_thread(tmp_path: Path) -> None:
+    """Until then it holds its memory and its locks: the next attempt must not begin."""
+    process = subprocess.Popen([sys.executable, "-c", HALF_ENDED], start_new_session=True)
+    try:
+        seen = psutil.Process(process.pid)
+        deadline = time.monotonic() + patient(30)
+        while seen.status() != psutil.STATUS_ZOMBIE:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        tree = left_by(RunFolder(tmp_path), (process.pid, started_since_boot(process.pid)))
+        assert tree.alive() == [seen] and tree.leads() and not has_ended(seen)
+        assert tree.end(limit_seconds=patient(30)) == []
+        assert has_ended(seen) and not tree.leads()
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_a_name_may_hold_anything(tmp_path: Path) -> None:

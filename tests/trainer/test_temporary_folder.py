@@ -77,6 +77,15 @@ def test_a_leftover_goes_with_the_next_one_and_one_that_is_held_stays(machines: 
     assert list(machines.iterdir()) == [machines / "dapo-other"]
 
 
+def test_a_leftover_that_is_held_at_the_start_goes_at_the_end(machines: Path) -> None:
+    dying, held = _hold(machines)
+    with temporary_folder(machines):
+        dying.kill()
+        dying.communicate()
+        assert held.exists()
+    assert list(machines.iterdir()) == []
+
+
 def test_what_only_looks_like_a_leftover_stays(machines: Path, tmp_path: Path) -> None:
     """Anybody can make it."""
     (machines / f"{PREFIX}link").symlink_to(tmp_path)

@@ -23,7 +23,7 @@ from dapo_core.naming import child_name
 from dapo_core.run.last_words import default_path
 from dapo_core.run.reasons import ExitCode
 from dapo_trainer.pod.node import STAYED, ready_file
-from dapo_trainer.process.processes import send
+from dapo_trainer.process.processes import has_ended, send
 from dapo_trainer.process.signals import STOPPING
 
 log = logging.getLogger(__name__)
@@ -83,13 +83,7 @@ def _below() -> list[psutil.Process]:
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
-    return [process for process in psutil.Process().children(recursive=True) if _runs(process)]
-
-
-def _runs(process: psutil.Process) -> bool:
-    with suppress(psutil.NoSuchProcess):
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
-    return False
+    return [process for process in psutil.Process().children(recursive=True) if not has_ended(process)]
 
 
 def clear(environment: Mapping[str, str], *, alone: bool) -> None:

@@ -73,6 +73,18 @@ def send(process: psutil.Process, number: signal.Signals) -> bool:
         os.close(handle)
 
 
+def has_ended(process: psutil.Process) -> bool:
+    """Whether no thread of a process is left.
+
+    A killed process is called a zombie as soon as its first thread has ended. While the others end it still holds its
+    memory, on devices too, its locks and its open files.
+    """
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1)
+    except psutil.NoSuchProcess:
+        return True
+
+
 def descendants(parents: Mapping[int, int], seeds: Iterable[int], spare: Collection[int] = ()) -> set[int]:
     """`seeds` and everything below them, without `spare` and what is reached only through it. Pure.
 

@@ -2,7 +2,7 @@
 
 Ray, vLLM and verl put sockets, locks and logs into the machine's temporary folder and do not remove them. Each attempt
 has a folder in there instead. Whoever works with one holds its lock, which ends with the process however that dies, so
-the next attempt of any run can remove what a crash left.
+the next attempt of any run can remove what a crash left, when it begins or when it ends.
 """
 
 import getpass
@@ -53,7 +53,8 @@ class TemporaryFolder:
 def temporary_folder(machines: Path | None = None) -> Iterator[TemporaryFolder]:
     """A new folder below `machines` (default: the machine's temporary folder), removed at the end of the block.
 
-    Removes first what nobody holds any more. Below /tmp where sockets would have too long a path. Raises OSError.
+    Removes what nobody holds any more, before and after. Below /tmp where sockets would have too long a path. Raises
+    OSError.
     """
     parent = short_enough(machines or Path(tempfile.gettempdir()))
     remove_leftovers(parent)
@@ -63,6 +64,7 @@ def temporary_folder(machines: Path | None = None) -> Iterator[TemporaryFolder]:
     finally:
         shutil.rmtree(made.path, ignore_errors=True)
         os.close(made.lock)
+        remove_leftovers(parent)
 
 
 def short_enough(parent: Path) -> Path:

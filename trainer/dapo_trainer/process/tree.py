@@ -24,6 +24,7 @@ from dapo_trainer.process.processes import (
     descendants,
     environment_of,
     find,
+    has_ended,
     send,
     session_of,
     started_since_boot,
@@ -83,13 +84,11 @@ class ProcessTree:
 
     def alive(self) -> list[psutil.Process]:
         """Every living process of the run, by all signs. Their `info` has `name` and `status`."""
-        return [process for process in self._members(thorough=True) if process.info["status"] != psutil.STATUS_ZOMBIE]
+        return [process for process in self._members(thorough=True) if not has_ended(process)]
 
     def leads(self) -> bool:
         """Whether the attempt's first process still runs."""
-        with suppress(psutil.Error):
-            return (leader := self.leader) is not None and leader.status() != psutil.STATUS_ZOMBIE
-        return False
+        return (leader := self.leader) is not None and not has_ended(leader)
 
     def end(self, patience_seconds: float = 0.0, limit_seconds: float = 30.0) -> list[psutil.Process]:
         """Wait `patience_seconds` for the processes to end, then SIGKILL them until none is left.
