@@ -29,7 +29,7 @@ def test_thirty_minutes_of_faults() -> None:
             simulation.step()
     assert simulation.deaths > 3
     assert simulation.freezes > 5
-    assert simulation.hangs > 0
+    assert simulation.pods.hangs > 0
     _settle(simulation)
     writes = dict(simulation.kube.writes)
     simulation.quieten(400)
@@ -44,13 +44,13 @@ def _settle(simulation: Simulation) -> None:
         if not simulation.nodes.any_down and all(_is_settled(*each, simulation) for each in simulation.statuses()):
             break
     _settled(simulation)
-    assert simulation.queues.phantoms(simulation.own_pods()) == []
+    assert simulation.queues.phantoms(simulation.pods.own()) == []
 
 
 def _is_settled(raw: Object, phase: str, simulation: Simulation) -> bool:
     """A job of Kueue's may wait while others have all of the quota."""
     trains = [raw for raw, phase in simulation.statuses() if phase == "Training" and _is_kueues(raw)]
-    restless = simulation.hung(raw["metadata"]["name"]) or not _has_its_rollouts(raw)
+    restless = simulation.pods.hung(raw["metadata"]["name"]) or not _has_its_rollouts(raw)
     if _degraded(raw) or (phase == "Training" and restless):
         return False
     return phase in SETTLED or (phase == "Pending" and _is_kueues(raw) and len(trains) == QUOTA)
@@ -87,7 +87,7 @@ def _settled(simulation: Simulation) -> None:
         assert not _degraded(raw), (name, status["conditions"])
         assert _is_settled(raw, phase, simulation), (name, phase, status["conditions"])
         assert status["observedGeneration"] == raw["metadata"]["generation"], name
-        own = [pod for pod in simulation.own_pods() if pod["metadata"]["labels"]["dapo.io/job"] == name]
+        own = [pod for pod in simulation.pods.own() if pod["metadata"]["labels"]["dapo.io/job"] == name]
         # Ended rollouts are kept for their logs, and replaced before they are gone.
         pods = [pod for pod in own if phase != "Training" or _stays(pod)]
         wanted = 0
@@ -155,7 +155,7 @@ def test_no_end_of_a_rollout_raises_the_number_of_the_attempt(seed: int) -> None
     simulation.quieten(60)
     for _ in range(1200):
         simulation.step()
-    replaced = len(simulation.lives)
+    replaced = len(simulation.invariants.lives)
     assert replaced > 50
     _settle(simulation)
     for raw, phase in simulation.statuses():
@@ -170,8 +170,8 @@ def test_trainers_stay_for_attempt_after_attempt(seed: int) -> None:
     simulation.quieten(60)
     for second in range(900):
         if second % 30 == 0:
-            simulation.end_a_driver()
+            simulation.pods.end_a_driver()
         simulation.step()
-    assert simulation.stayed > 2
+    assert simulation.pods.stayed > 2
     _settle(simulation)
     _nothing_left_behind(simulation)

@@ -1,34 +1,20 @@
 """A new version of the platform: other defaults, another image, other pods. Nothing that runs, starts or waits ends."""
 
-import json
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from fake_kube import FakeKube
 from planner_bench import UID, Bench, raw_job
+from platform_upgrade import NAMED, NEW, crashed, images, newer_defaults, upgraded, work_until_created
 from simulated_operator import Operator, asyncio_run
 
-from dapo_core.jobspec import DAPOJob, DAPOJobSpec, RunPolicy
-from dapo_core.jobspec.base import SpecModel
-from dapo_core.jobspec.presets import merged
 from dapo_core.run.status import DAPOJobStatus
 from dapo_operator.jobs.actions import ApplySupport, CreatePod, CreateToken
 from dapo_operator.jobs.builders.common import Site
 from dapo_operator.jobs.dapojob import JOBS, job_of
 from dapo_operator.jobs.revision import KeptFile
 from dapo_operator.kube.objects import PODS
-
-NEW = Site(image="trainer:2", image_pull_policy="Always", topology_key="rack")
-
-
-def upgraded(bench: Bench, site: Site = NEW) -> Bench:
-    """Another version of the operator takes over."""
-    bench.site = site
-    bench._jobs.clear()
-    return bench
 
 
 def recorded_as(bench: Bench, **fields: Any) -> Bench:
@@ -65,24 +51,6 @@ def test_b12_an_attempt_of_a_version_that_recorded_another_digest_is_left_alone(
     expected = ("True", "AppliesAtNextAttempt") if ready else ("True", "SpecAccepted")
     assert bench.says("SpecAccepted") == expected
     assert bench.attempts == ([(1, None)] if ready else [(1, "SpecChanged"), (2, None)])
-
-
-@contextmanager
-def newer_defaults() -> Iterator[None]:
-    """A version of the platform in which pods have another grace period by default."""
-    models: tuple[type[SpecModel], ...] = (RunPolicy, DAPOJobSpec, DAPOJob)
-    try:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(RunPolicy.model_fields["grace_period_seconds"], "default", 7)
-            for model in models:
-                model.model_rebuild(force=True)
-            yield
-    finally:
-        for model in models:
-            model.model_rebuild(force=True)
-
-
-NAMED: dict[str, Any] = {"runPolicy": {"backoffSeconds": 1}}
 
 
 def test_b12_defaults_of_a_newer_version_are_no_edit() -> None:
@@ -140,12 +108,6 @@ def test_statuses_of_earlier_versions_are_read() -> None:
     assert DAPOJobStatus.model_validate(old).attempts[0].driver_spec is None
 
 
-def images(bench: Bench) -> set[str]:
-    """Those of the pods of the next plan."""
-    pods = [action.body for action in bench.look().actions if isinstance(action, CreatePod)]
-    return {container["image"] for body in pods for container in body["spec"]["containers"]}
-
-
 def job_files(bench: Bench) -> list[str]:
     """The job files that the next plan writes."""
     applied = (action.body for action in bench.look().actions if isinstance(action, ApplySupport))
@@ -157,13 +119,6 @@ def file_names(bench: Bench) -> set[str]:
     pods = [action.body for action in bench.look().actions if isinstance(action, CreatePod)]
     volumes = [volume for body in pods for volume in body["spec"]["volumes"] if volume["name"] == "dapo-job"]
     return {volume["configMap"]["name"] for volume in volumes}
-
-
-def crashed(bench: Bench) -> Bench:
-    """The attempt has crashed, and the next one is about to start."""
-    bench.finish("first-head-1-0", 1).settle()
-    bench.now += 60
-    return bench
 
 
 def test_b13_a_run_keeps_its_image_and_its_job_file() -> None:
@@ -304,110 +259,6 @@ def test_d8_a_newer_operator_without_the_job_file_says_that_it_takes_its_own_def
         assert len(kube.of_kind("ConfigMap")) == 1 and newer.events.reasons.count("JobFileLost") == 1
 
 
-def scale(kube: FakeKube, replicas: int) -> None:
-    """`kubectl scale`, or an autoscaler."""
-    [raw] = kube.of_kind("DAPOJob")
-    kube.update(raw, spec=merged(raw["spec"], {"topology": {"rollout": {"replicas": replicas}}}))
-
-
-def with_job_of_two_rollouts() -> FakeKube:
-    """A job with a trainer and two rollouts, of attempt 1."""
-    kube = FakeKube(1, 1_800_000_000.0)
-    topology = {"mode": "Separated", "rollout": {"replicas": 2}}
-    asyncio_run(kube.create(JOBS, raw_job(topology=topology, **NAMED) | {"status": {}}))
-    work_until_created(kube, Operator(kube), attempt=1, pods=4)
-    return kube
-
-
-def lose_all_pods(kube: FakeKube) -> None:
-    """All at once, without a word."""
-    for pod in kube.of_kind("Pod"):
-        kube.remove((PODS.plural, "team", pod["metadata"]["name"]))
-
-
-def lose_the_attempt(kube: FakeKube, operator: Operator) -> None:
-    """It trains, and then its pods disappear: another one follows."""
-    ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-    for pod in kube.of_kind("Pod"):
-        kube.update(pod, status=ready | {"containerStatuses": [{"name": "dapo", "ready": True}]})
-    operator.pass_time(5)
-    operator.pass_time(5)
-    lose_all_pods(kube)
-
-
-def read_by_pods(kube: FakeKube) -> list[tuple[str, dict[str, Any]]]:
-    """What pods run and read: by image and job file, with the rollouts that it has."""
-    files = {raw["metadata"]["name"]: json.loads(raw["data"]["job.json"]) for raw in kube.of_kind("ConfigMap")}
-    found = []
-    for pod in kube.of_kind("Pod"):
-        [name] = {volume["configMap"]["name"] for volume in pod["spec"]["volumes"] if "configMap" in volume}
-        [image] = {container["image"] for container in pod["spec"]["containers"]}
-        policy, topology = (files[name]["spec"][group] for group in ("runPolicy", "topology"))
-        found.append((image, {"grace": policy["gracePeriodSeconds"], "rollouts": topology["rollout"]["replicas"]}))
-    return found
-
-
-@pytest.mark.parametrize("upgraded", [False, True], ids=["another image", "other defaults, too"])
-@pytest.mark.parametrize("replicas", [1, 3], ids=["down", "up"])
-def test_d8_a_job_that_was_scaled_keeps_its_images_and_defaults(replicas: int, upgraded: bool) -> None:
-    """The driver of the next attempt waits for as many rollouts as its job file has, and no more."""
-    kube = with_job_of_two_rollouts()
-    [(image, before)] = {image: read for image, read in read_by_pods(kube)}.items()
-    with newer_defaults() if upgraded else nullcontext():
-        operator = Operator(kube, image="t2")
-        scale(kube, replicas)
-        lose_the_attempt(kube, operator)
-        work_until_created(kube, operator, attempt=2, pods=2 + replicas)
-        assert read_by_pods(kube) == [(image, before | {"rollouts": replicas})] * (2 + replicas)
-        scale(kube, 2)
-        lose_the_attempt(kube, operator)
-        work_until_created(kube, operator, attempt=3, pods=4)
-        assert read_by_pods(kube) == [(image, before)] * 4
-    assert "JobFileLost" not in operator.events.reasons
-
-
-def test_d8_a_scaled_job_survives_an_operator_that_died_before_the_job_file_was_written() -> None:
-    kube = with_job_of_two_rollouts()
-    with newer_defaults():
-        operator = Operator(kube, image="t2")
-        scale(kube, 3)
-        lose_the_attempt(kube, operator)
-        work_until_created(kube, operator, attempt=2, pods=5)
-        expected = read_by_pods(kube)
-        lose_all_pods(kube)
-        [pinned] = [raw["status"]["pinned"] for raw in kube.of_kind("DAPOJob")]
-        kube.remove(("configmaps", "team", f"first-job-{pinned['revision']}"))
-        restarted = Operator(kube, image="t3")
-        work_until_created(kube, restarted, attempt=2, pods=5)
-        assert read_by_pods(kube) == expected
-        assert "JobFileLost" not in restarted.events.reasons
-
-
-def test_d8_an_edit_besides_the_scale_takes_over_what_the_platform_has() -> None:
-    bench = upgraded(Bench().training())
-    bench.edit(topology={"rollout": {"replicas": 3}}, optimizer={"learningRate": 1e-5})
-    assert images(crashed(bench)) == {"trainer:2"}
-
-
-def test_d8_a_run_that_an_earlier_version_pinned_may_be_scaled_once_it_was_looked_at() -> None:
-    bench = Bench(raw_job(topology={"mode": "Separated", "rollout": {"replicas": 2}})).training()
-    assert bench.status.pinned is not None
-    earlier = bench.status.pinned.model_copy(update={"spec": bench.job.said_earlier})
-    bench.status = bench.status.model_copy(update={"pinned": earlier})
-    upgraded(bench).settle().edit(topology={"rollout": {"replicas": 3}}).settle()
-    assert bench.status.pinned is not None and bench.job.is_as_pinned(bench.status.pinned)
-
-
-def work_until_created(kube: FakeKube, operator: Operator, attempt: int, pods: int = 3) -> None:
-    """Until the attempt has its pods."""
-    for _ in range(400):
-        operator.pass_time(5)
-        own = [pod for pod in kube.of_kind("Pod") if pod["metadata"]["labels"]["dapo.io/attempt"] == str(attempt)]
-        if len(own) == pods:
-            return
-    raise AssertionError([job["status"] for job in kube.of_kind("DAPOJob")])
-
-
 def graces(kube: FakeKube) -> set[int]:
     return {pod["spec"]["terminationGracePeriodSeconds"] for pod in kube.of_kind("Pod")}
 
@@ -421,17 +272,3 @@ def test_d8_a_lost_job_file_is_replaced_with_the_next_attempt() -> None:
     bench.seen = replace(bench.seen, support={k: v for k, v in bench.seen.support.items() if k[0] != "ConfigMap"})
     assert job_files(bench) == [], "not under the name of another revision"
     assert file_names(crashed(bench)) == {f"first-job-{bench.job.revision}"} and len(job_files(bench)) == 1
-
-
-def test_d8_an_edit_before_the_job_file_was_written_does_not_wait_for_that_file() -> None:
-    """The operator died between recording the attempt and creating what it needs; then somebody scaled the job."""
-    bench = Bench(raw_job(topology={"mode": "Separated", "rollout": {"replicas": 2}}))
-    bench.settle()
-    bench.pods.clear()
-    bench.seen = replace(bench.seen, support={})
-    bench.edit(topology={"rollout": {"replicas": 3}}).settle()
-    bench.settle(60)
-    assert bench.attempts == [(1, "SpecChanged"), (2, None)] and bench.status.restarts_counted in (None, 0)
-    [name] = {name for kind, name in bench.seen.support if kind == "ConfigMap"}
-    assert name == f"first-job-{bench.job.revision}"
-    assert len(bench.pods) == 5
