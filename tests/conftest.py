@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
-from metadata_store import metadata_url
+from metadata_databases import metadata_url
 from needs import needs, on_any_s3_server, without
 from patience import patient
+from servers.chosen_s3 import CHOICE, s3, s3_server
 from servers.minio import minio, tls_minio
 from servers.postgres import postgres
-from servers.s3_servers import CHOICE, s3, s3_server
 from side_by_side import SideBySide, rank
 
 __all__ = ["metadata_url", "minio", "postgres", "s3", "s3_server", "tls_minio"]

@@ -27,12 +27,12 @@ from typing import Any
 
 from audit_log import POLICY, AuditLog, by_verb
 from observer import Observer, percentiles
-from processes import Meter, spent, wait_until
+from process_usage import Meter, spent, wait_until
+from reported_progress import Training
 from servers.kubernetes import Cluster
 from servers.ports import free_port
 from servers.process import Process
 from subjects import Subject, environment, kuberay, ours
-from training import Training
 
 Figures = dict[str, Any]
 QUIET_SECONDS = 3.0

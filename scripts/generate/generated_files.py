@@ -6,12 +6,12 @@ from typing import Final
 
 import attacks
 import chart_values
-import commands
+import commands_page
 import operator_faults
 import permissions
 import queue_situations
 import runbooks
-import s3_servers
+import s3_server_table
 import store_faults
 from metrics_reference import metrics_reference
 from reference import reference
@@ -24,7 +24,7 @@ FILES: Final[Mapping[str, Callable[[str], str]]] = {
     # Under files/, so that a template can wrap it: {{ .Files.Get "files/dapojobs.yaml" }}.
     "charts/dapo/files/dapojobs.yaml": lambda old: crd_yaml(),
     "charts/dapo/README.md": chart_values.page,
-    "docs/commands.md": lambda old: commands.page(),
+    "docs/commands.md": lambda old: commands_page.page(),
     "docs/install.md": permissions.page,
     "docs/metrics.md": lambda old: metrics_reference(),
     "docs/operator-faults.md": lambda old: operator_faults.page(),
@@ -32,7 +32,7 @@ FILES: Final[Mapping[str, Callable[[str], str]]] = {
     "docs/queues.md": queue_situations.page,
     "docs/security.md": attacks.page,
     "docs/store-faults.md": lambda old: store_faults.page(),
-    "docs/stores.md": s3_servers.page,
+    "docs/stores.md": s3_server_table.page,
     "docs/reference.md": lambda old: reference(),
 }
 

@@ -161,7 +161,7 @@ FAULTS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "B31": (
         "Logs of ended attempts are kept in the object store, and `dapo logs` prints them",
         (
-            "trainer/test_pod_logs.py::test_b31_the_log_of_a_pod_that_ends",
+            "trainer/test_recorded_output.py::test_b31_the_log_of_a_pod_that_ends",
             "core/test_logs.py::test_b31_a_log_is_printed",
             "operator/test_pod_logs.py::test_b31_the_log_of_a_pod_that_exists",
         ),
@@ -239,7 +239,7 @@ DESIGN: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
         (
             "operator/test_upgrades.py::test_d8_later_attempts_run_the_digest_of_the_first",
             "operator/test_upgrades.py::test_d8_a_newer_operator_reads_the_defaults_of_the_run_in_its_job_file",
-            "operator/test_upgrades.py::test_d8_a_job_that_was_scaled_keeps_its_images_and_defaults",
+            "operator/test_scaled_runs.py::test_d8_a_job_that_was_scaled_keeps_its_images_and_defaults",
         ),
     ),
     "D9": (

@@ -1,7 +1,7 @@
 """Alerts of guards: raised once while they hold, cleared, acknowledged; and what supervisors and pages read of runs."""
 
 import pytest
-from metadata_store import reader, writer
+from metadata_databases import reader, writer
 
 from dapo_core.db import (
     AlertRow,

@@ -1,7 +1,7 @@
 """What people say of runs: kept with who said it, taken back, and bounded."""
 
 import pytest
-from metadata_store import metadata_url, reader, writer
+from metadata_databases import metadata_url, reader, writer
 
 from dapo_core.db import MetadataReader, MetadataWriter
 from dapo_core.run.annotations import (

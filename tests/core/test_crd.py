@@ -13,7 +13,7 @@ import permissions
 import pytest
 import queue_situations
 import runbooks
-import s3_servers
+import s3_server_table
 import yaml
 from builders import MINIMAL, VALIDATION, dumped, job
 from generated_files import FILES, stale, write
@@ -200,7 +200,7 @@ def test_stale_files_are_found_and_written(tmp_path: Path) -> None:
         "docs/operator.md": runbooks,
         "docs/queues.md": queue_situations,
         "docs/security.md": attacks,
-        "docs/stores.md": s3_servers,
+        "docs/stores.md": s3_server_table,
     }
     for page, part in parts.items():
         (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from metadata_store import reader, writer
+from metadata_databases import reader, writer
 from servers.postgres import PostgresServer
 from sqlalchemy import NullPool, create_engine, text
 

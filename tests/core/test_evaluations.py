@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from metadata_store import metadata_url, reader, writer
+from metadata_databases import metadata_url, reader, writer
 from typer.testing import CliRunner
 
 from dapo_core.cli import runs

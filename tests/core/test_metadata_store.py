@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from metadata_store import reader, writer
+from metadata_databases import reader, writer
 
 from dapo_core.db import (
     AttemptRow,

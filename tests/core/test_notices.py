@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from metadata_store import metadata_url, writer
+from metadata_databases import metadata_url, writer
 from servers.kubernetes_credentials import Credentials
 from servers.receivers import MailReceiver, WebReceiver, mail_receiver, web_receiver
 from typer.testing import CliRunner

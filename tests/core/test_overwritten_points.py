@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
-from metadata_store import metadata_url, reader, writer
+from metadata_databases import metadata_url, reader, writer
 
 from dapo_core.db import AttemptRow, MetadataReader, MetadataWriter, Point, RunRow, WriteBatch, repeated_steps
 

@@ -6,7 +6,7 @@ from contextlib import closing
 from itertools import islice
 
 import pytest
-from metadata_store import metadata_url, reader, writer
+from metadata_databases import metadata_url, reader, writer
 from servers.postgres import PostgresServer
 from sqlalchemy import create_engine, text
 from typer.testing import CliRunner

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from metadata_store import reader, writer
+from metadata_databases import reader, writer
 
 from dapo_core.db import AlertRow, EventRow, MetadataReader, MetadataWriter, Point, RunRow, WriteBatch, prune
 from dapo_core.db.prune import DAY, EndedRun, Keep, apply, choose, plan

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from metadata_store import metadata_url, reader, writer
+from metadata_databases import metadata_url, reader, writer
 
 from dapo_core.db import AttemptRow, MetadataReader, MetadataWriter, Point, RunRow, WriteBatch, run_table
 from dapo_core.run.metrics import Validation, validation_of

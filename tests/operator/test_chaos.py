@@ -14,7 +14,7 @@ from kubernetes.aio.client import Configuration
 from dapo_core.cli.chaos import NoTargetError
 from dapo_core.naming import Role, child_labels, child_name
 from dapo_core.run.fault_plan import FaultKind, PlannedFault
-from dapo_operator.chaos import RIGHTS, JobOnCluster, network_policy
+from dapo_operator.job_faults import RIGHTS, JobOnCluster, network_policy
 from dapo_operator.kube.client import KubeClient
 from dapo_operator.kube.connection import Connection
 from dapo_operator.kube.objects import RefusedError, UnreachableError

@@ -8,7 +8,7 @@ from typing import Any
 import builders
 from builders import MINIMAL
 from fake_kube import FakeKube
-from metadata_store import metadata_url, reader, writer
+from metadata_databases import metadata_url, reader, writer
 from planner_bench import Bench, raw_job
 from simulated_operator import NAMESPACE, Operator, asyncio_run
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import builders
 import pytest
-from metadata_store import reader, writer
+from metadata_databases import reader, writer
 
 from dapo_core.db import AttemptRow, MetadataReader, MetadataWriter, Point, RunMark, WriteBatch
 from dapo_core.jobspec import DAPOJobSpec

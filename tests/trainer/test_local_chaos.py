@@ -17,7 +17,7 @@ from dapo_core.cli.chaos import ChaosRequest, NoTargetError
 from dapo_core.errors import SpecError
 from dapo_core.run.fault_plan import FaultKind, PlannedFault
 from dapo_core.run.home import Home
-from dapo_trainer.local.chaos import LocalTarget, find_local_run
+from dapo_trainer.local.process_faults import LocalTarget, find_local_run
 from dapo_trainer.process.run_folder import RunFolder
 from dapo_trainer.process.trainer_process import Heartbeat
 from dapo_trainer.process.tree import ProcessTree

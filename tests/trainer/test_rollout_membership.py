@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from dapo_trainer.rollouts.membership import (
     ASK_AFTER_SECONDS,
+    FIRST_SYNC_SECONDS,
+    LEAST_SYNC_SECONDS,
     START_AGAIN_SECONDS,
     WEDGED_AFTER_SECONDS,
     WINDOW_SECONDS,
@@ -18,8 +20,8 @@ from dapo_trainer.rollouts.membership import (
     Lose,
     Membership,
     Start,
+    SyncLimit,
 )
-from dapo_trainer.rollouts.sync_limit import FIRST_SECONDS, LEAST_SECONDS, SyncLimit
 
 
 def two_that_serve() -> Membership:
@@ -209,7 +211,7 @@ def test_an_engine_is_judged_by_its_work(
 
 @pytest.mark.parametrize(
     ("took", "limit"),
-    [([], FIRST_SECONDS), ([1.0], FIRST_SECONDS), ([1.0, 2.0], LEAST_SECONDS), ([90.0, 30.0], 900.0)],
+    [([], FIRST_SYNC_SECONDS), ([1.0], FIRST_SYNC_SECONDS), ([1.0, 2.0], LEAST_SYNC_SECONDS), ([90.0, 30.0], 900.0)],
     ids=["the first", "the second", "short ones", "ten times the longest"],
 )
 def test_how_long_an_update_may_take(took: list[float], limit: float) -> None:

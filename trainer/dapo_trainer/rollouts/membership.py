@@ -1,6 +1,7 @@
 """Which engines a run has, and what is done as nodes join, engines die and weights are sent. Pure: no Ray, no clock.
 
-Engines that are alive but do not generate are found by their work and not by their process.
+Engines that are alive but do not generate are found by their work and not by their process, and those that do not
+take weights by the time that earlier updates took.
 """
 
 from collections.abc import Iterable, Mapping
@@ -37,6 +38,32 @@ class Liveness:
     def wedged(self, now: float) -> bool:
         """Whether it has neither progressed nor answered for too long."""
         return now >= self.seen_at + WEDGED_AFTER_SECONDS
+
+
+# The first weight updates have a limit that no live engine exceeds; later ones a multiple of the longest so far.
+FIRST_SYNCS: Final = 2
+FIRST_SYNC_SECONDS: Final = 1800.0
+LEAST_SYNC_SECONDS: Final = 120.0
+SYNC_FACTOR: Final = 10.0
+
+
+@dataclass
+class SyncLimit:
+    """How long an engine may take to receive weights."""
+
+    _longest: float = 0.0
+    _count: int = 0
+
+    def took(self, seconds: float) -> None:
+        """An update has taken this long."""
+        self._longest, self._count = max(self._longest, seconds), self._count + 1
+
+    @property
+    def seconds(self) -> float:
+        """For the next one."""
+        if self._count < FIRST_SYNCS:
+            return FIRST_SYNC_SECONDS
+        return max(LEAST_SYNC_SECONDS, SYNC_FACTOR * self._longest)
 
 
 # A node's engine that died is started again after these seconds, by how often that happened in the window; once more,

@@ -12,7 +12,7 @@ from verl.checkpoint_engine import CheckpointEngineManager
 from verl.utils.ray_utils import auto_await
 
 from dapo_core.errors import DistributedFaultError
-from dapo_trainer.rollouts.sync_limit import SyncLimit
+from dapo_trainer.rollouts.membership import SyncLimit
 from dapo_trainer.verl_adapter import tcp_transport
 
 LOOK_SECONDS: Final = 0.5

@@ -15,10 +15,9 @@ from dapo_operator.jobs.builders.pods import pod
 from dapo_operator.jobs.builders.scheduling import Avoid
 from dapo_operator.jobs.builders.support import support_objects, token_secret
 from dapo_operator.jobs.dapojob import Job
-from dapo_operator.jobs.planner.admission import held_by, hold
+from dapo_operator.jobs.planner.admission import held_by, hold, may_use_run
 from dapo_operator.jobs.planner.draft import Draft
 from dapo_operator.jobs.planner.in_place import created_in, kept_trainers
-from dapo_operator.jobs.planner.named_run import may_use_run
 from dapo_operator.jobs.planner.nodes import avoided_nodes, has_room_without, tell_avoided
 from dapo_operator.jobs.planner.refusals import retry_is_due
 from dapo_operator.jobs.planner.reservations import has_room, missing_reservation, placed_pod
