@@ -115,7 +115,7 @@ class JobOnCluster:
 
     async def inject(self, fault: PlannedFault) -> str:
         if fault.kind in self._effective:
-            raise NoTargetError("the one before is still in effect")
+            raise NoTargetError("the previous fault is still in effect")
         try:
             if fault.role is None:
                 return await self._cut_off_stores(fault)

@@ -77,7 +77,7 @@ CLOSED: Final[dict[str, tuple[str, str]]] = {
     ),
     "B4": (
         "A manifest stops an administrator's `dapo checkpoints sweep`",
-        "a manifest that is none is that run's alone",
+        "an invalid manifest affects that run only",
     ),
     "B7": (
         "Somebody registers at the login with another's e-mail address",
@@ -96,7 +96,7 @@ OPEN: Final[dict[str, tuple[str, str]]] = {
         "stop each other",
     ),
     "A21": (
-        "Whoever may create DAPOJobs may create any pod that the namespace admits, with any of its service accounts "
+        "A user who may create DAPOJobs may create any pod that the namespace admits, with any of its service accounts "
         "and Secrets",
         "`jobs.podTemplatePolicy: restricted`, the pod security standard `restricted` on job namespaces, and no other "
         "Secrets there",

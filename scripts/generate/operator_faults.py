@@ -306,7 +306,7 @@ DESIGN: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
         ),
     ),
     "D19": (
-        "x86-64 only, and images are built by whoever installs: nothing has been tested on arm64 "
+        "x86-64 only, and images are built by each installation: nothing has been tested on arm64 "
         "([limitations.md](limitations.md))",
         (),
     ),

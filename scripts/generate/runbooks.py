@@ -36,7 +36,7 @@ _LOGS: Final = "`dapo logs {job} --attempt {attempt}`"
 _PODS: Final = "`kubectl get pods -l dapo.io/job={job}`, and `kubectl describe pod` of a pod that is not ready"
 _STORE: Final = "`dapo show {run}` or the run's page"
 
-_RETRIED: Final = "Nothing: the job restarts by itself, and `status.attempts` shows how often."
+_RETRIED: Final = "Nothing: the job restarts automatically, and `status.attempts` shows how often."
 _GUARDS: Final[dict[str, Entry]] = {name: Entry(rule.meaning, rule.remedy) for name, rule in HEALTH_RULES.items()}
 
 RUNBOOKS: Final[dict[ConditionType, Runbook]] = {
@@ -294,8 +294,8 @@ ATTEMPT_REASONS: Final[dict[str, Entry]] = {
     Reason.NODE_REJECTED: Entry(
         "The kubelet of a node rejected a pod before any of its containers ran, for example for want of a healthy GPU; "
         "not counted.",
-        "The job restarts by itself. If a node rejects pods again and again, cordon it; the message has the kubelet's "
-        "reason.",
+        "The job restarts automatically. If a node rejects pods again and again, cordon it; the message has the "
+        "kubelet's reason.",
     ),
     Reason.PREEMPTED: Entry("A pod was preempted by one of higher priority; not counted.", _RETRIED),
     Reason.NODE_LOST: Entry("A node was lost; not counted.", _RETRIED),

@@ -77,7 +77,7 @@ def test_b31_a_log_is_printed(arguments: list[str], printed: str, home: Path) ->
             "There is no log of attempt 2 rollout-0 in .*; it has attempt 1 head-0, attempt 2",
         ),
         (["nothing"], "There is no run 'nothing'"),
-        (["math", "-n", "other"], "is one of another namespace"),
+        (["math", "-n", "other"], "belongs to another namespace"),
         (["math", "--role", "driver"], "--role is driver: it must be one of head, trainer, rollout"),
     ],
     ids=["attempt", "role of a local run", "role", "unknown", "namespace", "no role"],

@@ -200,5 +200,5 @@ def test_b16_dapo_db_convert(metadata_url: str) -> None:
     answer = CliRunner().invoke(db, ["check", "--metadata", metadata_url], catch_exceptions=False)
     assert "1 runs have points of an earlier version" in answer.output and "1 more runs have not" in answer.output
     answer = CliRunner().invoke(db, ["convert", "--metadata", metadata_url], catch_exceptions=False)
-    assert "1,600 points of 1 runs were moved" in answer.output
+    assert "Moved 1,600 points of 1 runs." in answer.output
     assert convert.waiting(metadata_url) == (0, 1)

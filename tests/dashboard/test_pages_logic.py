@@ -128,7 +128,9 @@ def test_a_comparison_by_people_s_tags(store: Store) -> None:
         pytest.param({"match": "ENTROPY|grad_norm"}, {ENTROPY, GRADIENT_NORM}, "", id="pattern"),
         pytest.param({"match": "entropy", "pin": "actor/grad_norm"}, {GRADIENT_NORM, ENTROPY}, "", id="and a pin"),
         pytest.param({"match": "no such metric"}, set(), "No metric matches", id="no match"),
-        pytest.param({"match": "(", "pin": "actor/grad_norm"}, None, "is no regular expression", id="no pattern"),
+        pytest.param(
+            {"match": "(", "pin": "actor/grad_norm"}, None, "is not a valid regular expression", id="no pattern"
+        ),
     ],
 )
 @pytest.mark.parametrize(

@@ -203,7 +203,7 @@ def test_only_an_unknown_run_that_is_named_is_removed(home: Home) -> None:
     age(home)
     before = [info.key for info in home.store.list("")]
     assert "name one, `dapo checkpoints sweep RUN" in str(home.refused("sweep", "--unknown-runs", "--remove"))
-    assert "no run's folder" in str(home.refused("sweep", "datasets", "--unknown-runs", "--remove"))
+    assert "not the folder of a run" in str(home.refused("sweep", "datasets", "--unknown-runs", "--remove"))
     assert "it is on record" in str(home.refused("sweep", RUN, "--unknown-runs", "--remove"))
     assert [info.key for info in home.store.list("")] == before
 

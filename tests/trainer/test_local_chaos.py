@@ -111,7 +111,7 @@ def test_kinds_that_need_pods_are_refused(run: RunFolder) -> None:
 
 @pytest.mark.parametrize(
     ("job", "error", "sentence"),
-    [(RUN, NoTargetError, "is not at work: start it with"), ("other", SpecError, "There is no run other")],
+    [(RUN, NoTargetError, "is not running: start it with"), ("other", SpecError, "There is no run other")],
     ids=["ended", "unknown"],
 )
 def test_a_run_that_cannot_be_hit(run: RunFolder, job: str, error: type[Exception], sentence: str) -> None:

@@ -91,8 +91,8 @@ def test_the_environment_of_the_next_attempt() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("DAPO_HEAD_ADDRESS", "10.0.0.7:6379", "no head of attempt 2"),
-        ("DAPO_HEAD_ADDRESS", "math-head-1-0.math.team.svc:6379", "no head of attempt 2"),
+        ("DAPO_HEAD_ADDRESS", "10.0.0.7:6379", "not a head of attempt 2"),
+        ("DAPO_HEAD_ADDRESS", "math-head-1-0.math.team.svc:6379", "not a head of attempt 2"),
         ("DAPO_ATTEMPT", "two", "invalid literal"),
     ],
     ids=["an address", "another attempt's head", "no number"],

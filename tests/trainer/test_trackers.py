@@ -274,7 +274,7 @@ def test_the_oldest_steps_are_dropped_when_the_outage_is_long(tmp_path: Path) ->
     fake.down.clear()
     assert not ended(mirror)
     assert fake.logged == [0, *range(91, 101)]
-    assert fake.told[1:] == [("TrackerIncomplete", "fake lacks 90 of this attempt's 101 steps.")]
+    assert fake.told[1:] == [("TrackerIncomplete", "fake did not receive 90 of this attempt's 101 steps.")]
 
 
 def test_a_refused_step_holds_up_no_other(tmp_path: Path) -> None:
@@ -296,7 +296,10 @@ def test_a_tracker_that_is_gone_holds_up_neither_steps_nor_the_end(tmp_path: Pat
     for step in range(50):
         mirror.add(step, {"loss": 1.0})
     assert not ended(mirror, 0.2)
-    assert fake.logged == [] and fake.told[-1] == ("TrackerIncomplete", "fake lacks 50 of this attempt's 50 steps.")
+    assert fake.logged == [] and fake.told[-1] == (
+        "TrackerIncomplete",
+        "fake did not receive 50 of this attempt's 50 steps.",
+    )
     fake.held.clear()
 
 

@@ -49,7 +49,7 @@ def test(
     receivers: ReceiversOption,
     name: Annotated[str | None, typer.Argument(help="Only this receiver. Default: all.", show_default=False)] = None,
 ) -> None:
-    """Send a test message to the receivers and say who took it."""
+    """Send a test message to the receivers and report which of them accepted it."""
     from dapo_core.notify.delivery import DeliveryError, deliver
     from dapo_core.notify.messages import Bulletin
     from dapo_core.notify.receivers import read_receivers

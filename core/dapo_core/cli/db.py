@@ -69,14 +69,14 @@ def convert(
     home: HomeOption = None,
     batch: Annotated[int, typer.Option(min=1, help="Points that one transaction moves.")] = 20_000,
 ) -> None:
-    """Move points that earlier versions wrote to where they take half the space, of runs that have ended."""
+    """Move the points of ended runs that earlier versions wrote to a table where they take half the space."""
     from dapo_core.db.convert import convert
 
     moved = runs = 0
     for run_id, points in convert(_url(metadata, home), batch):
         typer.echo(f"{run_id:<40}{points:>14,} points")
         moved, runs = moved + points, runs + 1
-    typer.echo(f"{moved:,} points of {runs} runs were moved. Runs that go on are moved once they have ended.")
+    typer.echo(f"Moved {moved:,} points of {runs} runs. Runs that have not ended were skipped.")
 
 
 @db.command()

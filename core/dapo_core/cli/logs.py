@@ -113,7 +113,7 @@ def _recorded(request: LogRequest, place: Home) -> tuple[MetadataReader | None, 
     except UnknownRunError as error:
         return reader, None, str(error)
     other = request.namespace is not None and row.namespace != request.namespace
-    return reader, None if other else row, f"The run {row.run_id} is one of another namespace." if other else ""
+    return reader, None if other else row, f"The run {row.run_id} belongs to another namespace." if other else ""
 
 
 def _ask_cluster(request: LogRequest, printer: LogPrinter) -> ClusterAnswer:

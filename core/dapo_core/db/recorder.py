@@ -79,7 +79,7 @@ class Recorder:
                     write(self._writer, *first)
             except ForeignRunError as error:
                 self._foreign.add(first[0])
-                log.error("Nothing is recorded of %s: %s", first[0], error)
+                log.error("Could not record %s: %s", first[0], error)
             except RejectedError as error:
                 log.error("The metadata store rejected a record of %s: %s", first[0], error)
             except StoreError as error:

@@ -42,12 +42,12 @@ class DAPOJobSpec(SpecModel):
         pattern=patterns.RUN_ID.regex,
         description="On Kubernetes: the run that the job continues, with its checkpoints, curves and attempts, as when "
         "a deleted job is created again; or the ID of a new run. A run of another namespace is rejected; immutable. If "
-        "not set, each DAPOJob is a run of its own.",
+        "not set, each DAPOJob is a separate run.",
     )
     model: Model = Field(description="The policy to train.")
     data: Data = Field(description="Prompts for training and validation.")
     reward: Reward = Field(default=Reward(), description="How a response is scored.")
-    algorithm: Algorithm = filled("The objective: DAPO's four techniques, each with a switch of its own.")
+    algorithm: Algorithm = filled("The objective: DAPO's four techniques, each with its own switch.")
     optimizer: Optimizer = filled("AdamW.")
     batch: Batch = filled("What one step samples and trains on.")
     schedule: Schedule = Field(
@@ -70,8 +70,8 @@ class DAPOJobSpec(SpecModel):
     trackers: Items[TrackerName] = Field(
         default=(),
         max_length=3,
-        description="Experiment trackers that every metric is mirrored to, besides the metadata store: one run there, "
-        "whatever the number of attempts. Accounts and addresses come from the environment, on Kubernetes from "
+        description="Experiment trackers that every metric is mirrored to, besides the metadata store: one run there "
+        "for all attempts. Accounts and addresses come from the environment, on Kubernetes from "
         "the stores' Secret (docs/trackers.md). A tracker that fails never stops training.",
     )
     verl_overrides: FreeObject = Field(

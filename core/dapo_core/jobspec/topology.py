@@ -137,7 +137,7 @@ class Rollout(SpecModel):
         ge=0,
         le=1000,
         description="Rollout pods that an attempt waits for when it starts, and that the gang scheduler reserves with "
-        "the other pods. Those above it join when they come, and a running attempt continues with whatever is left. "
+        "the other pods. Those above it join when they come, and a running attempt continues with those that are left. "
         "Default: `replicas`.",
     )
     max_replicas: int | None = Field(

@@ -132,7 +132,7 @@ def _check_values(manifest: Manifest) -> None:
     if not all(isinstance(text, str) and text == printable(text) for text in texts):
         raise ValueError("a name is not text")
     if manifest.state != "committed" or not isinstance(manifest.metrics, Mapping):
-        raise ValueError("its state or its metrics are none")
+        raise ValueError("its state or its metrics are invalid")
     numbers = [manifest.created_at, *manifest.metrics.values()]
     if not all(type(number) in (int, float) and math.isfinite(number) for number in numbers):
         raise ValueError("a time or a metric is not a finite number")

@@ -53,7 +53,7 @@ COLUMNS = {
     "GPUs": st.column_config.NumberColumn(width=60),
     "Namespace": st.column_config.TextColumn(width=110),
     "Owner": st.column_config.TextColumn(width=110),
-    "Tags": st.column_config.ListColumn(width=200, help="Of the job, and those that people gave"),
+    "Tags": st.column_config.ListColumn(width=200, help="Tags of the job, and those added in the dashboard"),
     "Note": st.column_config.TextColumn(width=260),
 }
 

@@ -64,7 +64,7 @@ def matching(names: Sequence[str], pattern: str) -> list[str]:
     except pa.ArrowInvalid as error:
         reason = str(error).removeprefix("Invalid regular expression: ")
         raise PatternError(
-            f"{pattern!r} is no regular expression: {reason}. Write `entropy|length`, `^actor/` or `mean$`; "
+            f"{pattern!r} is not a valid regular expression: {reason}. Write `entropy|length`, `^actor/` or `mean$`; "
             "look-around and backreferences are not supported."
         ) from None
     return [name for name, is_match in zip(names, found.to_pylist(), strict=True) if is_match]

@@ -195,7 +195,7 @@ def pod_of(raw: Mapping[str, Any], owner_uid: str | None = None) -> Pod | None:
         return _with_status(pod, spec, status)
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         # It exists all the same, and is to be deleted with the others.
-        return replace(pod, trouble=f"its status cannot be understood ({error!r})", trouble_reason=STATUS_UNREADABLE)
+        return replace(pod, trouble=f"its status cannot be parsed ({error!r})", trouble_reason=STATUS_UNREADABLE)
 
 
 def _with_status(pod: Pod, spec: Mapping[str, Any], status: Mapping[str, Any]) -> Pod:

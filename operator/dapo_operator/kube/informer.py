@@ -147,4 +147,4 @@ def report(to: Callable[[Object], None], raw: Object, resource: Resource) -> Non
     except Exception:
         meta = raw["metadata"]
         where = f"{meta.get('namespace')}/{meta['name']}"
-        logger.exception("Ignored a state of %s %s, which cannot be understood.", resource.plural, where)
+        logger.exception("Ignored an update of %s %s that cannot be parsed.", resource.plural, where)

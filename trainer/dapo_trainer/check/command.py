@@ -48,7 +48,7 @@ class Checked:
 
 
 def check(
-    job_files: Annotated[list[Path], typer.Argument(help="DAPOJobs as YAML.", metavar="JOB.YAML...")],
+    job_files: Annotated[list[Path], typer.Argument(help="DAPOJobs as YAML.", metavar="JOB.YAML")],
     gpu: Annotated[
         str, typer.Option(callback=gpu_kind, help=f"Kind of GPU to check for: {', '.join(GPUS)}.")
     ] = DEFAULT_GPU,

@@ -95,7 +95,7 @@ def prune(
         int | None, typer.Option(min=1, help="How many of the newest to keep. Default: the job's keepLast.")
     ] = None,
     keep_best: Annotated[
-        int | None, typer.Option(min=0, help="How many of the best to keep besides. Default: the job's keepBest.")
+        int | None, typer.Option(min=0, help="How many of the best to keep as well. Default: the job's keepBest.")
     ] = None,
     metric: Annotated[str | None, typer.Option(help="Metric for keep-best. Default: the job's bestMetric.")] = None,
     remove: RemoveOption = False,

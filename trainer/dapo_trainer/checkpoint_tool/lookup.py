@@ -92,7 +92,7 @@ def find_leftovers(
     if unknown_runs:
         _check_complete(reader, store, known)
         if run is not None and run not in unknown:
-            why = "it is on record" if run in known else "it is no run's folder in this store"
+            why = "it is on record" if run in known else "it is not the folder of a run in this store"
             raise SpecError([Problem("RUN", f"{run} is not an unknown run: {why}.")])
     result: list[tuple[CheckpointStore, Sequence[Leftover]]] = []
     for run_id in stored:

@@ -135,7 +135,7 @@ class Bandwidth:
 def check(name: str, group: Group, fabric: Fabric) -> Check:
     """The bandwidth of a group, compared with what the fabric should give."""
     if group.ranks < 2:
-        return skipped(name, "one process has nobody to sum with")
+        return skipped(name, "an all-reduce needs at least two processes")
     return judge(name, group, fabric, run(group))
 
 

@@ -29,7 +29,7 @@ async def find_local_run(request: ChaosRequest) -> "LocalTarget":
         )
     run = find_run(request.home, request.job)
     if not ProcessTree.of(run).leads():
-        raise NoTargetError(f"The run {run.run_id} is not at work: start it with `dapo resume {run.run_id}`.")
+        raise NoTargetError(f"The run {run.run_id} is not running: start it with `dapo resume {run.run_id}`.")
     return LocalTarget(run)
 
 

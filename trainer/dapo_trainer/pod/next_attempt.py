@@ -55,7 +55,7 @@ def next_environment(environment: Mapping[str, str]) -> dict[str, str]:
     head, dot, rest = environment["DAPO_HEAD_ADDRESS"].partition(".")
     ending, work = child_name("", "head", attempt, 0), Path(environment["DAPO_WORK_DIR"])
     if not head.endswith(ending):
-        raise ValueError(f"DAPO_HEAD_ADDRESS begins with {head}, which is no head of attempt {attempt}")
+        raise ValueError(f"DAPO_HEAD_ADDRESS begins with {head}, which is not a head of attempt {attempt}")
     following = child_name(head.removesuffix(ending), "head", attempt + 1, 0)
     return {
         **environment,

@@ -24,7 +24,7 @@ TAIL_LINES = 12
 
 _MESSAGES: dict[int, str] = {
     ExitCode.DONE: "The trainer finished.",
-    ExitCode.KILLED: "The trainer was killed (exit code 137); if nobody did so, the machine ran out of memory.",
+    ExitCode.KILLED: "The trainer was killed (exit code 137), by a user or because the machine ran out of memory.",
     ExitCode.TERMINATED: "The trainer stopped on request.",
 }
 

@@ -24,7 +24,7 @@ class RewardTerm:
         self._verifier = verifier
         self._rule: Rule | None = RULES.get(settings["type"])
         if settings["answer_rule"] == "published":
-            assert published is not None, "whoever builds the scorer brings the published rule"
+            assert published is not None, "the caller passes the published rule"
             self._rule = published
 
     async def verdicts(self, group: ResponseGroup) -> Sequence[Verdict]:

@@ -119,7 +119,9 @@ class Mirror:
         self._thread.join(max(0.0, self._give_up_at - time.monotonic()))
         missing = self._added - self._logged
         if missing:
-            self._notify("TrackerIncomplete", f"{self.name} lacks {missing} of this attempt's {self._added} steps.")
+            self._notify(
+                "TrackerIncomplete", f"{self.name} did not receive {missing} of this attempt's {self._added} steps."
+            )
         return not missing and not self._thread.is_alive()
 
     def _work(self) -> None:
