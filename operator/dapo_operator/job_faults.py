@@ -111,6 +111,7 @@ class JobOnCluster:
             (status.get("progress") or {}).get("step"),
             phase,
             phase == "Training" and ready == wanted,
+            int(ready),
         )
 
     async def inject(self, fault: PlannedFault) -> str:

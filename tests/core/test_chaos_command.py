@@ -13,7 +13,7 @@ from dapo_core.cli.chaos_report import ChaosReport, RunAccount, report_json
 from dapo_core.cli.main import app
 from dapo_core.errors import StoreError
 from dapo_core.run.effective_time import EffectiveTime
-from dapo_core.run.fault_outcomes import FaultOutcome, GroupAccount, InjectedFault, Sight
+from dapo_core.run.fault_outcomes import FaultOutcome, GroupAccount, InjectedFault, Sight, StepLengths
 from dapo_core.run.fault_plan import FaultKind, PlannedFault
 
 RUNNER = CliRunner()
@@ -88,7 +88,9 @@ def test_an_interrupted_storm_ends_what_is_in_effect_and_reports() -> None:
 
 
 ACCOUNT = RunAccount(
-    EffectiveTime(600, 420, {"NoRollouts": 60.0, "BetweenSteps": 5.0}), GroupAccount(9, 80, 72, 0, 0, 1)
+    EffectiveTime(600, 420, {"NoRollouts": 60.0, "BetweenSteps": 5.0}),
+    GroupAccount(9, 80, 72, 0, 0, 1),
+    StepLengths(10.0, 5, 14.0, 3),
 )
 OUTCOMES = [
     FaultOutcome(InjectedFault(KILL, 12.4, "first-rollout-1-0"), 1, 1, 41.0, 7.0, False),
@@ -110,6 +112,7 @@ def test_the_report(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[4:] == [
         "team/first, seed 7: 1 fault in 10m, 1 attempt ended, steps 5 to 14.",
         "Groups of 9 steps: 80 generated, 72 trained on, 0 lost, 0 unaccounted for (1 step without an account).",
+        "A step takes 10.0 s (median of 5), and 14.0 s while pods or engines are missing (of 3): 1.40 times as long.",
         "Held 10m, useful 7m00s (86.6%), lost: 1m00s NoRollouts, 5s BetweenSteps.",
     ]
     found = json.loads(json.dumps(report_json(report)))

@@ -7,10 +7,12 @@ from dapo_core.run.effective_time import EffectiveTime
 from dapo_core.run.fault_outcomes import (
     InjectedFault,
     Sight,
+    StepLengths,
     group_account,
     outcome_of,
     outcomes_of,
     spent_between,
+    step_lengths,
 )
 from dapo_core.run.fault_plan import FaultKind, PlannedFault
 from dapo_core.run.store_rows import CurvePoint
@@ -110,3 +112,18 @@ def test_what_was_spent_from_one_moment_to_another() -> None:
     before = EffectiveTime(100, 60, {"Starting": 30.0})
     after = EffectiveTime(400, 300, {"NodeLost": 50.0, "Starting": 30.0})
     assert spent_between(before, after) == EffectiveTime(300, 240, {"NodeLost": 50.0})
+
+
+@pytest.mark.parametrize(
+    ("ready", "expected"),
+    [
+        pytest.param([4] * 40, StepLengths(10, 4, None, 0), id="nothing is missing"),
+        pytest.param([4] * 15 + [3] * 25, StepLengths(10, 1, 10, 2), id="one of four from the middle of a step on"),
+        pytest.param([], StepLengths(None, 0, None, 0), id="nothing seen"),
+    ],
+)
+def test_steps_with_everything_and_without(ready: list[int], expected: StepLengths) -> None:
+    sights = [Sight(at + 0.5, 1, 1, "Training", True, count) for at, count in enumerate(ready)]
+    ends = [995.0, 1010.0, 1020.0, 1030.0, 1040.0]  # the first one began before the storm
+    curve = [CurvePoint(number, 1, end, 10.0, None) for number, end in enumerate(ends, start=1)]
+    assert step_lengths([*curve, CurvePoint(9, 1, 1040.0, None, "nan")], sights, 1000.0) == expected

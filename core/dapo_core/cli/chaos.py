@@ -4,7 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Final, Protocol, cast
 
 import typer
@@ -24,6 +24,7 @@ from dapo_core.run.fault_outcomes import (
     group_account,
     outcomes_of,
     spent_between,
+    step_lengths,
 )
 from dapo_core.run.fault_plan import FaultKind, PlannedFault, fault_plan
 from dapo_core.run.home import Home, NoRunsError, attempt_folders
@@ -124,7 +125,7 @@ async def _carry_out(request: ChaosRequest, plan: Sequence[PlannedFault], second
         await storm.pass_over(seconds)
     finally:
         await target.close()
-    account = None if record is None or spent is None else record.account(spent, begun)
+    account = None if record is None or spent is None else record.account(spent, begun, storm.sights)
     return ChaosReport(target.name, seed, seconds, outcomes_of(storm.faults, storm.sights), storm.sights, account)
 
 
@@ -159,7 +160,7 @@ class Storm:
         except DapoError as error:
             typer.echo(f"{now:6.0f} s  {error}", err=True)
             return
-        self.sights.append(Sight(now, seen.attempt, seen.step, seen.phase, seen.whole))
+        self.sights.append(replace(seen, at=now))
 
     async def _inject(self, fault: PlannedFault, now: float) -> None:
         try:
@@ -197,13 +198,14 @@ class _Recorded:
         curves = (self.reader.curve(run_id, name) for name in (STEP_SECONDS, ENGINES_WAITED))
         return effective_time(self.reader.attempts(run_id), next(curves), time.time(), next(curves))
 
-    def account(self, before: EffectiveTime, begun: float) -> RunAccount | None:
+    def account(self, before: EffectiveTime, begun: float, sights: Sequence[Sight]) -> RunAccount | None:
         """What is on record of the time since `begun`; None when the store cannot be read any more."""
         sampling = (self.run.spec.get("spec") or {}).get("algorithm", {}).get("dynamicSampling") or {}
         try:
             curves = {name: self.reader.curve(self.run.run_id, name) for name in ACCOUNT_METRICS}
             groups = group_account(curves, begun, keeps_uniform=sampling.get("enabled") is False)
-            return RunAccount(spent_between(before, self.spent()), groups)
+            lengths = step_lengths(self.reader.curve(self.run.run_id, STEP_SECONDS), sights, begun)
+            return RunAccount(spent_between(before, self.spent()), groups, lengths)
         except StoreError as error:
             typer.echo(f"The metadata store cannot be read: {error}", err=True)
             return None

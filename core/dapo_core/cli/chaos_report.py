@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dapo_core.run.effective_time import EffectiveTime
-from dapo_core.run.fault_outcomes import FaultOutcome, GroupAccount, Sight
+from dapo_core.run.fault_outcomes import FaultOutcome, GroupAccount, Sight, StepLengths
 from dapo_core.run.fault_plan import EFFECTS, PlannedFault
 from dapo_core.run.formatting import duration, percent, plural
 
@@ -22,6 +22,7 @@ class RunAccount:
 
     time: EffectiveTime
     groups: GroupAccount
+    lengths: StepLengths
 
 
 @dataclass(frozen=True)
@@ -88,10 +89,21 @@ def _sums(report: ChaosReport) -> list[str]:
         f"{groups.lost} lost, {groups.unaccounted} unaccounted for"
         + (f" ({plural(groups.unknown, 'step')} without an account)." if groups.unknown else ".")
     )
+    if (lengths := _lengths(report.account.lengths)) is not None:
+        lines.append(lengths)
     causes = sorted(time.lost.items(), key=lambda each: -each[1])[:_CAUSES]
     lost = ", ".join(f"{duration(seconds)} {cause}" for cause, seconds in causes) or "nothing"
     lines.append(f"Held {duration(time.held)}, useful {duration(time.useful)} ({percent(time.ratio)}), lost: {lost}.")
     return lines
+
+
+def _lengths(found: StepLengths) -> str | None:
+    if found.complete is None or found.reduced is None:
+        return None
+    return (
+        f"A step takes {found.complete:.1f} s (median of {found.complete_steps}), and {found.reduced:.1f} s while pods "
+        f"or engines are missing (of {found.reduced_steps}): {found.reduced / found.complete:.2f} times as long."
+    )
 
 
 def report_json(report: ChaosReport) -> dict[str, Any]:
@@ -105,6 +117,7 @@ def report_json(report: ChaosReport) -> dict[str, Any]:
         "faults": [asdict(outcome) for outcome in report.outcomes],
         "sights": [asdict(sight) for sight in report.sights],
         "groups": None if account is None else asdict(account.groups),
+        "stepSeconds": None if account is None else asdict(account.lengths),
         "time": None
         if account is None
         else {"held": account.time.held, "useful": account.time.useful, "lost": dict(account.time.lost)},

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Final
 
 from dapo_core.run import metrics
@@ -14,13 +15,15 @@ _USED: Final = (metrics.GROUPS_TRAINED, metrics.GROUPS_DROPPED, metrics.GROUPS_S
 
 @dataclass(frozen=True)
 class Sight:
-    """What was seen of a job, `at` seconds after the begin. `whole`: all pods or engines that it wants are ready."""
+    """What was seen of a job, `at` seconds after the begin. `whole`: all pods or engines that it wants are ready;
+    `ready`: how many are."""
 
     at: float
     attempt: int
     step: int | None
     phase: str
     whole: bool
+    ready: int = 0
 
 
 @dataclass(frozen=True)
@@ -138,6 +141,33 @@ def group_account(
     for attempt, number in ended:
         account = account.plus(steps.get((attempt, number), {}), steps.get((attempt, number + 1), {}), keeps_uniform)
     return account
+
+
+@dataclass(frozen=True)
+class StepLengths:
+    """Medians in seconds, and of how many steps: of those with as many pods or engines as were ever seen ready, and of
+    those that had fewer from beginning to end. None of no step."""
+
+    complete: float | None
+    complete_steps: int
+    reduced: float | None
+    reduced_steps: int
+
+
+def step_lengths(seconds: Sequence[CurvePoint], sights: Sequence[Sight], begun: float) -> StepLengths:
+    """`seconds`: the curve of the steps' lengths; `begun`: the begin of the sights (Unix seconds). Steps between the
+    two kinds, and those of which nothing was seen, count for neither."""
+    most = max((sight.ready for sight in sights), default=0)
+    lengths: dict[bool, list[float]] = {True: [], False: []}
+    for point in seconds:
+        if point.value is None:
+            continue
+        end = point.ts - begun
+        seen = {sight.ready == most for sight in sights if end - point.value <= sight.at <= end}
+        if len(seen) == 1 and end - point.value >= 0:
+            lengths[seen.pop()].append(point.value)
+    complete, reduced = (median(found) if found else None for found in (lengths[True], lengths[False]))
+    return StepLengths(complete, len(lengths[True]), reduced, len(lengths[False]))
 
 
 def spent_between(before: EffectiveTime, after: EffectiveTime) -> EffectiveTime:

@@ -53,7 +53,7 @@ class LocalTarget:
         is_whole = phase != "start" and engines >= self.engines
         # The heartbeat has the step that is worked on.
         step = None if beat is None else max(0, beat.step - 1)
-        return Sight(0.0, attempts[-1].number if attempts else 0, step, phase, is_whole)
+        return Sight(0.0, attempts[-1].number if attempts else 0, step, phase, is_whole, engines)
 
     async def inject(self, fault: PlannedFault) -> str:
         assert fault.role is not None

@@ -141,9 +141,11 @@ class RolloutFleet:
                 for member in self._members.values():
                     member.liveness.generated(self.clock())
         with self._lock:
-            begin = [self._members[rank] for rank in self._membership.synced(have) if rank in self._members]
+            begin = {rank: self._members[rank] for rank in self._membership.synced(have) if rank in self._members}
         if begin:
-            self.router.add_servers.remote({m.replica.server_address: m.replica.server_handle for m in begin})
+            served = {each.replica.server_address: each.replica.server_handle for each in begin.values()}
+            self.router.add_servers.remote(served)
+            log.info("Engines that have the weights and serve from now on: %s.", ", ".join(map(str, begin)))
 
     def _replicas(self, *states: EngineState) -> list[Replica]:
         with self._lock:
