@@ -66,6 +66,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--store", help="s3://bucket/prefix or file:///folder to copy them to")
     parser.add_argument("--steps", type=int, default=WARM_START_STEPS, help="batches of the warm start")
+    parser.add_argument("--batch", type=int, default=WARM_START_BATCH, help="demonstrations in each of them")
     arguments = parser.parse_args()
     store = open_store(arguments.store) if arguments.store else None
     if store is not None and store.exists(DONE):
@@ -73,7 +74,7 @@ def main() -> None:
         return
     if not (arguments.folder / DONE).exists():
         print(f"Creating a small model and its data in {arguments.folder} (one to three minutes, once).")
-        prepare(arguments.folder, arguments.seed, arguments.steps)
+        prepare(arguments.folder, arguments.seed, arguments.steps, arguments.batch)
     if store is not None:
         copy(arguments.folder, store)
 
