@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from dapo_core.naming import LABEL_JOB
-from dapo_operator.jobs.builders.common import DIGEST
 from dapo_operator.jobs.gangs.gang_scheduler import Reservation
 from dapo_operator.jobs.gangs.schedulers import SCHEDULERS
+from dapo_operator.jobs.job_objects import DIGEST
 from dapo_operator.jobs.observed import Pod, pod_of
 from dapo_operator.kube.cache import TOMBSTONES, Cached, ObjectCache
 from dapo_operator.kube.objects import Resource

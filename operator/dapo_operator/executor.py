@@ -28,10 +28,10 @@ from dapo_operator.jobs.actions import (
     Reserve,
     TryPod,
 )
-from dapo_operator.jobs.builders.common import config_name
 from dapo_operator.jobs.dapojob import JOBS, Job, status_body, with_finalizer, without_finalizer
 from dapo_operator.jobs.gangs.kueue import FLAVORS, PRIORITIES
 from dapo_operator.jobs.gangs.schedulers import SCHEDULERS
+from dapo_operator.jobs.job_objects import config_name
 from dapo_operator.jobs.observed import Refusal, RefusalKind, pod_of
 from dapo_operator.jobs.planner.in_place import trainers_that_stayed
 from dapo_operator.jobs.revision import KeptFile, job_file_of

@@ -6,9 +6,9 @@ from typing import Final
 
 from dapo_core.run.reasons import Reason
 from dapo_core.run.status import Condition, DAPOJobStatus, Progress
-from dapo_operator.jobs.builders.common import Site
 from dapo_operator.jobs.dapojob import FINALIZER, Job, job_of, queue_label, status_body, status_of
 from dapo_operator.jobs.gangs.kueue import QUEUE_LABEL
+from dapo_operator.jobs.job_objects import Site
 from dapo_operator.kube.objects import Object, age, version_of
 
 # How long a job may wait for its pods, and for how long its failure is new.

@@ -8,9 +8,9 @@ from typing import Any, Literal
 from uuid import uuid4
 
 from dapo_core.naming import ROLES, Role
-from dapo_operator.jobs.builders.common import Site
 from dapo_operator.jobs.builders.pod_template import refused_of_site
 from dapo_operator.jobs.gangs.schedulers import QUEUEING
+from dapo_operator.jobs.job_objects import Site
 
 
 @dataclass(frozen=True)

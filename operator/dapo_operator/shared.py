@@ -8,7 +8,7 @@ from typing import Final, Literal, Protocol
 
 from dapo_operator.children import Children, JobKey
 from dapo_operator.executor import Executor, LeftoverPodsError
-from dapo_operator.jobs.builders.common import Site
+from dapo_operator.jobs.job_objects import Site
 from dapo_operator.kube.objects import ObjectReference
 from dapo_operator.kube.rate_limit import FairPlaces
 from dapo_operator.metadata_store import MetadataStore

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from planner_bench import SITE, raw_job
 
 from dapo_core.errors import DataError
-from dapo_operator.jobs.builders.common import Site
 from dapo_operator.jobs.builders.pod_privileges import privileges
 from dapo_operator.jobs.dapojob import job_of
+from dapo_operator.jobs.job_objects import Site
 from dapo_trainer.data.prompt_files import MAX_NESTING, PromptFile, check
 
 RESTRICTED = Site(image="trainer", restricts_templates=True)

@@ -13,9 +13,9 @@ from patience import patient
 from servers.kubernetes_objects import Kubernetes, kubernetes_tool
 
 from dapo_core.jobspec import parse_job
-from dapo_operator.jobs.builders.common import Object, Site
 from dapo_operator.jobs.builders.pods import pod
 from dapo_operator.jobs.builders.support import support_objects
+from dapo_operator.jobs.job_objects import Object, Site
 
 FOLDER = Path(__file__).parents[2] / "examples"
 # They name files of the machine they run on, which a cluster's pods do not have.

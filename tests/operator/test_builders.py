@@ -10,10 +10,10 @@ from builders import job as job_with
 from planner_bench import SITE
 
 from dapo_core.naming import ROLES, Role
-from dapo_operator.jobs.builders.common import Site
 from dapo_operator.jobs.builders.pod_template import merged
 from dapo_operator.jobs.builders.pods import pod, template_problems
 from dapo_operator.jobs.builders.support import config_map, disruption_budget, network_policy
+from dapo_operator.jobs.job_objects import Site
 from dapo_operator.settings import OperatorSettings
 
 SEPARATED = {"mode": "Separated", "rollout": {"replicas": 2}}

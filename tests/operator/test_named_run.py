@@ -15,8 +15,8 @@ from simulated_operator import NAMESPACE, Operator, asyncio_run
 from dapo_core.db import MetadataReader, MetadataWriter, RunRow
 from dapo_core.run.status import CheckpointRef
 from dapo_operator.jobs.actions import CreatePod
-from dapo_operator.jobs.builders.common import Site
 from dapo_operator.jobs.dapojob import JOBS, job_of
+from dapo_operator.jobs.job_objects import Site
 from dapo_operator.metadata_store import MetadataStore
 
 __all__ = ["metadata_url", "reader", "writer"]

@@ -11,8 +11,8 @@ from simulated_operator import Operator, asyncio_run
 
 from dapo_core.run.status import DAPOJobStatus
 from dapo_operator.jobs.actions import ApplySupport, CreatePod, CreateToken
-from dapo_operator.jobs.builders.common import Site
 from dapo_operator.jobs.dapojob import JOBS, job_of
+from dapo_operator.jobs.job_objects import Site
 from dapo_operator.jobs.revision import KeptFile
 from dapo_operator.kube.objects import PODS
 

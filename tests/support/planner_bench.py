@@ -23,10 +23,10 @@ from dapo_operator.jobs.actions import (
     ReportOutcome,
     Reserve,
 )
-from dapo_operator.jobs.builders.common import DIGEST, Site
 from dapo_operator.jobs.dapojob import FINALIZER, Job, job_of
 from dapo_operator.jobs.gangs.gang_scheduler import Reservation
 from dapo_operator.jobs.gangs.schedulers import SCHEDULERS
+from dapo_operator.jobs.job_objects import DIGEST, Site
 from dapo_operator.jobs.observed import Observed, Pod, Refusal, pod_of
 from dapo_operator.jobs.planner import plan
 from dapo_operator.kube.objects import timestamp

@@ -12,7 +12,7 @@ from simulated_operator import Operator
 from dapo_core.jobspec import DAPOJob, DAPOJobSpec, RunPolicy
 from dapo_core.jobspec.base import SpecModel
 from dapo_operator.jobs.actions import CreatePod
-from dapo_operator.jobs.builders.common import Site
+from dapo_operator.jobs.job_objects import Site
 
 NEW = Site(image="trainer:2", image_pull_policy="Always", topology_key="rack")
 # A job with a group whose defaults `newer_defaults` changes.

@@ -11,7 +11,7 @@ from simulated_queues import RESERVED, cache_of, reservation_resources
 
 from dapo_operator.children import WATCHED, Children, JobKey
 from dapo_operator.executor import Executor
-from dapo_operator.jobs.builders.common import Site
+from dapo_operator.jobs.job_objects import Site
 from dapo_operator.kube.informer import report
 from dapo_operator.kube.objects import PODS, ObjectReference, Resource
 from dapo_operator.metadata_store import MetadataStore

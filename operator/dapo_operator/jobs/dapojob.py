@@ -14,10 +14,10 @@ from dapo_core.errors import Problem, SpecError
 from dapo_core.jobspec import DAPOJob, DAPOJobSpec, parse_job
 from dapo_core.naming import API_VERSION, KIND, PLURAL, run_id_of
 from dapo_core.run.status import DAPOJobStatus, Pinned
-from dapo_operator.jobs.builders.common import DIGEST, Site, digest_of
 from dapo_operator.jobs.builders.pods import claims, template_problems
 from dapo_operator.jobs.builders.support import support_objects
 from dapo_operator.jobs.gangs.kueue import MULTIKUEUE, PREBUILT, QUEUE_LABEL
+from dapo_operator.jobs.job_objects import DIGEST, Site, digest_of
 from dapo_operator.jobs.revision import (
     LIVE,
     OPERATOR_GROUPS,

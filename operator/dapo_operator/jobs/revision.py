@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from dapo_core.errors import SpecError
 from dapo_core.jobspec import DAPOJob, DAPOJobSpec, Rollout, RunPolicy, parse_job
-from dapo_operator.jobs.builders.common import digest_of
 from dapo_operator.jobs.builders.support import JOB_FILE, job_file
+from dapo_operator.jobs.job_objects import digest_of
 
 # Groups of the spec that only the operator reads.
 OPERATOR_GROUPS: Final = frozenset({"suspend", "managedBy", "topology", "guards"})

@@ -6,7 +6,7 @@ from typing import Any, Final
 from dapo_core.jobspec import ModelCache, Scratch
 from dapo_core.naming import Role
 from dapo_core.quantity import amount
-from dapo_operator.jobs.builders.common import MODELS_FOLDER, WORK_FOLDER, Object
+from dapo_operator.jobs.job_objects import MODELS_FOLDER, WORK_FOLDER, Object
 
 POD_NAME: Final = "DAPO_POD_NAME"  # the folder of a pod in a node's scratch
 

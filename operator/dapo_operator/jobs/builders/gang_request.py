@@ -7,11 +7,11 @@ from typing import Any
 
 from dapo_core.jobspec import DAPOJob
 from dapo_core.quantity import amount
-from dapo_operator.jobs.builders.common import Object, Site
 from dapo_operator.jobs.builders.pods import pod
 from dapo_operator.jobs.gangs.gang_scheduler import GangRequest, PodSet
 from dapo_operator.jobs.gangs.kueue import PRIORITY_LABEL
 from dapo_operator.jobs.gangs.schedulers import SCHEDULERS
+from dapo_operator.jobs.job_objects import Object, Site
 
 
 def reservation(job: DAPOJob, uid: str, attempt: int, site: Site) -> Object | None:

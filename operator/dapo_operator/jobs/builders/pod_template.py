@@ -7,7 +7,7 @@ from typing import Any, Final
 from dapo_core.errors import Problem
 from dapo_core.jobspec import DAPOJobSpec, Topology
 from dapo_core.naming import GROUP, Role
-from dapo_operator.jobs.builders.common import JOB_FOLDER, MODELS_FOLDER, WORK_FOLDER
+from dapo_operator.jobs.job_objects import JOB_FOLDER, MODELS_FOLDER, WORK_FOLDER
 from dapo_operator.jobs.observed import CONTAINER
 
 # By the name of a list: the field that identifies its entries. Other lists are replaced.

@@ -7,18 +7,6 @@ from dapo_core.errors import Problem
 from dapo_core.jobspec import DAPOJob, DAPOJobSpec, Resources, RunPolicy, Scratch
 from dapo_core.naming import Role, child_labels, child_name, host_name
 from dapo_core.run.status import Pinned
-from dapo_operator.jobs.builders.common import (
-    HEAD_PORT,
-    JOB_FOLDER,
-    WORK_FOLDER,
-    Object,
-    Site,
-    config_name,
-    group_name,
-    owner,
-    service_name,
-    token_name,
-)
 from dapo_operator.jobs.builders.disks import (
     POD_NAME,
     ephemeral_request,
@@ -32,6 +20,18 @@ from dapo_operator.jobs.builders.pod_privileges import node_folders, privileges
 from dapo_operator.jobs.builders.pod_template import merged, refused
 from dapo_operator.jobs.builders.scheduling import ANYWHERE, Avoid, avoiding, placement
 from dapo_operator.jobs.gangs.schedulers import SCHEDULERS
+from dapo_operator.jobs.job_objects import (
+    HEAD_PORT,
+    JOB_FOLDER,
+    WORK_FOLDER,
+    Object,
+    Site,
+    config_name,
+    group_name,
+    owner,
+    service_name,
+    token_name,
+)
 from dapo_operator.jobs.observed import CONTAINER
 
 # What a pod gets beyond the grace period for the checkpoint: time to deliver the last metrics and to stop Ray.

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from dapo_core.jobspec import DAPOJobSpec
 from dapo_core.naming import LABEL_ATTEMPT, LABEL_JOB, Role
-from dapo_operator.jobs.builders.common import Object, Site
+from dapo_operator.jobs.job_objects import Object, Site
 
 # Kubernetes waits five minutes before it evicts pods from a lost node; an attempt that lost one is over long before.
 LOST_NODE_SECONDS: Final = 60

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from dapo_core.jobspec import DAPOJob
 from dapo_core.naming import LABEL_JOB
-from dapo_operator.jobs.builders.common import (
+from dapo_operator.jobs.job_objects import (
     DIGEST,
     HEAD_PORT,
     Object,

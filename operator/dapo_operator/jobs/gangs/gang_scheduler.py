@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from dapo_core.naming import LABEL_ATTEMPT, LABEL_JOB, Role
-from dapo_operator.jobs.builders.common import Object, Site, group_name, support
+from dapo_operator.jobs.job_objects import Object, Site, group_name, support
 from dapo_operator.kube.objects import Resource
 
 

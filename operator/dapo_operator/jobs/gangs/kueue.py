@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from dapo_operator.jobs.builders.common import Object, Site
 from dapo_operator.jobs.gangs.gang_scheduler import (
     AttemptOutcome,
     GangRequest,
@@ -18,6 +17,7 @@ from dapo_operator.jobs.gangs.gang_scheduler import (
     Reservation,
     reservation_of,
 )
+from dapo_operator.jobs.job_objects import Object, Site
 from dapo_operator.kube.objects import Resource
 
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"

@@ -7,7 +7,6 @@ their scheduler holds them back until all fit.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from dapo_operator.jobs.builders.common import Object, Site
 from dapo_operator.jobs.gangs.gang_scheduler import (
     AttemptOutcome,
     GangRequest,
@@ -17,6 +16,7 @@ from dapo_operator.jobs.gangs.gang_scheduler import (
     reservation_of,
 )
 from dapo_operator.jobs.gangs.kueue import Kueue
+from dapo_operator.jobs.job_objects import Object, Site
 from dapo_operator.kube.objects import Resource
 
 _KIND: Final = "PodGroup"

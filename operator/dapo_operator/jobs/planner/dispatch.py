@@ -11,11 +11,11 @@ from typing import Final
 from dapo_core.run.reasons import Reason
 from dapo_core.run.status import DAPOJobStatus
 from dapo_operator.jobs.actions import Event, Plan, Release, Reserve
-from dapo_operator.jobs.builders.common import Site
 from dapo_operator.jobs.builders.gang_request import reservation
 from dapo_operator.jobs.dapojob import Job
 from dapo_operator.jobs.gangs.gang_scheduler import Reservation
 from dapo_operator.jobs.gangs.kueue import Kueue
+from dapo_operator.jobs.job_objects import Site
 
 # There is one Workload at a time, whatever the attempts in the other cluster. Its name stays the same: Kueue watches
 # for the end of the old copy of the job, whose name that is, too, and makes the new one then.

@@ -8,8 +8,8 @@ from dapo_core.jobspec import RunPolicy
 from dapo_core.run.reasons import Reason
 from dapo_core.run.status import MAX_ATTEMPTS_KEPT, Attempt, Condition, ConditionType, DAPOJobStatus
 from dapo_operator.jobs.actions import Action, DeletePod, Event, Plan
-from dapo_operator.jobs.builders.common import Site
 from dapo_operator.jobs.dapojob import Job
+from dapo_operator.jobs.job_objects import Site
 from dapo_operator.jobs.node_state import HEALTHY, Node
 from dapo_operator.jobs.observed import Observed, Pod, Refusal
 from dapo_operator.kube.objects import timestamp

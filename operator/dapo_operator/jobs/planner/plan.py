@@ -2,8 +2,8 @@
 
 from dapo_core.run.status import DAPOJobStatus
 from dapo_operator.jobs.actions import AddFinalizer, CreatePod, CreateToken, DeletePod, Plan, Reserve
-from dapo_operator.jobs.builders.common import Site
 from dapo_operator.jobs.dapojob import Job
+from dapo_operator.jobs.job_objects import Site
 from dapo_operator.jobs.observed import Observed
 from dapo_operator.jobs.planner.deletion import clean_up, delete_job, drop_network
 from dapo_operator.jobs.planner.draft import Draft

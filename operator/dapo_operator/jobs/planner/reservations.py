@@ -11,11 +11,11 @@ from dapo_core.jobspec import DAPOJob
 from dapo_core.naming import LABEL_ATTEMPT, LABEL_JOB, Role
 from dapo_core.run.reasons import ExitCode, Reason
 from dapo_operator.jobs.actions import Adopt, Release, ReportOutcome, Reserve
-from dapo_operator.jobs.builders.common import Object, group_name, owner
 from dapo_operator.jobs.builders.gang_request import reservation
 from dapo_operator.jobs.gangs.gang_scheduler import AttemptOutcome, GangScheduler, Reservation
 from dapo_operator.jobs.gangs.kueue import POD_FINALIZER, Kueue, placed, with_flavors
 from dapo_operator.jobs.gangs.schedulers import SCHEDULERS
+from dapo_operator.jobs.job_objects import Object, group_name, owner
 from dapo_operator.jobs.observed import Pod
 from dapo_operator.jobs.planner.draft import Draft
 from dapo_operator.jobs.planner.pod_failures import Ending

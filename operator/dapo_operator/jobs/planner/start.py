@@ -10,11 +10,11 @@ from dapo_core.run.formatting import plural
 from dapo_core.run.reasons import Reason
 from dapo_core.run.status import Attempt, Pinned
 from dapo_operator.jobs.actions import ApplySupport, CreatePod, CreateToken, TryPod
-from dapo_operator.jobs.builders.common import Object, config_name
 from dapo_operator.jobs.builders.pods import pod
 from dapo_operator.jobs.builders.scheduling import Avoid
 from dapo_operator.jobs.builders.support import support_objects, token_secret
 from dapo_operator.jobs.dapojob import Job
+from dapo_operator.jobs.job_objects import Object, config_name
 from dapo_operator.jobs.planner.admission import held_by, hold, may_use_run
 from dapo_operator.jobs.planner.draft import Draft
 from dapo_operator.jobs.planner.in_place import created_in, kept_trainers
