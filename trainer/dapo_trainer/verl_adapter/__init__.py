@@ -33,7 +33,11 @@ Other rooms import only `environment` and `preload` (where a process starts), `c
 import os
 from typing import Final
 
+import psutil
+
 ENGINE_VENDOR: Final = "dapo"
+# The data queue copies tensors with this many threads by default.
+QUEUE_THREADS: Final = 8
 
 
 def environment(device: str) -> dict[str, str]:
@@ -51,6 +55,8 @@ def environment(device: str) -> dict[str, str]:
         "RAY_ENABLE_AUTO_CONNECT": "0",
         "TOKENIZERS_PARALLELISM": "false",
         "TRANSFER_QUEUE_ENABLE": "1",
+        # The data queue warns of more threads than cores with every call.
+        "TQ_NUM_THREADS": os.environ.get("TQ_NUM_THREADS", str(_queue_threads())),
         # verl looks engines up by device and vendor; `sharded_engine` has this one.
         "VERL_ENGINE_VENDOR": ENGINE_VENDOR,
         # From here on verl's own defaults for its workers (verl.trainer.constants_ppo).
@@ -78,3 +84,7 @@ def environment(device: str) -> dict[str, str]:
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     }
+
+
+def _queue_threads() -> int:
+    return min(QUEUE_THREADS, psutil.cpu_count(logical=False) or QUEUE_THREADS)
