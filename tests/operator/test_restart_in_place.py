@@ -181,6 +181,18 @@ def test_edited_pods_are_all_created_anew(edit: Callable[[Bench], None]) -> None
     assert live(bench) == NEW
 
 
+def test_trainers_of_a_job_that_was_scaled_stay() -> None:
+    """Only the driver reads how many rollouts there are."""
+    bench = trained(mode="Separated", rollout={"replicas": 1})
+    ended(bench.scale(replicas=2).settle())
+    assert live(bench) == sorted([*NEXT, "first-rollout-2-0", "first-rollout-2-1"])
+    pinned = bench.status.pinned
+    assert pinned is not None and (pinned.revision, pinned.scaled_from is None) == (bench.job.revision, False)
+    bench.run_all().settle(1).progress(20).settle(60)
+    ended(bench)
+    assert bench.status.attempts[-1].trainers_created_in == [1, 1]
+
+
 def test_a_job_that_is_suspended_meanwhile_keeps_no_pod() -> None:
     bench = trained(policy={"backoffSeconds": 60})
     leave(bench.finish(HEAD, 30, **LOST), *TRAINERS).settle(1)

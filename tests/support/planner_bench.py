@@ -23,12 +23,14 @@ from dapo_operator.jobs.actions import (
     ReportOutcome,
     Reserve,
 )
+from dapo_operator.jobs.builders.support import support_objects
 from dapo_operator.jobs.dapojob import FINALIZER, Job, job_of
 from dapo_operator.jobs.gangs.gang_scheduler import Reservation
 from dapo_operator.jobs.gangs.schedulers import SCHEDULERS
 from dapo_operator.jobs.job_objects import DIGEST, Site
 from dapo_operator.jobs.observed import Observed, Pod, Refusal, pod_of
 from dapo_operator.jobs.planner import plan
+from dapo_operator.jobs.revision import job_file_of
 from dapo_operator.kube.objects import timestamp
 
 START = 1_800_000_000.0
@@ -208,6 +210,18 @@ class Bench:
         """Somebody changes the spec."""
         self.raw = {**self.raw, "spec": merged(self.raw["spec"], groups)}
         self.raw["metadata"] = {**self.raw["metadata"], "generation": self.raw["metadata"]["generation"] + 1}
+        return self
+
+    def scale(self, **rollout: Any) -> "Bench":
+        """`kubectl scale`, or an autoscaler; the operator has read the job file of the run again."""
+        pinned, parsed = self.status.pinned, self.job.parsed
+        assert pinned is not None and pinned.revision is not None and parsed is not None
+        [raw] = [body for body in support_objects(parsed, UID, pinned.revision) if body["kind"] == "ConfigMap"]
+        self.edit(topology={"rollout": rollout})
+        found = job_file_of(raw, pinned.revision, self.job.spec.topology.rollout)
+        assert found is not None
+        job = self.job.keeping(*found)
+        self._jobs = dict.fromkeys(self._jobs, job)
         return self
 
     def delete_job(self) -> "Bench":

@@ -1,10 +1,14 @@
 """What must hold at every moment of a simulated cluster, whatever goes wrong."""
 
+import json
+
 from fake_kube import FakeKube, Object
 from simulated_operator import NAMESPACE
 from simulated_pods import SimulatedPods, is_head, owner_of
 
 from dapo_core.naming import LABEL_ATTEMPT, LABEL_ROLE
+from dapo_operator.jobs.builders.support import JOB_FILE
+from dapo_operator.jobs.job_objects import config_name
 from dapo_operator.jobs.planner.rollout_lives import UNSEEN_SECONDS
 
 
@@ -54,13 +58,26 @@ class Invariants:
         for pod in pods:
             job = jobs.get(pod["metadata"]["ownerReferences"][0]["uid"])
             pinned = (job or {}).get("status", {}).get("pinned")
-            if pinned is not None:
+            if job is not None and pinned is not None:
                 [image] = {container["image"] for container in pod["spec"]["containers"]}
                 known = {pinned["image"], *(pinned.get("images") or {}).values()}
                 assert image in known, f"{pod['metadata']['name']} has image {image}, not one of {known}"
                 [name] = {volume["configMap"]["name"] for volume in pod["spec"]["volumes"] if "configMap" in volume}
-                assert name.endswith(pinned["revision"]), f"{pod['metadata']['name']} reads {name}"
                 assert ("configmaps", NAMESPACE, name) in self._kube.objects, f"{name} does not exist"
+                if not name.endswith(pinned["revision"]):
+                    # A trainer may have stayed from before the job was scaled.
+                    assert self._pods.has_joined(pod), f"{pod['metadata']['name']} reads {name}"
+                    newest = self._read_by_trainers(config_name(job["metadata"]["name"], pinned["revision"]))
+                    assert newest in (None, self._read_by_trainers(name)), f"{pod['metadata']['name']} reads {name}"
+
+    def _read_by_trainers(self, name: str) -> Object | None:
+        """A job file without its rollouts; None when it has not been written yet."""
+        raw = self._kube.objects.get(("configmaps", NAMESPACE, name))
+        if raw is None:
+            return None
+        spec: Object = json.loads(raw["data"][JOB_FILE])["spec"]
+        spec["topology"].pop("rollout")
+        return spec
 
     def _check_frozen(self, jobs: dict[str, Object], frozen: dict[str, tuple[Object, int]]) -> None:
         """A job whose status cannot be read keeps its pods and its status, unless it is deleted."""

@@ -118,6 +118,10 @@ class SimulatedPods:
         """All pods but those of somebody else."""
         return [pod for pod in self._kube.of_kind("Pod") if "ownerReferences" in pod["metadata"]]
 
+    def has_joined(self, pod: Object) -> bool:
+        """Whether it is a trainer that may stay for another attempt."""
+        return pod["metadata"]["uid"] in self._joined
+
     def attempt_of(self, pod: Object, head: int | None) -> int | None:
         """The attempt of a pod: of a trainer that stayed the last it joined, until the head it waits for exists. None
         while there is no head: it has left one attempt, and the head of the next may not be created yet, or no more."""

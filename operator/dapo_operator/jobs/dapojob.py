@@ -115,6 +115,10 @@ class Job:
         does not matter, unless an earlier version recorded it."""
         return pinned.spec in (self.said, self.said_earlier)
 
+    def is_scaled(self, pinned: Pinned) -> bool:
+        """Whether the job file differs from the run's by the number of rollouts only."""
+        return self.kept is not None and self.kept.read in (pinned.revision, pinned.scaled_from)
+
     @property
     def is_anothers(self) -> bool:
         """Whether `spec.managedBy` names another controller, as MultiKueue's: nothing is done about the job, except

@@ -88,12 +88,14 @@ def trainers_that_stayed(job: str, attempt: Attempt) -> frozenset[str]:
 
 
 def _reads_same_spec(draft: Draft, attempt: Attempt) -> bool:
-    """Whether pods that are created now would be those that the attempt has, and read the same job file."""
+    """Whether pods that are created now would be those that the attempt has, and read the same job file; of the number
+    of rollouts, which it has, too, no trainer takes notice."""
     job, pinned = draft.job, draft.status.pinned
     if job.parsed is None or pinned is None or not restarts_in_place(job.spec) or held_by(draft) is not None:
         return False
-    edited = is_edited(attempt.shape, job.shape) or not job.is_as_pinned(pinned)
-    return not edited and pinned.revision in (None, job.revision)
+    if is_edited(attempt.shape, job.shape) or not job.is_as_pinned(pinned):
+        return False
+    return pinned.revision in (None, job.revision) or job.is_scaled(pinned)
 
 
 def _can_stay(draft: Draft, pod: Pod) -> bool:

@@ -173,7 +173,7 @@ def _pin(draft: Draft) -> None:
     if pinned is not None and job.is_as_pinned(pinned):
         if pinned.revision in (None, job.revision):
             return
-        if job.kept is not None and job.kept.read in (pinned.revision, pinned.scaled_from):
+        if job.kept is not None and job.is_scaled(pinned):
             scaled = {"spec": job.said, "revision": job.revision, "scaled_from": job.kept.read}
             draft.change(pinned=pinned.model_copy(update=scaled))
             return
