@@ -1,5 +1,6 @@
 """Nodes that are drained or lost: what is read of them, and what becomes of the jobs on them."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -128,6 +129,57 @@ def test_a_cordon_saves_a_checkpoint_and_moves_the_job(node: str) -> None:
     bench.vanish(TRAINER).settle()
     assert bench.attempts == [(1, "Drained"), (2, None)]
     assert (bench.status.restarts_counted, bench.names) == (0, ["first-head-2-0", "first-trainer-2-0"])
+
+
+def _cordon(bench: Bench) -> None:
+    on_nodes(bench, a=CORDONED).settle()
+
+
+def _evict(pod: str) -> Callable[[Bench], None]:
+    def evict(bench: Bench) -> None:
+        bench.change(pod, deleting=True, delete_by=bench.now + 30, disruption="Evicted").settle()
+
+    return evict
+
+
+def _suspend(bench: Bench) -> None:
+    bench.edit(suspend=True).settle()
+
+
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [
+        pytest.param(_cordon, "Drained", id="cordoned"),
+        pytest.param(_evict(HEAD), "Evicted", id="head evicted"),
+        pytest.param(_evict(TRAINER), "Evicted", id="trainer evicted"),
+        pytest.param(_suspend, "SuspendedByUser", id="suspended"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("code", "known"),
+    [
+        pytest.param(143, 143, id="saved"),
+        pytest.param(137, 137, id="killed"),
+        pytest.param(10, None, id="a code that would fail the job"),
+    ],
+)
+def test_the_exit_code_tells_how_the_driver_left(
+    end: Callable[[Bench], None], reason: str, code: int, known: int | None
+) -> None:
+    bench = Bench(slow_deletion=True).training()
+    end(bench)
+    bench.finish(HEAD, code).settle().vanish(HEAD).settle()
+    bench.vanish(TRAINER).settle(60)
+    ended = bench.status.attempts[0]
+    assert (ended.reason, ended.exit_code, ended.counted) == (reason, known, False)
+    assert bench.status.phase == ("Suspended" if end is _suspend else "Starting")
+
+
+def test_a_run_that_completes_while_its_head_is_evicted_is_complete() -> None:
+    bench = Bench(slow_deletion=True).training()
+    _evict(HEAD)(bench)
+    bench.finish(HEAD, 0, disruption=None).finish(TRAINER, 0).settle().vanish(HEAD).settle()
+    assert bench.holds("Succeeded")
 
 
 def test_a_cordon_moves_pods_that_start_too() -> None:

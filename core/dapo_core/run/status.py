@@ -93,7 +93,9 @@ class Attempt(StatusModel):
     from_step: int | None = Field(default=None, description="Step of the checkpoint it started from; 0 for the model.")
     to_step: int | None = Field(default=None, description="Last step it finished.")
     reason: str | None = Field(default=None, description="Why it ended.")
-    exit_code: int | None = Field(default=None, description="Exit code of the process that ended it.")
+    exit_code: int | None = Field(
+        default=None, description="Exit code of the process that ended it, or of the driver that was asked to end."
+    )
     message: str | None = Field(default=None, max_length=1024, description="Why it ended, in a sentence.")
     role: str | None = Field(default=None, description="Role of the pod that ended it; unset if no pod did.")
     counted: bool | None = Field(default=None, description="Whether it counts against maxRestarts.")

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from dapo_core.run.failure_policy import Failure
+from dapo_core.run.failure_policy import NEVER_RETRIED, Failure
 from dapo_core.run.reasons import ExitCode, Reason
 from dapo_core.run.status import Attempt
 from dapo_operator.jobs.builders.pods import grace_seconds
@@ -21,6 +21,11 @@ LEAVE_SECONDS: Final = 30
 # Pods that have nothing left to save: those of a driver that has ended, and those of a lost node, which nobody ends.
 LEFT_GRACE_SECONDS: Final = 10
 _MAX_MESSAGE: Final = 1000
+# No process explains these ends: the driver's exit code would count a start that waited for room, and says nothing of
+# a node.
+_WITHOUT_CODE: Final = (Reason.START_TIMEOUT, Reason.NODE_LOST)
+# By these codes the driver decides what follows, whatever the attempt's end was meant to be followed by.
+_DECIDING: Final = (*NEVER_RETRIED, ExitCode.SAMPLING_EXHAUSTED, ExitCode.GUARD)
 
 
 def begin(draft: Draft, ending: Ending) -> None:
@@ -58,19 +63,24 @@ def terminate(draft: Draft, attempt: Attempt) -> None:
 
 
 def _with_head_end(draft: Draft, attempt: Attempt) -> Attempt:
-    """The head's last words replace those of a worker that lost it, and a completed run is completed."""
+    """The head's last words replace those of a worker that lost it, and a completed run is completed. Whoever ended an
+    attempt on purpose reads in the exit code whether the driver stopped cleanly."""
     end = head_end(draft.ends)
-    if end is None or attempt.role == "head":
+    if end is None or (attempt.role == "head" and attempt.exit_code is not None):
         return attempt
-    explains = attempt.role is not None and attempt.exit_code in SECONDARY
-    if end.exit_code != ExitCode.DONE and not explains:
+    explains = attempt.role not in (None, "head") and attempt.exit_code in SECONDARY
+    fields: dict[str, str | int | None]
+    if end.exit_code == ExitCode.DONE or explains:
+        fields = {
+            "reason": end.reason or Failure(end.exit_code).why,
+            "message": end.message[:_MAX_MESSAGE],
+            "exit_code": end.exit_code,
+            "role": end.role,
+        }
+    elif attempt.exit_code is None and attempt.reason not in _WITHOUT_CODE and end.exit_code not in _DECIDING:
+        fields = {"exit_code": end.exit_code}
+    else:
         return attempt
-    fields = {
-        "reason": end.reason or Failure(end.exit_code).why,
-        "message": end.message[:_MAX_MESSAGE],
-        "exit_code": end.exit_code,
-        "role": end.role,
-    }
     draft.change_attempt(**fields)
     return attempt.model_copy(update=fields)
 
