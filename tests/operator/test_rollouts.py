@@ -115,10 +115,13 @@ def test_a_pod_that_was_just_created_and_is_not_seen_yet_is_asked_for_again_by_i
         pytest.param(UNSEEN_SECONDS + 5, f"{ONE}-2", id="lost unseen"),
     ],
 )
-def test_a_name_does_not_come_back_while_the_attempt_starts(seconds: float, name: str) -> None:
+@pytest.mark.parametrize("lacks", [(), (HEAD,)], ids=["with its head", "before its head was created"])
+def test_a_name_does_not_come_back_while_the_attempt_starts(lacks: tuple[str, ...], seconds: float, name: str) -> None:
     """A rollout disappears while no operator is looking, or the operator died before it created it. Nodes of Ray are
     told apart by the names of their pods."""
-    bench = started().change(HEAD, created_at=START).vanish(ONE)
+    bench = started().change_all(created_at=START)
+    for missing in (ONE, *lacks):
+        bench.vanish(missing)
     bench.settle(seconds)
     assert rollouts(bench) == [ZERO, name] and not bench.events[1:]
     serve(bench)
@@ -145,6 +148,14 @@ def test_lives_that_end_early_are_backed_off() -> None:
     assert sum(event.reason == "RolloutReplaced" for event in bench.events) == 2
     serve(bench.settle(EARLY_SECONDS + 100)).finish(rollouts(bench)[1], 1).settle()
     assert f"{ONE}-8" in bench.pods, "a life that lasted clears the backoff"
+
+
+def test_a_name_does_not_come_back_soon_after_all_pods_were_ready() -> None:
+    """They were created before that."""
+    bench = started().change_all(created_at=START).settle(UNSEEN_SECONDS - 1).run_all().settle()
+    assert bench.holds("Training")
+    bench.vanish(ONE).settle(2)
+    assert rollouts(bench) == [ZERO, f"{ONE}-2"]
 
 
 def test_a_rollout_that_lost_its_head_lets_the_head_say_why() -> None:

@@ -18,7 +18,7 @@ from dapo_core.run.status import Attempt, RolloutLife
 from dapo_operator.jobs.observed import Pod
 from dapo_operator.jobs.planner.draft import Draft
 from dapo_operator.jobs.planner.nodes import drain_of_node, loss_of_node, note_node_faults, tell_avoided
-from dapo_operator.jobs.planner.pod_failures import SECONDARY, SETTLE_SECONDS, Ending, ending_of, head_of
+from dapo_operator.jobs.planner.pod_failures import SECONDARY, SETTLE_SECONDS, Ending, ending_of
 from dapo_operator.jobs.planner.refusals import refusal_of
 from dapo_operator.jobs.planner.reservations import admitted_count, scheduler_of
 from dapo_operator.jobs.planner.start import create_rollouts
@@ -164,10 +164,12 @@ def _next_life(draft: Draft, attempt: Attempt, known: RolloutLife | None, last: 
 
 def _was_lost_unseen(draft: Draft, attempt: Attempt, known: RolloutLife | None) -> bool:
     """Whether the pod of the newest life was created and has disappeared since, while no operator was looking. One that
-    was refused, or was about to be created, has not. The first lives are created with the head."""
-    since = unix_seconds(known.since if known is not None else attempt.ready_at)
-    if since is None and (head := head_of(draft.pods)) is not None:
-        since = head.created_at
+    was refused, or was about to be created, has not. The first lives are created with the attempt's other new pods."""
+    if known is not None:
+        since = unix_seconds(known.since)
+    else:
+        new = [pod.created_at for pod in draft.pods if pod.attempt == attempt.number and pod.created_at is not None]
+        since = min(new, default=unix_seconds(attempt.ready_at))
     return since is not None and draft.now > since + UNSEEN_SECONDS and refusal_of(draft) is None
 
 
