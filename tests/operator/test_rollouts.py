@@ -225,6 +225,29 @@ def test_scaling_down_takes_those_that_do_not_serve_first_and_names_stay_unique(
 
 
 @pytest.mark.parametrize(
+    ("rollout", "run", "again"),
+    [
+        pytest.param({"replicas": 2}, 2, True, id="down"),
+        pytest.param({"replicas": 2}, 4, True, id="down, and all run"),
+        pytest.param({"minReplicas": 2}, 2, True, id="fewer required"),
+        pytest.param({"minReplicas": 2}, 4, False, id="fewer required, and all run"),
+        pytest.param({"replicas": 6}, 2, False, id="up"),
+    ],
+)
+def test_no_driver_waits_for_rollouts_that_are_not_to_come(rollout: dict[str, Any], run: int, again: bool) -> None:
+    """It reads once how many there have to be, and would wait until startTimeoutSeconds."""
+    bench = started(4)
+    for name in [HEAD, TRAINER, *(f"first-rollout-1-{index}" for index in range(run))]:
+        bench.change(name, phase="Running", scheduled=True, started=True)
+    bench.slow_deletion = False
+    bench.edit(topology={"rollout": rollout}).settle().settle(60)
+    assert bench.attempts == ([(1, "SpecChanged"), (2, None)] if again else [(1, None)])
+    assert bench.status.restarts_counted in (None, 0)
+    required = rollout.get("minReplicas") or rollout.get("replicas", 4)
+    assert bench.status.attempts[-1].required_rollouts == (required if again else 4)
+
+
+@pytest.mark.parametrize(
     ("least", "ready", "quorate"),
     [
         pytest.param(None, 4, True, id="all"),

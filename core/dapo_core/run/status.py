@@ -106,6 +106,7 @@ class Attempt(StatusModel):
     pods: int | None = Field(default=None, description="Number of its pods when it started.")
     core: int | None = Field(default=None, description="Number of its pods whose loss ends it: all but rollouts.")
     rollouts: int | None = Field(default=None, description="Number of its rollouts when it started.")
+    required_rollouts: int | None = Field(default=None, description="Number of rollouts that its driver waits for.")
     steps: int | None = Field(default=None, description="`schedule.steps` of the job file that it runs.")
     scheduled_at: Time | None = Field(
         default=None, description="When its first pod was scheduled; the start deadline counts from then."

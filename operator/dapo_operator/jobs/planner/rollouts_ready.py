@@ -38,6 +38,16 @@ def _required(draft: Draft, attempt: Attempt) -> int:
     return min(job.spec.topology.layout.required_pods["rollout"], wanted_rollouts(draft, attempt, job))
 
 
+def awaits_too_many(draft: Draft, attempt: Attempt) -> bool:
+    """Whether the driver of an attempt that starts would wait for rollouts that are not created any more, or that are
+    not required any more and do not run yet: it has read once how many there have to be."""
+    job, awaited = draft.job.parsed, attempt.required_rollouts
+    if job is None or not awaited:
+        return False
+    run = sum(pod.started for pod in live_rollouts(draft))
+    return wanted_rollouts(draft, attempt, job) < awaited or (_required(draft, attempt) < awaited and run < awaited)
+
+
 def note_rollouts(draft: Draft, attempt: Attempt, job: DAPOJob) -> None:
     """Condition RolloutsDegraded of an attempt that runs."""
     wanted = wanted_rollouts(draft, attempt, job)

@@ -22,7 +22,7 @@ from dapo_operator.jobs.planner.pod_failures import (
 from dapo_operator.jobs.planner.refusals import reason_of, refusal_of, refused_for_good, retry_is_due
 from dapo_operator.jobs.planner.reservations import missing_reservation, note_reservation, note_waiting, scheduler_of
 from dapo_operator.jobs.planner.rollout_lives import live_rollouts, tend_rollouts, unreplaced_ends, wanted_rollouts
-from dapo_operator.jobs.planner.rollouts_ready import is_quorate, note_rollouts
+from dapo_operator.jobs.planner.rollouts_ready import awaits_too_many, is_quorate, note_rollouts
 from dapo_operator.jobs.planner.start import create_missing, lacks_job_file, missing_support
 from dapo_operator.jobs.planner.termination import begin
 from dapo_operator.jobs.planner.timeouts import timed_out
@@ -78,6 +78,9 @@ def _changed(draft: Draft, attempt: Attempt) -> Ending | None:
     """Pods that do not run yet are replaced when the spec now asks for different ones."""
     if draft.job.parsed is None:
         return Ending(Reason.SPEC_CHANGED, "The spec was changed and is no longer valid.")
+    if awaits_too_many(draft, attempt):
+        message = f"The driver waits for {attempt.required_rollouts} rollouts, and the spec asks for fewer by now."
+        return Ending(Reason.SPEC_CHANGED, f"{message} Recreating the pods.")
     edited = is_edited(attempt.shape, draft.job.shape)
     if not edited and not _reads_old_file(draft, attempt) and not lacks_job_file(draft):
         return None

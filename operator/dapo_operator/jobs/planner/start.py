@@ -141,6 +141,7 @@ def _start(draft: Draft, job: DAPOJob) -> None:
         pods=layout.pod_count,
         core=layout.core_pods,
         rollouts=layout.pods["rollout"],
+        required_rollouts=layout.required_pods["rollout"],
         steps=job.spec.schedule.steps,
         trainers_created_in=created,
     )
