@@ -169,6 +169,22 @@ def test_a_rollout_that_lost_its_head_lets_the_head_say_why() -> None:
     assert not any(event.reason == "RolloutReplaced" for event in bench.events)
 
 
+@pytest.mark.parametrize("code", [pytest.param(0, id="the driver is done"), pytest.param(1, id="a crash")])
+def test_a_rollout_whose_container_ended_a_moment_before_its_pod_keeps_its_log(code: int) -> None:
+    bench = trained()
+    ended = {"exit_code": code, "ended_at": bench.now, "ready": False}
+    bench.change(ONE, **ended).settle(1)
+    bench.change(ONE, **ended, phase="Failed" if code else "Succeeded").settle(1)
+    assert not bench.pods[ONE].deleting
+
+
+def test_a_rollout_whose_sidecar_goes_on_without_it_is_deleted() -> None:
+    bench = trained()
+    bench.change(ONE, exit_code=1, ended_at=bench.now, ready=False).settle(1)
+    assert (bench.look().wake_at, bench.pods[ONE].deleting) == (bench.now + 19, False)
+    assert bench.settle(20).pods[ONE].deleting
+
+
 def test_a_head_that_lost_a_pod_does_not_mean_a_rollout_that_was_evicted() -> None:
     bench = trained().change(ONE, disruption="Evicted", deleting=True).finish(HEAD, 30).settle()
     assert bench.attempts[0] == (1, "DistributedFault")
