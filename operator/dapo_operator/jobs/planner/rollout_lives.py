@@ -100,21 +100,9 @@ def _let_go(draft: Draft, surplus: Sequence[Pod]) -> None:
     rollouts = sorted((pod for pod in draft.pods if pod.role == "rollout"), key=lambda pod: pod.life)
     logs = {pod.index: pod for pod in rollouts if pod.over and not pod.deleting}
     for pod in rollouts:
-        is_left = logs.get(pod.index) is pod or _is_over_soon(draft, pod)
-        if not is_left and (pod in surplus or _end(draft, pod) is not None):
+        ended = _end(draft, pod) is not None and not _ended_just_now(draft, pod)
+        if logs.get(pod.index) is not pod and (pod in surplus or ended):
             draft.delete(pod)
-
-
-def _is_over_soon(draft: Draft, pod: Pod) -> bool:
-    """Whether the trainer's container ended so recently that the pod may be over in a moment: the kubelet reports the
-    end of a container before that of its pod. A pod that has sidecars may go on without it, and is deleted then."""
-    if not pod.finished or pod.over or pod.deleting or pod.ended_at is None:
-        return False
-    until = pod.ended_at + SETTLE_SECONDS
-    if draft.now >= until:
-        return False
-    draft.wake(until)
-    return True
 
 
 def _is_due(draft: Draft, attempt: Attempt, index: int) -> bool:
@@ -143,7 +131,13 @@ def _is_life_of(pod: Pod, attempt: Attempt, index: int) -> bool:
 
 def _may_be_the_heads_end(draft: Draft, pod: Pod) -> bool:
     """Whether a rollout that lost its head ended so recently that the end of the head may not be known yet."""
-    if pod.exit_code not in SECONDARY or pod.ended_at is None or pod.deleting:
+    return pod.exit_code in SECONDARY and _ended_just_now(draft, pod)
+
+
+def _ended_just_now(draft: Draft, pod: Pod) -> bool:
+    """Whether the trainer's container ended so recently that its pod, or another one, may follow in a moment: the kubelet
+    reports the end of a container before that of its pod. A pod that has sidecars may go on."""
+    if pod.ended_at is None or pod.deleting:
         return False
     until = pod.ended_at + SETTLE_SECONDS
     if not pod.ended_at <= draft.now < until:
