@@ -135,8 +135,8 @@ def _may_be_the_heads_end(draft: Draft, pod: Pod) -> bool:
 
 
 def _ended_just_now(draft: Draft, pod: Pod) -> bool:
-    """Whether the trainer's container ended so recently that its pod, or another one, may follow in a moment: the kubelet
-    reports the end of a container before that of its pod. A pod that has sidecars may go on."""
+    """Whether the trainer's container ended so recently that its pod, or another one, may follow in a moment: the
+    kubelet reports the end of a container before that of its pod. A pod that has sidecars may go on."""
     if pod.ended_at is None or pod.deleting:
         return False
     until = pod.ended_at + SETTLE_SECONDS
