@@ -15,7 +15,6 @@ import yaml
 from patience import factor
 from servers.ports import free_port
 from servers.tools import tool
-from small_model import WARM_START_BATCH, WARM_START_STEPS
 
 ROOT: Final = Path(__file__).parents[2]
 CHART: Final = ROOT / "charts" / "dapo"
@@ -29,7 +28,7 @@ GONE: Final = ["delete", "pod", "--grace-period=0", "--force", "--wait=false"]
 PATIENCE: Final = factor()
 VALUES: Final[dict[str, Any]] = {
     "jobNamespaces": [{"name": TEAM, "create": True}, {"name": OTHER_TEAM, "create": True}],
-    "demo": {"namespace": TEAM, "warmStartSteps": WARM_START_STEPS, "warmStartBatch": WARM_START_BATCH},
+    "demo": {"namespace": TEAM},
     # Each wait for a step would last half a minute longer.
     "operator": {"watchNodes": True, "env": [{"name": "DAPO_STATUS_DELAY_SECONDS", "value": "4"}]},
 }
