@@ -10,7 +10,10 @@ import streamlit as st
 
 from dapo_core.db import AmbiguousRunError, AttemptRow, MetadataReader, RunRow
 from dapo_core.run.formatting import ago, duration, printable
+from dapo_dashboard import live_updates
+from dapo_dashboard.components import component
 from dapo_dashboard.escaping import markdown
+from dapo_dashboard.live_updates import LivePage
 from dapo_dashboard.reads.cached_reader import CachedReader, NothingReadError, Reading
 from dapo_dashboard.reads.page_reads import PageReads
 from dapo_dashboard.server_settings import DashboardSettings, person, read_access
@@ -129,36 +132,34 @@ def show_no_data(error: NothingReadError) -> None:
 def live(draw: Callable[[], None], key: str, *, lives: bool = True) -> None:
     """Draw the part of the page that follows the store, and the page again when what it was drawn from has changed: a
     viewer is sent nothing while nothing happens. `key` identifies the part; `lives`: it can still change."""
+    page: LivePage = st.session_state.setdefault(f"live {key}", LivePage())
 
     def drawn() -> None:
-        reads = PageReads()
+        reads = PageReads(reader().stillness)
         try:
             with reads.noted():
                 draw()
         finally:
-            st.session_state[f"drawn {key}"] = reads, reader().outage is not None
-            st.session_state[f"just drawn {key}"] = True
+            page.drawn(reads, is_down())
 
     st.fragment(drawn)()
     if lives:
-        st.fragment(_watch, run_every=settings().refresh_seconds)(key)
+        st.fragment(_follow)(page, key)
 
 
-def _watch(key: str) -> None:
-    # A run of the whole page runs its timers too: drawing again from there would never end while the store is down.
-    if st.session_state.pop(f"just drawn {key}", False):
-        return
-    reads, was_down = st.session_state[f"drawn {key}"]
-    # A warning says how long the store has been away.
-    if was_down or reader().outage is not None or _changed(reads):
+def is_down() -> bool:
+    """Whether the metadata store has just failed."""
+    return reader().outage is not None
+
+
+def _follow(page: LivePage, key: str) -> None:
+    """The browser waits for the server to say that the page is out of date, and then has it looked at here."""
+    path = f"{live_updates.PATH}/{page.token}"
+    asked = component("dapo_live", "follow")(
+        data={"path": path, "seconds": settings().refresh_seconds}, key=f"follow {key}", on_look_change=lambda: None
+    )
+    if asked.look and page.is_out_of_date(is_down):
         st.rerun()
-
-
-def _changed(reads: PageReads) -> bool:
-    try:
-        return reads.changed()
-    except NothingReadError:
-        return False
 
 
 def wait_for_store(error: NothingReadError) -> None:

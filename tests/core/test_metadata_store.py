@@ -2,6 +2,7 @@
 
 import math
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -47,6 +48,29 @@ def test_a_run_comes_back_as_it_was_written(writer: MetadataWriter, reader: Meta
     found = reader.run("arith-1")
     assert found is not None and found.config == {"actor": {"lr": 1e-6}}
     assert (found.state, found.reason, found.started_at, found.ended_at) == ("Failed", "BadData", 110.0, 130.0)
+
+
+def test_the_version_is_another_after_each_commit_and_only_then(
+    metadata_url: str, writer: MetadataWriter, reader: MetadataReader
+) -> None:
+    def reads() -> bool:
+        """Whether reading left the version as it was."""
+        before = reader.version()
+        reader.runs()
+        other = open_reader(metadata_url)
+        other.latest("arith-1")
+        other.close()
+        return reader.version() == before
+
+    versions = {reader.version()}
+    writer.create_run(RUN)
+    for step in (1, 2):
+        time.sleep(0.02)  # a file's time has ticks
+        versions.add(reader.version())
+        writer.write("arith-1", WriteBatch(points=points("a", 1, {step: 0.5})))
+    versions.add(reader.version())
+    assert len(versions) == 4
+    assert any(reads() for _ in range(5)), "more than once: the server analyzes tables by itself"
 
 
 def test_a_run_is_found_by_id_and_by_its_jobs_name(writer: MetadataWriter, reader: MetadataReader) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from dapo_dashboard.reads.cached_reader import CachedReader
-from dapo_dashboard.reads.page_reads import PageReads, note_time
+from dapo_dashboard.reads.page_reads import PageReads, Stillness, note, note_time
 
 
 class Clock:
@@ -58,3 +58,38 @@ def test_a_page_that_shows_durations_is_out_of_date_after_a_minute() -> None:
     assert not page.changed()
     clock.now += 1
     assert page.changed()
+
+
+def test_a_store_that_is_still_is_not_read_again() -> None:
+    clock, reads = Clock(), [0]
+    shown = ["first"]
+    still = Stillness("v1", clock.now)
+
+    def again() -> str:
+        reads[0] += 1
+        return shown[0]
+
+    page = PageReads(lambda: still, clock)
+    with page.noted():
+        note(again, shown[0], max_age=15)
+    expected = []
+    for seconds in (10, 10, 10, 10):
+        clock.now += seconds
+        assert not page.changed()
+        expected.append(reads[0])
+    assert expected == [1, 2, 2, 2], "what is kept for 15 seconds may be older than the last change for so long"
+    still = Stillness("v2", clock.now)
+    assert not page.changed() and reads == [3]
+    shown[0] = "second"
+    assert page.changed()
+
+
+def test_a_store_whose_version_is_unknown_is_read_each_time() -> None:
+    page, reads = PageReads(lambda: None), [0]
+
+    def again() -> None:
+        reads[0] += 1
+
+    with page.noted():
+        note(again, None, max_age=0)
+    assert [page.changed() for _ in range(3)] == [False] * 3 and reads == [3]

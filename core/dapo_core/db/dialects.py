@@ -32,6 +32,8 @@ _MIGRATION_LOCK: Final = 4713151604
 _LOCK_RUN: Final = text("SELECT 1 FROM runs WHERE run_id = :run_id FOR NO KEY UPDATE")
 _LOCK_NAME: Final = text("SELECT pg_advisory_xact_lock(hashtextextended(:run_id, 8))")
 
+_VERSION: Final = text("SELECT CAST(pg_current_snapshot() AS text), CAST(pg_last_wal_replay_lsn() AS text)")
+
 Insert = sqlite.Insert | postgresql.Insert
 
 
@@ -335,6 +337,25 @@ def estimated_rows(connection: Connection, *tables: Table) -> int | None:
     # -1 of a table that was never analyzed.
     rows = [int(connection.execute(query, {"name": table.name}).scalar_one()) for table in tables]
     return sum(max(0, number) for number in rows) or None
+
+
+def version(engine: Engine) -> object:
+    """Another value after every commit: which transactions a query sees, on a standby how far it has got; of SQLite,
+    whose readers keep no connection, when its files were written. It takes no time, however large the database is."""
+    if engine.dialect.name == "postgresql":
+        with engine.connect() as connection:
+            return tuple(connection.execute(_VERSION).one())
+    path = Path(engine.url.database or "")
+    return tuple(_written(each) for each in (path, path.with_name(f"{path.name}-wal")))
+
+
+def _written(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    # Each reader that comes alone makes an empty log, and removes it.
+    return (found.st_ino, found.st_mtime_ns, found.st_size) if found.st_size else None
 
 
 def size(connection: Connection) -> int:

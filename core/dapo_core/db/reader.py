@@ -60,6 +60,12 @@ class MetadataReader:
             scope: str | None = connection.execute(text("SELECT dapo_scope()")).scalar()
             return None if scope == "*" else scope
 
+    def version(self) -> object:
+        """Of all that is stored: equal if nothing was committed in between. A commit while it is read may be missing
+        from it; of SQLite, also one of the same instant as the last (a clock tick, some milliseconds)."""
+        with self._translated():
+            return dialects.version(self._engine)
+
     def runs(self, namespace: str | None = None, limit: int | None = None) -> list[RunRow]:
         """Runs, newest first, of one namespace or of all."""
         query = select(schema.runs).order_by(desc(schema.runs.c.created_at), schema.runs.c.run_id).limit(limit)
@@ -308,9 +314,13 @@ class MetadataReader:
 
     @contextmanager
     def _connection(self) -> Iterator[Connection]:
+        with self._translated(), self._engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
         try:
-            with self._engine.connect() as connection:
-                yield connection
+            yield
         except SQLAlchemyError as error:
             raise dialects.translate(error, "a query") from error
 

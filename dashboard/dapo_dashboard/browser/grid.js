@@ -3,6 +3,7 @@
 import { layers, range, structure } from "./aligned.js";
 import { createCard } from "./card.js";
 import { tick } from "./clock.js";
+import { follow } from "./live.js";
 import { HEIGHT, createPlot, updatePlot } from "./plot.js";
 import { download, picture } from "./saving.js";
 import { step } from "./step.js";
@@ -11,7 +12,7 @@ import { themeOf } from "./theme.js";
 import { tokens } from "./tokens.js";
 import { listenToClicks, listenToKeys, listenToTouch } from "./walking.js";
 
-export { step, tick, tokens };
+export { follow, step, tick, tokens };
 
 const grids = new WeakMap();
 const decoder = new TextDecoder();

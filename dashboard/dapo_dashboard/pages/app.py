@@ -9,10 +9,12 @@ from dapo_dashboard import context
 # This script stands among the pages, not above them: Streamlit takes a folder `pages` next to its script for pages that
 # anybody may open, and runs them without this script and its login.
 PAGES = Path(__file__).parent
-# Streamlit leaves wide margins around a page; charts need the room, most of all on a phone. The rest styles the HTML of
+# Streamlit leaves wide margins around a page; charts need the room, most of all on a phone. What is
+# about to be replaced is not grey meanwhile: a page that refreshes itself would flicker. The rest styles the HTML of
 # `escaping`.
 STYLE = """<style>
 .stMainBlockContainer { padding: 4rem clamp(0.7rem, 2.5vw, 3rem) 2rem; }
+[data-stale="true"] { opacity: 1 !important; transition: none !important; }
 .stMainBlockContainer > div > .stVerticalBlock { gap: 0.55rem; }
 dl.dapo-figures { display: grid; grid-template-columns: repeat(auto-fill, minmax(5.9rem, 8rem)); gap: .5rem .8rem;
   margin: 0 !important; padding: .35rem .8rem !important; border-radius: .4rem;

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 import streamlit as st
 
-from dapo_dashboard import browser_files
 from dapo_dashboard.charts import palette
 from dapo_dashboard.charts.curve_chart import CurveChart
 from dapo_dashboard.charts.grid_data import grid_data
 from dapo_dashboard.charts.marks import Mark
 from dapo_dashboard.charts.view import AXES, FROM, TO, ChartView, StepClock, axis_of, window_of
+from dapo_dashboard.components import component
 from dapo_dashboard.pages import metric_choice
 from dapo_dashboard.reads.metric_search import Choice
 
@@ -159,9 +159,3 @@ def _opened(asked: object, open_step: Callable[[int], None]) -> None:
 def count_durations() -> None:
     """Let the browser count the durations that the page shows (`escaping.Counting`)."""
     component("dapo_clock", "tick")(key="clock")
-
-
-@st.cache_resource(show_spinner=False)
-def component(name: str, function: str) -> Any:
-    """The component that calls `function` of `browser/grid.js`."""
-    return st.components.v2.component(name, js=browser_files.loader(function), isolate_styles=False)

@@ -14,8 +14,8 @@ from dapo_core.run.metrics import PHASES
 from dapo_core.run.recording import RecordedResponse
 from dapo_dashboard import context
 from dapo_dashboard.charts import step_data
+from dapo_dashboard.components import component
 from dapo_dashboard.escaping import markdown, shown, text_html
-from dapo_dashboard.pages.chart_grid import component
 from dapo_dashboard.pages.widgets import clicked_row, steady_table, verdict_text
 from dapo_dashboard.reads.step_records import StepRecord, read_responses, read_step, read_tokens
 from dapo_dashboard.reads.stored_samples import store_url

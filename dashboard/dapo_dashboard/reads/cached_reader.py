@@ -11,12 +11,14 @@ from typing import Any, Final, Generic, TypeVar
 
 from dapo_core.db import MetadataReader, RejectedError, open_reader
 from dapo_core.errors import StoreError
-from dapo_dashboard.reads.page_reads import note
+from dapo_dashboard.reads.page_reads import Stillness, note
 
 T = TypeVar("T")
 MAX_ENTRIES: Final = 2_000
 # A zoom into a run's page takes 2 MB and a comparison of twenty runs 11: entries alone do not limit memory.
 MAX_BYTES: Final = 128 * 2**20
+# How long a look at the store's version counts for all viewers.
+LOOK_SECONDS: Final = 0.4
 # After a failed read, nothing is read for so long: a page of many reads waits for one timeout, not for each of them.
 PAUSE_SECONDS: Final = 2.0
 
@@ -135,7 +137,7 @@ class CachedReader:
         `load` makes it out of the database and the last value. While a value stays equal, it is the same object. Raises
         NothingReadError if there is no last value."""
         reading = self._read(key, load, max_age)
-        note(lambda: self._read(key, load, max_age).value, reading.value)
+        note(lambda: self._read(key, load, max_age).value, reading.value, max_age)
         return reading
 
     def _read(self, key: Hashable, load: Callable[[MetadataReader, T | None], T], max_age: float) -> Reading[T]:
@@ -153,6 +155,18 @@ class CachedReader:
     def forget(self, key: Hashable) -> None:
         """Read the key again next time: its value was changed."""
         self._readings.drop(key)
+
+    def stillness(self) -> Stillness | None:
+        """How long the store has not changed; None while that is not known. One look is shared by all viewers."""
+
+        def look(db: MetadataReader, _: Stillness | None) -> Stillness:
+            return Stillness(db.version(), time.monotonic())
+
+        try:
+            reading = self._read(("version",), look, LOOK_SECONDS)
+        except NothingReadError:
+            return None
+        return None if reading.problem else reading.value
 
     def is_up(self) -> bool:
         """Whether the database can be read now; tries it, unless a read has just failed."""

@@ -1,0 +1,13 @@
+"""Streamlit's components whose scripts are in `browser/`."""
+
+from typing import Any
+
+import streamlit as st
+
+from dapo_dashboard import browser_files
+
+
+@st.cache_resource(show_spinner=False)
+def component(name: str, function: str) -> Any:
+    """The component that calls `function` of `browser/grid.js`."""
+    return st.components.v2.component(name, js=browser_files.loader(function), isolate_styles=False)
