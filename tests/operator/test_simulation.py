@@ -174,4 +174,6 @@ def test_trainers_stay_for_attempt_after_attempt(seed: int) -> None:
         simulation.step()
     assert simulation.pods.stayed > 2
     _settle(simulation)
+    ends = {attempt.get("reason") for raw, _ in simulation.statuses() for attempt in raw["status"]["attempts"]}
+    assert "StartTimeout" not in ends, "a driver waited for rollouts that were not to come"
     _nothing_left_behind(simulation)

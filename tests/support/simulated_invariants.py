@@ -19,6 +19,8 @@ class Invariants:
         self._kube, self._pods = kube, pods
         # By owner and name: the UID of a rollout pod, and since when it is there.
         self.lives: dict[tuple[str, str], tuple[str, float]] = {}
+        # By owner and attempt: those that have had a head, which tells rollouts apart by their names.
+        self._led: set[tuple[str, str]] = set()
 
     def check(self, frozen: dict[str, tuple[Object, int]]) -> None:
         """`frozen`: by UID of a job whose status cannot be read, the one before, and how often it had been written."""
@@ -50,8 +52,11 @@ class Invariants:
                 uid, since = self.lives.setdefault(key, (meta["uid"], self._kube.time))
                 if uid != meta["uid"]:
                     # A life that ended before the operator knew of it may be asked for again.
-                    assert self._kube.time - since <= UNSEEN_SECONDS, f"the name {meta['name']} came back"
+                    led = (owner_of(pod), meta["labels"][LABEL_ATTEMPT]) in self._led
+                    known = self._kube.time - since > UNSEEN_SECONDS
+                    assert not led or not known, f"the name {meta['name']} came back"
                     self.lives[key] = (meta["uid"], self._kube.time)
+        self._led.update((owner_of(pod), pod["metadata"]["labels"][LABEL_ATTEMPT]) for pod in pods if is_head(pod))
 
     def _check_pinned(self, jobs: dict[str, Object], pods: list[Object]) -> None:
         """An upgrade of the platform does not mix images or job files in one attempt."""

@@ -1,12 +1,15 @@
 """The pods of a simulated cluster: kubelets start and end them; they fail, hang, are drained and lose their nodes."""
 
+import json
 import random
 
 from fake_kube import FakeKube, Object
 from simulated_nodes import STEADY, SimulatedNodes
 from simulated_operator import NAMESPACE
 
+from dapo_core.jobspec import parse_job
 from dapo_core.naming import LABEL_ATTEMPT, LABEL_JOB, LABEL_ROLE, child_name
+from dapo_operator.jobs.builders.support import JOB_FILE
 from dapo_operator.kube.objects import PODS, timestamp
 
 
@@ -19,6 +22,8 @@ class SimulatedPods:
         # By UID of a trainer: the attempt whose head it has joined, and the one whose head it waits for.
         self._joined: dict[str, int] = {}
         self._waiting: dict[str, int] = {}
+        # By UID of a head: all pods that its driver waits for have joined.
+        self._gathered: set[str] = set()
         self.stayed = self.hangs = 0
 
     def step(self, faults: bool) -> None:
@@ -32,14 +37,41 @@ class SimulatedPods:
                     self._kube.remove((PODS.plural, NAMESPACE, meta["name"]))
             elif phase not in ("Running", "Succeeded", "Failed") and self._random.random() < 0.3:
                 node = STEADY if self.spares(pod) else self._nodes.place()
-                self._kube.update(pod, spec={**pod["spec"], "nodeName": node}, status=self._started(pod))
+                status = self._started(pod)
+                if pod["metadata"]["labels"][LABEL_ROLE] == "rollout":
+                    status["conditions"] = []
+                self._kube.update(pod, spec={**pod["spec"], "nodeName": node}, status=status)
             elif phase == "Running" and "conditions" not in pod["status"]:
+                self._kube.update(pod, status=self._started(pod))
+            elif phase == "Running" and self._may_serve(pod):
                 self._kube.update(pod, status=self._started(pod))
             elif phase == "Running" and self._is_in_place(pod) and self._random.random() < 0.5:
                 self._stay(pod)
             elif phase == "Running" and faults and self._random.random() < (0.005 if self._only_rollouts else 0.0005):
                 if not self.spares(pod):
                     self._hurt(pod)
+
+    def _may_serve(self, pod: Object) -> bool:
+        """Whether a rollout that runs gets its engine: the driver starts them once as many have joined as its job file
+        asks for."""
+        labels = pod["metadata"]["labels"]
+        if labels[LABEL_ROLE] != "rollout" or pod["status"]["conditions"]:
+            return False
+        head = self._head(pod, int(labels[LABEL_ATTEMPT]))
+        if head is None or head.get("status", {}).get("phase") != "Running":
+            return False
+        if (uid := head["metadata"]["uid"]) not in self._gathered:
+            joined = sum(_is_beside(other, pod) for other in self.own())
+            if joined < self._awaited(head):
+                return False
+            self._gathered.add(uid)
+        return True
+
+    def _awaited(self, head: Object) -> int:
+        """The rollouts that a driver waits for."""
+        [name] = {volume["configMap"]["name"] for volume in head["spec"]["volumes"] if "configMap" in volume}
+        file = self._kube.objects[("configmaps", NAMESPACE, name)]["data"][JOB_FILE]
+        return max(1, parse_job(json.loads(file)).spec.topology.layout.required_pods["rollout"])
 
     def _is_in_place(self, pod: Object) -> bool:
         return any(each["name"] == "DAPO_RESTART" for each in pod["spec"]["containers"][0]["env"])
@@ -63,9 +95,12 @@ class SimulatedPods:
             self._waiting[uid] = number + 1
             self._kube.update(pod, status={**pod["status"], "conditions": []})
 
+    def _head(self, pod: Object, number: int) -> Object | None:
+        name = child_name(pod["metadata"]["labels"][LABEL_JOB], "head", number, 0)
+        return self._kube.objects.get((PODS.plural, NAMESPACE, name))
+
     def _head_runs(self, pod: Object, number: int) -> bool:
-        name = child_name(pod["metadata"]["labels"]["dapo.io/job"], "head", number, 0)
-        head = self._kube.objects.get((PODS.plural, NAMESPACE, name))
+        head = self._head(pod, number)
         return head is not None and head.get("status", {}).get("phase") == "Running"
 
     def end_a_driver(self) -> None:
@@ -134,6 +169,14 @@ class SimulatedPods:
 def owner_of(pod: Object) -> str:
     """The UID of its job."""
     return str(pod["metadata"]["ownerReferences"][0]["uid"])
+
+
+def _is_beside(other: Object, rollout: Object) -> bool:
+    """Whether a pod is a rollout of the same attempt that runs."""
+    same = [LABEL_JOB, LABEL_ATTEMPT, LABEL_ROLE]
+    labels, expected = (pod["metadata"]["labels"] for pod in (other, rollout))
+    runs = other.get("status", {}).get("phase") == "Running" and "deletionTimestamp" not in other["metadata"]
+    return runs and [labels[each] for each in same] == [expected[each] for each in same]
 
 
 def is_head(pod: Object) -> bool:
