@@ -35,6 +35,14 @@ def test_every_attempt_begins_with_all_pods_and_ends_with_all() -> None:
         assert lane(fleet, name) == [("starting", 0, 10), ("working", 10, 100), ("starting", 110, 200)]
 
 
+def test_on_one_machine_pods_work_from_when_weights_are_sent_first() -> None:
+    fleet = fleet_of("first", {"trainer": 1}, ATTEMPTS, [], 200.0, [25.0, 50.0, 150.0])
+    assert lane(fleet, "trainer-0") == [
+        ("starting", 0, 25), ("working", 25, 100), ("starting", 110, 150), ("working", 150, 200)
+    ]  # fmt: skip
+    assert not fleet.marks
+
+
 @pytest.mark.parametrize(
     ("events", "spans"),
     [

@@ -66,10 +66,15 @@ _Told = Sequence[tuple[EventRow, Sequence[_Named]]]
 
 
 def fleet_of(
-    job: str, pods: Mapping[Role, int], attempts: Sequence[AttemptRow], events: Sequence[EventRow], now: float
+    job: str,
+    pods: Mapping[Role, int],
+    attempts: Sequence[AttemptRow],
+    events: Sequence[EventRow],
+    now: float,
+    sent: Sequence[float] = (),
 ) -> Fleet:
-    """The fleet of a job that starts each attempt with so many pods. Events may be in any order; `now` is in Unix
-    seconds."""
+    """The fleet of a job that starts each attempt with so many pods. Events may be in any order; `now`, and when
+    weights were `sent`, are in Unix seconds."""
     name = re.compile(
         rf"(?<![\w-]){re.escape(job)}-(?P<role>{'|'.join(ROLES)})"
         r"-(?P<attempt>\d{1,4})-(?P<index>\d{1,4})(?:-(?P<life>\d{1,6}))?(?![\w-])"
@@ -84,11 +89,20 @@ def fleet_of(
     spans = list[Span]()
     for row in attempts:
         end = max(row.started_at, row.ended_at if row.ended_at is not None else now)
-        own = [each for each in told if row.started_at <= each[0].ts <= end]
+        own = [each for each in [*told, *_first_sent(row, sent, end)] if row.started_at <= each[0].ts <= end]
+        own.sort(key=lambda each: each[0].ts)
         for lane in kept:
             spans += _spans(lane, lane[1] < pods.get(lane[0], 0), row, own, end)
     marks = [(_lane(*lane), event) for event, named in told for lane in kept if any(_is_in(pod, lane) for pod in named)]
     return Fleet([_lane(*lane) for lane in kept], spans, marks, len(lanes) - len(kept))
+
+
+def _first_sent(row: AttemptRow, sent: Sequence[float], end: float) -> _Told:
+    """That all pods of an attempt worked when weights were sent first: on one machine, nothing else says so."""
+    first = min((moment for moment in sent if row.started_at <= moment <= end), default=None)
+    if first is None:
+        return ()
+    return ((EventRow(row.run_id, "", first, "Normal", _ALL_READY, "", row.attempt), ()),)
 
 
 def _named(match: re.Match[str]) -> _Named:

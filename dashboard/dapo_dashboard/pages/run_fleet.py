@@ -29,12 +29,13 @@ def show(run: RunRow, attempts: Sequence[AttemptRow], events: Sequence[EventRow]
     spent = reader.read(("spent", run.run_id), lambda db, _: _spent(db, run.run_id), TIME_AGE_SECONDS).value
     st.html(figures_html(time_figures(spent)))
     syncs = reader.read(("syncs", run.run_id), lambda db, _: db.moments(run.run_id, SYNC_SECONDS, MAX_SYNCS)).value
-    fleet = fleet_lanes.fleet_of(run.name, pods_of(run.spec), attempts, events, time.time())
+    sent = [moment for _, moment in syncs]
+    fleet = fleet_lanes.fleet_of(run.name, pods_of(run.spec), attempts, events, time.time(), sent)
     if not fleet.spans:
         return
     st.markdown("**Pods**" + (f" ({fleet.hidden} more are not shown)" if fleet.hidden else ""))
     st.echarts_chart(
-        fleet_lanes.fleet_chart(fleet, [moment for _, moment in syncs]),
+        fleet_lanes.fleet_chart(fleet, sent),
         height=fleet_lanes.fleet_height(fleet),
         key="fleet",
         alt=f"{len(fleet.lanes)} pods in time, with {len(fleet.marks)} events",
