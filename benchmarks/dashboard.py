@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[1] / "tests" / "support"), str(Path(__file__).parent)]
@@ -37,6 +38,8 @@ Figures = dict[str, float]
 PARTS = ["queries", "pages", "quiet", "memory", "peers"]
 # The shortest interval that the dashboard allows: an hour of refreshes (every two seconds by default) in minutes.
 FAST = {REFRESH_SECONDS: "0.2"}
+# A refresh of "quiet", and its viewers.
+QUIET_SECONDS, CROWD = 0.5, 50
 # A page that refreshes itself never settles.
 QUIET = {REFRESH_SECONDS: "600"}
 
@@ -97,8 +100,8 @@ def measured(folder: Path, url: str, options: argparse.Namespace) -> Figures:
             figures |= report(refreshes.live(chromium, address, url))
     if "quiet" in options.parts:
         still = {"table of runs": ("", ""), "page of a live run": ("run", f"run={data.GROWING}")}
-        with dashboard(url, folder / "quiet.log", FAST) as address:
-            figures |= report(viewers.quiet(address, still))
+        with dashboard(url, folder / "quiet.log", {REFRESH_SECONDS: str(QUIET_SECONDS)}) as address:
+            figures |= report(viewers.quiet(address, still, QUIET_SECONDS, CROWD, partial(data.tick, url)))
     if "memory" in options.parts:
         with dashboard(url, folder / "fast.log", FAST) as address, browser() as chromium:
             figures |= report(refreshes.memory(chromium, address, url, options.refreshes))

@@ -1,6 +1,7 @@
 """Stores to measure over: a thousand runs, and one with a million points per curve."""
 
 import math
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -10,7 +11,7 @@ import psycopg
 from dashboard_data import SHAPES, START
 from servers.postgres import plain
 
-from dapo_core.db import AttemptRow, Point, RunRow, WriteBatch, open_reader, open_writer
+from dapo_core.db import AttemptRow, EventRow, Point, RunRow, WriteBatch, open_reader, open_writer
 
 LONG: Final = "long"
 GROWING: Final = "growing"
@@ -83,6 +84,14 @@ def grow(url: str, run_id: str, steps: range) -> None:
             ]
         ),
     )
+    writer.close()
+
+
+def tick(url: str) -> None:
+    """Something happens to one of the thousand runs, which a page of another does not show."""
+    writer = open_writer(url)
+    now = time.time()
+    writer.write_events("run-1", [EventRow("run-1", f"tick-{now}", now, "Normal", "Tick", "Something happened.")])
     writer.close()
 
 

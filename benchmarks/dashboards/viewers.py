@@ -3,8 +3,10 @@
 import asyncio
 import json
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, suppress
+from itertools import chain
 from statistics import quantiles
 from typing import Any, TypeVar
 
@@ -14,8 +16,9 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from websockets.asyncio.client import ClientConnection, connect
 
 T = TypeVar("T")
-REFRESHES = 500
-WARM_UP = 20
+REFRESHES = 100
+# Nothing is read any more once the store has been still for longer than anything is kept.
+SETTLED_SECONDS = 25
 
 
 def measure(address: str, query: str, viewers: int) -> dict[str, float]:
@@ -32,18 +35,25 @@ def points_sent(address: str, query: str) -> int:
     return _run(_one(_stream(address), query))[1]
 
 
-def quiet(address: str, pages: Mapping[str, tuple[str, str]], refreshes: int = REFRESHES) -> dict[str, float]:
-    """What a viewer whose page refreshes itself costs while nothing happens: the server's milliseconds of processor and
-    the bytes sent for a refresh, and how many elements were sent in all of them. `pages` are names and queries."""
+def quiet(
+    address: str, pages: Mapping[str, tuple[str, str]], seconds: float, crowd: int, write: Callable[[], None]
+) -> dict[str, float]:
+    """What viewers whose pages follow the store cost while nothing happens to what they show: the server's milliseconds
+    of processor for a viewer and a refresh, of which there is one every so many `seconds`, and the bytes and elements
+    sent to all of them; what the server takes without a viewer does not count. One viewer alone, a `crowd`, and one
+    while others `write` to the store."""
     server = server_of(address)
-    figures: dict[str, float] = {}
+    at_rest = _at_rest(server, seconds)
+    figures = {f"the server without a viewer: processor, ms every {seconds} s": 1000 * at_rest / REFRESHES}
     for name, (page, query) in pages.items():
-        used, size, elements = _run(_refreshed(_stream(address), page, query, refreshes, server))
-        figures |= {
-            f"{name}, a refresh without anything new: server's processor, ms": 1000 * used / refreshes,
-            f"{name}, a refresh without anything new: bytes sent": size / refreshes,
-            f"{name}, {refreshes} refreshes without anything new: elements sent": float(elements),
-        }
+        for many, writes in ((1, None), (crowd, None), (1, write)):
+            used, size, elements = _run(_idle(_stream(address), page, query, many, seconds, server, writes))
+            of = f"{name}, {many} viewer{'s' * (many > 1)}{' while others write' * bool(writes)}"
+            figures |= {
+                f"{of}: server's processor for a viewer's refresh, ms": 1000 * (used - at_rest) / REFRESHES / many,
+                f"{of}: bytes sent in {REFRESHES} refreshes": float(size),
+                f"{of}: elements sent in {REFRESHES} refreshes": float(elements),
+            }
     return figures
 
 
@@ -57,30 +67,66 @@ def server_of(address: str) -> psutil.Process:
     )
 
 
-async def _refreshed(url: str, page: str, query: str, refreshes: int, server: psutil.Process) -> tuple[float, int, int]:
-    """Seconds of the server's processor, bytes and elements of so many refreshes, each asked for as a browser does: by
-    the part of the page that said it wants to be run again."""
-    async with connect(url, subprotocols=["streamlit"], max_size=None) as socket:  # type: ignore[list-item]
-        message = BackMsg()
-        message.rerun_script.query_string = query
-        message.rerun_script.page_name = page
-        await socket.send(message.SerializeToString())
-        answers = await _until_finished(socket)
-        parts = [answer.auto_rerun.fragment_id for answer in answers if answer.WhichOneof("type") == "auto_rerun"]
-        script = next(answer.new_session.page_script_hash for answer in answers if answer.HasField("new_session"))
-        message.rerun_script.fragment_id = parts[-1]
-        message.rerun_script.page_script_hash = script
-        message.rerun_script.is_auto_rerun = True
-        before, size, elements = 0.0, 0, 0
-        for turn in range(WARM_UP + refreshes):
-            if turn == WARM_UP:  # what is made once is made by then
-                before = sum(server.cpu_times()[:2])
-            await socket.send(message.SerializeToString())
-            answers = await _until_finished(socket)
-            if turn >= WARM_UP:
-                size += sum(answer.ByteSize() for answer in answers)
-                elements += sum(answer.delta.WhichOneof("type") == "new_element" for answer in answers)
-        return sum(server.cpu_times()[:2]) - before, size, elements
+def _at_rest(server: psutil.Process, seconds: float) -> float:
+    began = _used(server)
+    time.sleep(REFRESHES * seconds)
+    return _used(server) - began
+
+
+def _used(server: psutil.Process) -> float:
+    """Seconds of processor so far."""
+    times = server.cpu_times()
+    return float(times.user + times.system)
+
+
+async def _idle(
+    url: str,
+    page: str,
+    query: str,
+    viewers: int,
+    seconds: float,
+    server: psutil.Process,
+    write: Callable[[], None] | None,
+) -> tuple[float, int, int]:
+    """Seconds of the server's processor, bytes and elements of so many viewers' refreshes. Each has the page and waits
+    as a browser does: with Streamlit's connection, and with the one by which the server says that it is out of date."""
+    async with AsyncExitStack() as stack:
+        opened = [await _opened(stack, url, page, query) for _ in range(viewers)]
+        await asyncio.sleep(SETTLED_SECONDS)
+        for socket in chain(*opened):
+            await _received(socket)
+        began = _used(server)
+        for _ in range(REFRESHES):
+            if write is not None:
+                await asyncio.to_thread(write)
+            await asyncio.sleep(seconds)
+        used = _used(server) - began
+        drawn = [message for pages, _ in opened for message in await _received(pages)]
+        told = [message for _, waiting in opened for message in await _received(waiting)]
+        elements = sum(ForwardMsg.FromString(each).delta.WhichOneof("type") == "new_element" for each in drawn)
+        return used, sum(map(len, drawn + told)), elements
+
+
+async def _opened(stack: AsyncExitStack, url: str, page: str, query: str) -> tuple[ClientConnection, ClientConnection]:
+    """A viewer's page, and the connection by which the server says that it is out of date."""
+    pages = await stack.enter_async_context(connect(url, subprotocols=["streamlit"], max_size=None))  # type: ignore[list-item]
+    message = BackMsg()
+    message.rerun_script.query_string = query
+    message.rerun_script.page_name = page
+    await pages.send(message.SerializeToString())
+    sent = [answer.delta.new_element.bidi_component for answer in await _until_finished(pages)]
+    path = next(json.loads(each.json)["path"] for each in sent if each.component_name == "dapo_live")
+    return pages, await stack.enter_async_context(connect(url.replace("_stcore/stream", path)))
+
+
+async def _received(socket: ClientConnection) -> list[bytes]:
+    """What has come and was not read yet."""
+    found: list[bytes] = []
+    with suppress(TimeoutError):
+        while True:
+            raw = await asyncio.wait_for(socket.recv(), 0.05)
+            found.append(raw if isinstance(raw, bytes) else raw.encode())
+    return found
 
 
 async def _until_finished(socket: ClientConnection) -> list[ForwardMsg]:
