@@ -4,10 +4,10 @@
 
 Prompts have a difficulty; responses have log-normal lengths up to the limit, the longer the harder the prompt is, at
 three strengths; a base model solves little and a trained one much. It prints, for each of them, groups generated per
-group trained and the ideal, the worst step in batches and what that step needed, the mean length of the first and the
-last mini-batch, their truncated shares, the weight of a token in the first against one in the last, and the share of
-stale responses; then the CPU seconds and peak memory of the driver's part of it, and those of the head for one step
-(head_memory.py).
+group trained and the ideal, the worst step in batches and what that step needed, how often a step asked for prompts and
+its time (in tokens of one response), the mean length of the first and the last mini-batch, their truncated shares, the
+weight of a token in the first against one in the last, and the share of stale responses; then the CPU seconds and peak
+memory of the driver's part of it, and those of the head for one step (head_memory.py).
 """
 
 import heapq
@@ -54,11 +54,13 @@ class Engines:
     step: int = 0
     now: float = 0.0
     made: int = 0
+    asked: int = 0
     mixed: list[bool] = field(default_factory=list)  # each prompt's, in the order of submission
     running: list[tuple[float, int, GroupOutcome]] = field(default_factory=list)
     free: list[float] = field(default_factory=list)
 
     def refill(self, count: int) -> int:
+        self.asked += count > 0
         for _ in range(count):
             start = self.now if len(self.free) < self.slots else max(self.now, heapq.heappop(self.free))
             self.made += 1
@@ -106,6 +108,8 @@ class Result:
     ideal: float
     worst_step: float  # in batches
     worst_need: float  # batches that this step could not do without: its prompts up to the last one of the batch
+    asks: float  # how often a step asked for prompts
+    generation: float  # time of a step, in tokens
     first_length: float
     last_length: float
     first_truncated: float
@@ -141,16 +145,21 @@ def simulate(task: Task, prompts: int, steps: int, surplus: str = "Discard", see
 def _train(buffer: GroupBuffer, engines: Engines, prompts: int, steps: int) -> Result:
     generated: list[int] = []
     needs: list[int] = []
+    times: list[float] = []
+    asked: list[int] = []
     kept = stale = rows = 0
     first: list[int] = []
     last: list[int] = []
     for step in range(1, steps + 1):
         engines.step = step
+        begun, before = engines.now, engines.asked
         carried = buffer.carried
         engines.refill(buffer.begin_step(step, prompts))
         batch, _ = buffer.sample(step, TRAIN, prompts)
         if step == 1:
             continue
+        times.append(engines.now - begun)
+        asked.append(engines.asked - before)
         generated.append(buffer.tally.generated)
         needs.append(engines.needed(buffer.tally.generated, prompts - carried))
         kept += buffer.tally.trained + buffer.tally.dropped + buffer.carried - carried
@@ -164,6 +173,8 @@ def _train(buffer: GroupBuffer, engines: Engines, prompts: int, steps: int) -> R
         ideal=sum(generated) / kept,
         worst_step=max(generated) / prompts,
         worst_need=max(zip(generated, needs, strict=True))[1] / prompts,
+        asks=fmean(asked),
+        generation=fmean(times),
         first_length=fmean(first),
         last_length=fmean(last),
         first_truncated=first.count(LIMIT) / len(first),
@@ -199,15 +210,19 @@ def main(
     steps: Annotated[int, typer.Option(help="Steps of each task.")] = 20,
 ) -> None:
     before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
-    print("| task | surplus | generated per trained | ideal | worst step, batches | it needed | length: first | last "
-          "| truncated: first | last | token weight, first : last | stale |")  # fmt: skip
-    print("|---" * 12 + "|")
+    print(
+        "| task | surplus | generated per trained | ideal | worst step, batches | it needed "
+        "| asked for prompts, times | time | length: first | last | truncated: first | last "
+        "| token weight, first : last | stale |"
+    )
+    print("|---" * 14 + "|")
     for name, task in TASKS:
         for surplus in ("Discard", "Carry"):
             r = simulate(task, prompts, steps, surplus)
             print(
                 f"| {name} | {surplus} | {r.generated_per_trained:.2f} | {r.ideal:.2f} | {r.worst_step:.2f} "
-                f"| {r.worst_need:.2f} | {r.first_length:.0f} | {r.last_length:.0f} "
+                f"| {r.worst_need:.2f} | {r.asks:.1f} | {r.generation:.0f} "
+                f"| {r.first_length:.0f} | {r.last_length:.0f} "
                 f"| {r.first_truncated:.1%} | {r.last_truncated:.1%} | {r.token_weight:.2f} | {r.stale:.0%} |",
                 flush=True,
             )

@@ -27,7 +27,10 @@ def test_b1_b2_a_step_costs_what_it_must_and_its_mini_batches_are_alike(
     paper_scale: Any, skill: float, correlation: float
 ) -> None:
     made = paper_scale.simulate(paper_scale.Task(skill, correlation), prompts=64, steps=6)
-    assert made.generated_per_trained < 1.1 * made.ideal
+    # One standard deviation of a wave of 64 prompts is 8 %.
+    assert made.generated_per_trained < 1.15 * made.ideal
+    # The base model's first wave is the largest that is allowed.
+    assert skill < 0 or made.asks < 1.5, "without a margin every other step has a second wave"
     assert made.worst_step <= 2 or made.worst_need > 1.9
     assert made.worst_step < max(2, 1.25 * made.ideal)
     assert 1 / 1.6 < made.token_weight < 1.6, "in the order of completion 7 to 1"

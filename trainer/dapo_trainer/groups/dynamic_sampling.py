@@ -140,6 +140,9 @@ class Policy:
 
 # A wave of more would mostly be waste where the acceptance rate is wrong, and may last longer than the stall timeout.
 WAVE_BATCHES: Final = 2
+# Of the spread of how many groups a wave keeps: about one wave in six is too small then, without it every other one. A
+# second wave is small, and lasts as long as its longest response nevertheless.
+MARGIN: Final = 1.0
 
 
 def _wave(needed: int, ready: int, in_flight: int, acceptance: float, generated: int) -> int:
@@ -152,7 +155,8 @@ def _wave(needed: int, ready: int, in_flight: int, acceptance: float, generated:
     left = WAVE_BATCHES * needed - in_flight
     if missing <= left - generated:
         left -= generated
-    return min(math.ceil(missing / acceptance), left)
+    kept = missing + MARGIN * math.sqrt(missing * (1 - acceptance))
+    return min(math.ceil(kept / acceptance), left)
 
 
 class Acceptance:
