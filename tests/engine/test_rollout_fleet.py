@@ -222,7 +222,7 @@ def test_an_engine_that_idles_is_asked_and_stays(stage: Stage) -> None:
 
 def test_a_pod_that_is_terminated_hands_over_and_is_let_go(stage: Stage) -> None:
     done: list[str] = []
-    assert stage.fleet.drain("pod-b", lambda: done.append("b"))
+    assert stage.fleet.drain("pod-b", "rollout", lambda: done.append("b"))
     stage.until(lambda: done == ["b"])
     assert stage.aborted == [1] and stage.routed == {"engine-0"}
     assert stage.session.departures.is_leaving("engine-1")
@@ -230,7 +230,14 @@ def test_a_pod_that_is_terminated_hands_over_and_is_let_go(stage: Stage) -> None
     assert 2 not in stage.replicas, "nothing starts there any more"
     assert stage.told() == ["RolloutDrained"], "this is no loss"
     assert stage.fleet.taken_counts().drained == 1
-    assert not stage.fleet.drain("a-trainer", lambda: None)
+    assert not stage.fleet.drain("a-trainer", "trainer", lambda: None)
+
+
+def test_a_rollout_that_is_terminated_before_it_is_known_is_let_go(stage: Stage) -> None:
+    """Else the driver would take it for a pod that the attempt cannot do without."""
+    done: list[str] = []
+    assert stage.fleet.drain("pod-new", "rollout", lambda: done.append("new"))
+    assert done == ["new"]
 
 
 def test_the_last_engine_may_go_and_the_next_begins_with_the_weights_of_now(stage: Stage) -> None:

@@ -28,7 +28,7 @@ def left() -> list[str]:
 
 @pytest.fixture(params=["127.0.0.1", every_interface()], ids=["IPv4", "both families"])
 def gate(left: list[str], request: pytest.FixtureRequest) -> Iterator[Gate]:
-    gate = Gate(request.param, left.append, port=0)
+    gate = Gate(request.param, lambda pod, role: left.append(f"{role} {pod}".strip()), port=0)
     yield gate
     gate.close(done=False)
 
@@ -42,8 +42,8 @@ def wait_for(holds: object, seconds: float = 10.0) -> None:
 
 def test_a_pod_that_has_to_go_says_so(gate: Gate, left: list[str]) -> None:
     with closing(GateConnection("127.0.0.1", "rollout-1", gate.port)) as line:
-        line.leaving("rollout-1")
-        wait_for(lambda: left == ["rollout-1"])
+        line.leaving("rollout-1", "rollout")
+        wait_for(lambda: left == ["rollout rollout-1"])
         assert line.end is None
 
 
@@ -52,7 +52,7 @@ def test_pods_learn_how_the_driver_ended(gate: Gate, done: bool, end: str) -> No
     lines = [GateConnection("127.0.0.1", "rollout-1", gate.port) for _ in range(3)]
     gate.close(done=done)
     wait_for(lambda: [line.end for line in lines] == [end] * 3)
-    lines[0].leaving("rollout-1")  # nobody listens any more, which is no error
+    lines[0].leaving("rollout-1", "rollout")  # nobody listens any more, which is no error
 
 
 @pytest.mark.parametrize("end", ["drained", "dismissed"])

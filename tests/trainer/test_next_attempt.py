@@ -225,7 +225,7 @@ class Gang:
             return subprocess.Popen(command, env={**os.environ, **variables}, stdout=log, stderr=subprocess.STDOUT)
 
     def head(self, attempt: int) -> Gate:
-        return Gate(f"127.0.9.{attempt}", self.left.append)
+        return Gate(f"127.0.9.{attempt}", lambda pod, _role: self.left.append(pod))
 
     def processes(self, index: int, name: str) -> list[psutil.Process]:
         below = psutil.Process(self.pods[index].pid).children(recursive=True)

@@ -184,9 +184,9 @@ class TrainingAttempt:
     def _remote_files(self, step: int, folder: Path) -> Sequence[FileEntry]:
         return () if self._other_nodes is None else self._other_nodes.put(step, folder)
 
-    def _pod_leaves(self, pod: str) -> None:
+    def _pod_leaves(self, pod: str, role: str) -> None:
         session, gate = self._session, self._gate
-        if session is not None and gate is not None and session.drain(pod, lambda: gate.tell(pod, "drained")):
+        if session is not None and gate is not None and session.drain(pod, role, lambda: gate.tell(pod, "drained")):
             return
         self._event("PodLeaves", f"{pod} is being terminated; saving a checkpoint and stopping.")
         os.kill(os.getpid(), signal.SIGTERM)

@@ -2,10 +2,10 @@
 
 Ray alone does not say when a cluster may be joined, why it ended, or that one of its nodes is being terminated. So the
 driver opens a gate once its own services are placed (on the head, whose disk a checkpoint is saved from); a pod
-connects before it joins and stays connected. It sends `leaving` when it is being terminated; the driver answers a
-rollout pod with `drained` once its engines have handed over, sends `dismissed` to one whose engines do not live, and
-`done` when it has finished. Each line is JSON. First both ends prove that they have the job's Ray token, which is not
-sent: whoever listens at the driver's address, or connects to it, may be anybody.
+connects before it joins and stays connected. It sends `leaving`, with its role, when it is being terminated; the driver
+answers a rollout pod with `drained` once its engines have handed over, sends `dismissed` to one whose engines do not
+live, and `done` when it has finished. Each line is JSON. First both ends prove that they have the job's Ray token,
+which is not sent: whoever listens at the driver's address, or connects to it, may be anybody.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ class _GateServer(socketserver.ThreadingTCPServer):
     daemon_threads = True
     allow_reuse_address = True
 
-    def __init__(self, address: tuple[str, int], on_leaving: Callable[[str], None]) -> None:
+    def __init__(self, address: tuple[str, int], on_leaving: Callable[[str, str], None]) -> None:
         self.address_family = family_of(address[0])
         super().__init__(address, _Visitor)
         self.on_leaving = on_leaving
@@ -64,8 +64,9 @@ class _Visitor(socketserver.StreamRequestHandler):
         with contextlib.suppress(OSError):  # it disconnected, or said nothing
             if self._admit():
                 for line in self.rfile:
-                    if pod := _read(line).get("leaving"):
-                        self.server.on_leaving(str(pod))
+                    said = _read(line)
+                    if pod := said.get("leaving"):
+                        self.server.on_leaving(str(pod), str(said.get("role", "")))
 
     def _admit(self) -> bool:
         own = secrets.token_hex(16)
@@ -85,9 +86,9 @@ class _Visitor(socketserver.StreamRequestHandler):
 
 
 class Gate:
-    """The driver's end. `on_leaving(pod)` is called in a thread of its own for each pod that is being terminated."""
+    """The driver's end. `on_leaving(pod, role)` is called in a thread of its own for each pod that is terminated."""
 
-    def __init__(self, host: str, on_leaving: Callable[[str], None], port: int = PORT) -> None:
+    def __init__(self, host: str, on_leaving: Callable[[str, str], None], port: int = PORT) -> None:
         self._server = _GateServer((host, port), on_leaving)
         self.port: int = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, args=(CLOSE_SECONDS,), name="gate", daemon=True).start()
@@ -132,10 +133,10 @@ class GateConnection:
         self._listener = threading.Thread(target=self._listen, name="gate-line", daemon=True)
         self._listener.start()
 
-    def leaving(self, pod: str) -> None:
+    def leaving(self, pod: str, role: str) -> None:
         """This pod is being terminated: the driver stops with a checkpoint, or without this pod's engines."""
         try:
-            self._send({"leaving": pod})
+            self._send({"leaving": pod, "role": role})
         except OSError:  # the driver is gone, as `end` says
             return
 

@@ -77,7 +77,7 @@ def serve(node: RayNode, environment: PodEnvironment, spec: DAPOJobSpec) -> Exit
         ranks.look()
         if asked.is_set() and given_up is None:
             given_up = time.monotonic() + (DRAIN_SECONDS if node.role == "rollout" else math.inf)
-            line.leaving(environment.pod)
+            line.leaving(environment.pod, node.role)
         if given_up is not None and time.monotonic() > given_up:
             break
         threading.Event().wait(LOOK_SECONDS)

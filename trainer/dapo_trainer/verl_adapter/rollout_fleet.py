@@ -179,13 +179,15 @@ class RolloutFleet:
         for rank in ranks:
             self.lose(rank, why)
 
-    def drain(self, pod: str, done: Callable[[], None]) -> bool:
+    def drain(self, pod: str, role: str, done: Callable[[], None]) -> bool:
         """The pod is being terminated: its engines hand over what they generate, then `done` is called. Returns
-        whether it is a node of engines."""
+        whether it is a node of engines. A rollout that is not known yet has just joined, and has none."""
         with self._lock:
             node = next((id for id, node in self._known.items() if node.pod == pod_label(pod)), None)
             if node is None:
-                return False
+                if role == "rollout":
+                    done()
+                return role == "rollout"
             engines = self._membership.drain(node)
             members = [self._members[engine.rank] for engine in engines if engine.rank in self._members]
             self._counts.drained += len(members)

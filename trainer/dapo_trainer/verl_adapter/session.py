@@ -108,8 +108,9 @@ class Session:
     moved: MovedResponses = field(default_factory=MovedResponses)
     # Called again and again by the trainer's thread while it waits for groups.
     while_waiting: Callable[[], None] = lambda: None
-    # With separate pools: hands over what the engines of a pod generate, then calls the function. False for other pods.
-    drain: Callable[[str, Callable[[], None]], bool] = lambda _pod, _done: False
+    # With separate pools: hands over what the engines of a pod (its name and role) generate, then calls the function.
+    # False for other pods.
+    drain: Callable[[str, str, Callable[[], None]], bool] = lambda _pod, _role, _done: False
     # Asks a pod to end, and says why; None on one machine.
     dismiss: Callable[[str, str], None] | None = None
     # Called with the actors of the FSDP ranks, by rank, before they load a checkpoint.
