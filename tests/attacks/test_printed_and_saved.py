@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pickle
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -45,6 +46,7 @@ FORMULAS = [
     '=HYPERLINK("http://evil","x")',
     "+cmd|' /C calc'!A0",
     "-2+3+cmd|' /C calc'!A0",
+    "-E1",
     "@SUM(1)",
     " \t=1+1",
     "\uff1d1",
@@ -54,8 +56,10 @@ FIRST = set("=+-@\uff1d\uff0b\uff0d\uff20")
 
 
 def is_formula(text: str) -> bool:
-    """As a spreadsheet tells: by the first character that is no blank. Digits with signs between them are a number."""
-    return text.strip()[:1] in FIRST and any(character.isalpha() or character in "(!|=@" for character in text)
+    """As a spreadsheet tells: by the first character that is no blank. A number is none."""
+    is_number = re.fullmatch(r"[-+][0-9.]+([eE][-+]?[0-9]+)?", text)
+    computes = any(character.isalpha() or character in "(!|=@" for character in text)
+    return text.strip()[:1] in FIRST and computes and not is_number
 
 
 def saved(text: str) -> list[list[str]]:
@@ -69,7 +73,7 @@ def test_e1_any_text_is_no_formula(text: str) -> None:
     assert cell(text) in (text, f"'{text}")
 
 
-@pytest.mark.parametrize("text", ["-5", "+1.5e-3", "-", "-/200", "1-2", "a=b", "", "-12:30", "\n\nSo x = 5."])
+@pytest.mark.parametrize("text", ["-5", "+1.5e-3", "-2E7", "-", "-/200", "1-2", "a=b", "", "-12:30", "\n\nSo x = 5."])
 def test_e1_numbers_and_plain_texts_stay(text: str) -> None:
     assert cell(text) == text
 

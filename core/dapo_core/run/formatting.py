@@ -18,7 +18,7 @@ MINUS = "\N{MINUS SIGN}"
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 # By which spreadsheets tell formulas, also in the width of East Asian characters; and what is harmless of these.
 _FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
-_FIGURE = re.compile(r"[-+][0-9.,:/%? ]*(?:[eE][-+]?[0-9]+)?", re.ASCII)
+_FIGURE = re.compile(r"[-+](?:[0-9.,:/%? ]*|[0-9.]+[eE][-+]?[0-9]+)")
 
 
 def duration(seconds: float) -> str:
