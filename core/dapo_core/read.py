@@ -21,6 +21,8 @@ from dapo_core.run.store_rows import CheckpointRow
 if TYPE_CHECKING:
     import pyarrow as pa
 
+# Columns that are added to those of a file.
+_OURS = ("attempt", "step")
 # Curves that are read together: one query for each metric of a long run would wait for the server a hundred times.
 _TOGETHER = 10
 
@@ -73,7 +75,10 @@ def samples(url: str, run: str, store: str | None = None, steps: Sequence[int] |
         return pa.table({})
     if place is None:
         raise StoreError(f"The job of {row.run_id} names no object store: give its URL as `store`.")
-    return pa.concat_tables([_samples(place, of) for of in found])
+    try:
+        return pa.concat_tables([_samples(place, of) for of in found])
+    except pa.ArrowException as error:
+        raise StoreError(f"The samples of {row.run_id} have different columns: {error}. Name some `steps`.") from error
 
 
 def _curves(reader: MetadataReader, run_id: str, names: Sequence[str]) -> "pa.Table":
@@ -100,9 +105,11 @@ def _samples(url: str, row: SamplesRow) -> "pa.Table":
         raise StoreError(f"{row.key} is not a key of samples of the run {row.run_id}.")
     try:
         table = parquet.read_table(io.BytesIO(open_store(url).get_bytes(row.key)))
-    except (ValueError, OSError) as error:
+    except (pa.ArrowException, ValueError, OSError) as error:
         raise StoreError(f"The samples {row.key} cannot be read: {error}.") from error
-    for name, value in (("attempt", row.attempt), ("step", row.step)):
+    # What pandas would make of the table is not for its writer to say.
+    table = table.replace_schema_metadata(None).drop_columns([name for name in _OURS if name in table.column_names])
+    for name, value in zip(_OURS, (row.attempt, row.step), strict=True):
         table = table.add_column(0, name, pa.array([value] * table.num_rows, pa.int64()))
     return table
 

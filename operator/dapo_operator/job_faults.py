@@ -1,6 +1,6 @@
 """Faults of `dapo chaos` for the pods of one DAPOJob, with the login and the rights of the user's kubeconfig.
 
-Everything names the job: pods are chosen by its labels and deleted by their UID, the NetworkPolicy of an outage of the
+Everything names the job: pods are chosen by their owner and deleted by their UID, the NetworkPolicy of an outage of the
 stores selects its pods only and is owned by the DAPOJob, and only its own number of rollouts is changed.
 """
 
@@ -29,6 +29,8 @@ REVIEWS: Final = Resource("authorization.k8s.io/v1", "selfsubjectaccessreviews")
 _NAMES: Final = [{"port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]
 # Verb, group, resource and subresource.
 Right = tuple[str, str, str, str]
+# The program stops processes and ends at once; what an image has in the place of Python may not.
+EXEC_SECONDS: Final = 30.0
 # Which of the two verbs an exec over a WebSocket needs depends on the API server's version.
 _EXEC: Final[tuple[Right, ...]] = (("get", "", "pods", "exec"), ("create", "", "pods", "exec"))
 # Of each kind of fault; every one of them lists pods, too.
@@ -137,8 +139,9 @@ class JobOnCluster:
         await self.kube.close()
 
     async def _hit_pod(self, fault: PlannedFault) -> str:
+        uid = (await self.kube.get(JOBS, self.namespace, self.job))["metadata"]["uid"]
         pods, _ = await self.kube.list(PODS, self.namespace, f"{LABEL_JOB}={self.job}")
-        living = {pod["metadata"]["name"]: pod for pod in _newest(pods) if _is_live(pod, fault)}
+        living = {pod["metadata"]["name"]: pod for pod in _newest(pods, uid) if _is_live(pod, fault)}
         name = fault.choose(list(living))
         if name is None:
             raise NoTargetError(f"no {fault.role} runs")
@@ -156,7 +159,7 @@ class JobOnCluster:
     async def _stop_processes(self, pod: str, fault: PlannedFault) -> None:
         source, effect = inspect.getsource(stopped_processes), EFFECTS[fault.kind]
         command = ["python3", "-c", source, _STOPPED[fault.kind], f"{effect.seconds:g}", f"{effect.stopped:g}"]
-        code, said = await self.kube.execute(self.namespace, pod, CONTAINER, command)
+        code, said = await self.kube.execute(self.namespace, pod, CONTAINER, command, EXEC_SECONDS)
         if code == stopped_processes.NOTHING_THERE:
             raise NoTargetError(f"{pod} has no engine")
         if code:
@@ -227,11 +230,17 @@ def network_policy(job: str, namespace: str, uid: str) -> Object:
     }
 
 
-def _newest(pods: list[Object]) -> list[Object]:
-    """Those of the newest attempt."""
-    numbers = {id(pod): int(pod["metadata"]["labels"].get(LABEL_ATTEMPT, 0)) for pod in pods}
-    newest = max(numbers.values(), default=0)
-    return [pod for pod in pods if numbers[id(pod)] == newest]
+def _newest(pods: list[Object], job_uid: str) -> list[Object]:
+    """Those of the newest attempt. Anybody in the namespace may give a pod the job's labels: its own are those that
+    belong to the DAPOJob."""
+    numbered = [
+        (int(number), pod)
+        for pod in pods
+        if (number := pod["metadata"]["labels"].get(LABEL_ATTEMPT, "")).isdecimal()
+        and any(owner.get("uid") == job_uid for owner in pod["metadata"].get("ownerReferences") or ())
+    ]
+    newest = max((number for number, _ in numbered), default=0)
+    return [pod for number, pod in numbered if number == newest]
 
 
 def _is_live(pod: Object, fault: PlannedFault) -> bool:

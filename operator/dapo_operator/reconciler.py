@@ -263,9 +263,10 @@ class Reconciler:
             self._flavors = await self.shared.executor.flavors(sorted(names))
 
     def _is_foreign(self, job: Job) -> bool:
-        """Whether the job names a run of another namespace, or may do so: nothing is read or recorded of it."""
+        """Whether the job names a run of another namespace, in its spec or in a status that somebody else wrote, or may
+        do so: nothing is read or recorded of it."""
         view = self.shared.store.view(job.run_id)
-        return job.named_run is not None and (not view.known or view.namespace not in (None, job.namespace))
+        return view.namespace not in (None, job.namespace) or (job.named_run is not None and not view.known)
 
     async def _prepare(self, job: Job, plan: Plan) -> None:
         """What has to be certain before the status is written."""

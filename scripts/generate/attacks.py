@@ -1,4 +1,4 @@
-"""The table of docs/security.md: each way in that a review of the platform found, what closes it, and its tests."""
+"""The tables of docs/security.md: each way in that reviews of the platform found, what closes it, and its tests."""
 
 import re
 from typing import Final
@@ -6,9 +6,10 @@ from typing import Final
 from sections import TESTS, with_section
 
 BEGIN, END = "<!-- attacks: begin (make generate) -->", "<!-- attacks: end -->"
-# Tests are named after the finding (`test_a01_...`); a test may try several. B: what the review held for doubtful.
-_NAME = re.compile(r"^def (test(?:_(?:a\d\d|d|doubt_\d))+)_\w+", re.MULTILINE)
-_FINDING = re.compile(r"_(a\d\d|d|doubt_\d)(?=_|$)")
+# Tests are named after the finding (`test_a01_...`); a test may try several. B: what the first review held for
+# doubtful. E: what the second one looked for in the parts that came since.
+_NAME = re.compile(r"^def (test(?:_(?:a\d\d|d|e\d|doubt_\d))+)_\w+", re.MULTILINE)
+_FINDING = re.compile(r"_(a\d\d|d|e\d|doubt_\d)(?=_|$)")
 
 # By finding: what a hostile tenant or a bad input could do, and what prevents it.
 CLOSED: Final[dict[str, tuple[str, str]]] = {
@@ -87,6 +88,34 @@ CLOSED: Final[dict[str, tuple[str, str]]] = {
         "Bad spool lines, manifests, templates, batches and data files",
         "an error of its own, or a value that was checked",
     ),
+    "E1": (
+        "A metric's name, an answer or a tag is a formula where a saved chart, an export or a table is opened",
+        "an apostrophe before texts that a spreadsheet would compute",
+    ),
+    "E2": (
+        "Errors, the end of a log, what a pod tells `dapo chaos` and a job's metric control a terminal",
+        "all of it is printed as text",
+    ),
+    "E3": (
+        "A pod with a job's labels is hit by `dapo chaos` in its place, or ends or holds up the command",
+        "pods are a job's by their owner; output and time of what runs in them are bounded",
+    ),
+    "E4": (
+        "Long specs make everybody's table of runs wait for minutes, and a long field fills the dashboard's memory",
+        "specs are read once, for half a second at a time, of each namespace in turn; fields are cut in the database; "
+        "pages show no job of more than 256 KiB",
+    ),
+    "E5": (
+        "Notes, objects or attempts in very large numbers fill the dashboard's memory",
+        "a share of the notes for each namespace, of which tables show the beginning; listings and searches end",
+    ),
+    "E6": (
+        "A run whose job names an impossible store ends `dapo db deliver` for all",
+        "what cannot be opened is a sentence, and that run's alone",
+    ),
+    "E7": ("A log of any size or name in a run's folder is read", "keys of our own form, and no more than a part has"),
+    "E8": ("Samples run code in a notebook, or decide how it reads them", "Arrow without the file's metadata"),
+    "E9": ("An alert adds headers, recipients or links to the messages", "one line of text, escaped and bounded"),
 }
 # What remains, and what a site can do about it.
 OPEN: Final[dict[str, tuple[str, str]]] = {
@@ -111,10 +140,23 @@ OPEN: Final[dict[str, tuple[str, str]]] = {
         "undone, and an additional policy would do the same",
         "no such permission for people who are not to have it",
     ),
+    "B5": (
+        "Reward code and code of models read their job's credentials in the environment",
+        "code and models that the team trusts; what the credentials reach is the team's alone",
+    ),
     "Network plug-in, B1": (
         "Without NetworkPolicies a pod reaches other jobs' vLLM servers, verl's data queue (pickled messages) "
         "and NCCL, none of which asks for a token; Ray, the start of pods and our weight transfer do",
         "a network plug-in that enforces them",
+    ),
+    "E3": (
+        "Who may delete pods, exec in them or edit NetworkPolicies in a namespace disturbs every job there, by "
+        "`dapo chaos` or without it",
+        "a namespace for each team that is not to be disturbed by another",
+    ),
+    "E8": (
+        "A file of samples that is gigabytes in memory ends `dapo export`, or the notebook that reads it",
+        "run them where that harms nobody else; the dashboard reads with limits",
     ),
     "Plain connections, B6": (
         "Postgres and MinIO of the chart use no TLS",

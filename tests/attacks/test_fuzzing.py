@@ -1,13 +1,17 @@
 """Whatever a tenant writes into files, manifests, samples and rows: an error with a sentence, or values that others can
 use. `DAPO_FUZZ_EXAMPLES` sets how many inputs are tried."""
 
+import contextlib
 import io
 import itertools
 import json
 import math
+import re
 import tempfile
 import zlib
 from collections.abc import Iterator
+from email import message_from_bytes
+from email.policy import default
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +22,30 @@ from fuzzing import JSON, NUMBERS, RAW, TEXT, changed, encoded, fuzzed
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dapo_core.db import MetadataWriter, Point, RejectedError, RunRow, SamplesRow, WriteBatch, open_writer, upgrade
-from dapo_core.errors import CheckpointError, StoreError
+from dapo_core.db import (
+    AttemptRow,
+    MetadataWriter,
+    Point,
+    RejectedError,
+    RunRow,
+    SamplesRow,
+    WriteBatch,
+    open_writer,
+    upgrade,
+)
+from dapo_core.errors import CheckpointError, SpecError, StoreError
+from dapo_core.naming import ROLES
+from dapo_core.notify.messages import Bulletin
 from dapo_core.objectstore import ObjectInfo, open_store
+from dapo_core.run.annotations import MAX_NOTE, MAX_TAG, AnnotationError, note_of, tag_of
 from dapo_core.run.checkpoint import Manifest, parse_manifest
 from dapo_core.run.entries import Sample
+from dapo_core.run.fault_plan import MAX_FAULTS, FaultKind, fault_plan
+from dapo_core.run.formatting import printable
 from dapo_core.run.last_words import LastWords
 from dapo_core.run.redaction import without_secrets
+from dapo_core.run.store_rows import Notice
+from dapo_dashboard.reads.prompt_history import continued
 from dapo_dashboard.reads.stored_samples import read_samples
 from dapo_operator.kube import nesting
 from dapo_trainer.data import sources
@@ -220,3 +241,68 @@ def test_a03_any_point_is_written_or_rejected(store: MetadataWriter, name: str, 
 def test_d_a_batch_of_too_many_names_is_rejected_and_so_split(store: MetadataWriter) -> None:
     with pytest.raises(RejectedError, match="points of 70000 metrics"):
         store.write("r", WriteBatch([Point.of(f"m{number}", 1, 1, 1.0, 1.0) for number in range(70_000)]))
+
+
+@given(TEXT, st.lists(TEXT, max_size=30))
+@fuzzed
+def test_e5_any_note_or_tag_is_short_text_or_refused(text: str, existing: list[str]) -> None:
+    with contextlib.suppress(AnnotationError):
+        tag = tag_of(text, existing)
+        assert 0 < len(tag.encode()) and len(tag) <= MAX_TAG and tag == printable(tag)
+    with contextlib.suppress(AnnotationError):
+        note = note_of(text * 200)
+        assert len(note) <= MAX_NOTE and note == printable(note)
+
+
+TIMES = st.floats(0, 253_402_300_799)
+NOTICES = st.builds(
+    Notice, TEXT, TEXT, TEXT, TEXT, st.sampled_from(["raised", "cleared"]), TEXT.map(lambda text: text * 20), TEXT,
+    TIMES, st.none() | st.integers(0, 2**53), st.none() | TIMES, TIMES,
+)  # fmt: skip
+HEADERS = {"subject", "from", "to", "date", "message-id", "auto-submitted", "mime-version", "content-type",
+           "content-transfer-encoding"}  # fmt: skip
+
+
+@given(st.lists(NOTICES, min_size=1, max_size=3))
+@fuzzed
+def test_e9_any_alert_is_a_message_with_our_headers_and_links_alone(notices: list[Notice]) -> None:
+    """A tenant writes the run, the job, the guard and the message of an alert: no header, recipient, link or mention
+    of its own comes out of them."""
+    bulletin = Bulletin(notices, "https://dapo.example.org")
+    mail = message_from_bytes(bulletin.email("dapo@example.org", ["a@example.org"], 1.0).as_bytes(), policy=default)
+    assert {name.lower() for name in mail.keys()} <= HEADERS and len(mail.keys()) == len(set(mail.keys()))
+    assert mail["To"] == "a@example.org" and str(mail["Subject"]).startswith("[DAPO] ")
+    slack = bulletin.slack()
+    for block in slack["blocks"]:
+        text = block["text"]["text"]
+        assert len(text) <= 3000
+        for link in re.findall("<([^>]*)", text):
+            assert link.startswith("https://dapo.example.org/run?run=")
+    assert "<" not in slack["text"]
+    json.dumps([slack, bulletin.json()]).encode()
+
+
+@given(st.integers(), st.floats(), st.floats(), st.lists(TEXT | st.sampled_from([*FaultKind]), max_size=3),
+       st.lists(TEXT | st.sampled_from(ROLES), max_size=3))  # fmt: skip
+@fuzzed
+def test_e3_any_plan_of_faults_is_one_or_names_the_option(
+    seed: int, rate: float, minutes: float, kinds: list[str], roles: list[str]
+) -> None:
+    try:
+        plan = fault_plan(seed, rate, minutes, kinds, roles)
+    except SpecError as error:
+        assert "--" in str(error)
+        return
+    assert 1 <= len(plan) <= MAX_FAULTS and all(0 <= fault.at <= minutes * 60 for fault in plan)
+    assert {fault.role for fault in plan} <= {None, *roles}
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**53), st.integers(0, 9_999)), max_size=20),
+       st.lists(st.tuples(st.integers(0, 9_999), st.none() | st.integers(0, 2**53)), max_size=20))  # fmt: skip
+@fuzzed
+def test_a11_any_attempts_continue_each_step_once(
+    recorded: list[tuple[int, int]], attempts: list[tuple[int, int | None]]
+) -> None:
+    rows = [AttemptRow("r", number, 1.0, step_from=step) for number, step in attempts]
+    steps = [step for step, _ in continued(recorded, rows)]
+    assert steps == sorted(set(steps)) and set(continued(recorded, rows)) <= set(recorded)

@@ -1,6 +1,8 @@
 """Recordings of steps that a tenant writes: small files that are gigabytes in memory, and rows of anything."""
 
+import contextlib
 import io
+import json
 import resource
 import signal
 import subprocess
@@ -16,20 +18,22 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
+from fuzzing import EXAMPLES
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from patience import patient
 
 from dapo_core.db import AttemptRow
 from dapo_core.errors import StoreError
-from dapo_core.naming import groups_key
+from dapo_core.naming import groups_key, tokens_key
 from dapo_core.objectstore import open_store
 from dapo_core.run.recording import GROUP_COLUMNS, PROMPT_CHARACTERS
-from dapo_dashboard.reads import bounded_parquet, group_columns
+from dapo_dashboard.charts import step_data
+from dapo_dashboard.reads import bounded_parquet, group_columns, prompt_history, step_records
 from dapo_dashboard.reads.bounded_parquet import Wanted
 from dapo_dashboard.reads.parquet_rows import Unpacker, batches_of, object_bytes, rows_of
 from dapo_dashboard.reads.prompt_history import PromptHistory
-from dapo_dashboard.reads.step_records import read_step
+from dapo_dashboard.reads.step_records import StepRecord, read_responses, read_step, read_tokens, search_responses
 
 ATTEMPTS = [AttemptRow("r", 1, started_at=1.0)]
 
@@ -208,7 +212,7 @@ def anything(columns: dict[str, list[Any]]) -> bytes:
 
 
 @given(st.binary(max_size=200) | st.dictionaries(st.sampled_from([*GROUP_COLUMNS, "x"]), CELLS).map(anything))
-@settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=60)
+@settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=EXAMPLES)
 def test_a11_any_recording_of_groups_is_one_or_a_sentence(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         url = Path(folder).as_uri()
@@ -226,6 +230,80 @@ def test_a11_any_recording_of_groups_is_one_or_a_sentence(data: bytes) -> None:
             assert groups_key("r", 7, 1) in str(error)
         else:
             assert step is not None
+
+
+GROUP = {
+    "uid": "u", "prompt_id": "p", "source": "s", "prompt": "1+1", "ground_truth": "2", "fate": "trained",
+    "rewards": [1.0], "lengths": [3], "correct": [True], "advantages": [0.5], "submitted_at": 1.0, "finished_at": 2.0,
+    "decided_at": 3.0, "tokens_recorded": True,
+}  # fmt: skip
+RESPONSE = {
+    "uid": "u", "number": 0, "prompt": "1+1", "response": "2", "ground_truth": "2", "source": "s", "reward": 1.0,
+    "advantage": None, "correct": True, "truncated": False, "check": "{}", "token_ids": [1], "pieces": ["2"],
+    "rollout_log_probs": [-0.1], "trainer_log_probs": [-0.2], "weights": [1.0], "entropies": [0.3],
+    "has_loss": [True], "clipped": [0],
+}  # fmt: skip
+ONE = st.one_of(
+    st.none(), st.text(max_size=9), st.integers(-(2**63), 2**63 - 1), st.floats(), st.booleans(), st.binary(max_size=4),
+    st.lists(st.floats() | st.none(), max_size=3), st.lists(st.text(max_size=3) | st.none(), max_size=3),
+    st.lists(st.integers(-(2**31), 2**31) | st.booleans(), max_size=3).map(lambda cells: [int(one) for one in cells]),
+)  # fmt: skip
+
+
+def odd(usual: dict[str, Any]) -> st.SearchStrategy[bytes]:
+    """The usual row, or two of it in one group of rows, with anything in a few of its columns."""
+    changes = st.dictionaries(st.sampled_from(sorted(usual)), ONE, max_size=3)
+    return st.builds(lambda new, rows: anything({name: [one] * rows for name, one in {**usual, **new}.items()}),
+                     changes, st.sampled_from([0, 1, 1, 1, 2]))  # fmt: skip
+
+
+@given(odd(GROUP), odd(RESPONSE))
+@settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=EXAMPLES)
+def test_a11_any_recording_of_a_step_is_drawn_or_a_sentence(groups: bytes, responses: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        store, url = open_store(Path(folder).as_uri()), Path(folder).as_uri()
+        store.put_bytes(groups_key("r", 7, 1), groups)
+        store.put_bytes(tokens_key("r", 7, 1), responses)
+        with contextlib.suppress(StoreError):
+            step = read_step(url, "r", 7, ATTEMPTS)
+            assert step is not None
+            json.dumps([step_data.groups(step.groups, "u"), step_data.legend(step.groups)], allow_nan=False)
+            assert all(group.solved is None or 0 <= group.solved <= 1 for group in step.groups)
+        record = StepRecord("r", 7, 1, ())
+        with contextlib.suppress(StoreError):
+            found = search_responses(url, "r", [(7, 1)], lambda response: response.reward < 1e9)[0]
+            assert {one.step for one in found} <= {7}
+        with contextlib.suppress(StoreError):
+            for place in read_responses(url, record, "u"):
+                json.dumps(step_data.tokens(read_tokens(url, record, place)), allow_nan=False)
+
+
+def test_a11_a_usual_recording_is_drawn(tmp_path: Path) -> None:
+    store, url = open_store(tmp_path.as_uri()), tmp_path.as_uri()
+    store.put_bytes(groups_key("r", 7, 1), anything({name: [one] for name, one in GROUP.items()}))
+    store.put_bytes(tokens_key("r", 7, 1), anything({name: [one] for name, one in RESPONSE.items()}))
+    step = read_step(url, "r", 7, ATTEMPTS)
+    assert step is not None and step_data.groups(step.groups, None)[0]["y"] == 1.0
+    assert step_data.tokens(read_tokens(url, step, 0))["pieces"] == ["2"]
+
+
+def test_e5_a_run_of_very_many_objects_is_not_listed_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prompt_history, "MAX_LISTED", 5)
+    for number in range(6):
+        open_store(tmp_path.as_uri()).put_bytes(f"r/samples/{number}", b"")
+    with pytest.raises(StoreError, match="r/samples/ has more than 5 objects"):
+        PromptHistory(tmp_path.as_uri(), "r").update(ATTEMPTS)
+
+
+def test_e5_a_step_is_looked_for_in_few_attempts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is a request, and a tenant's rows may say that there were ten thousand."""
+    asked = []
+    monkeypatch.setattr(step_records, "object_bytes", lambda store, key: asked.append(key) or object_bytes(store, key))
+    attempts = [AttemptRow("r", number, started_at=1.0) for number in range(1, 10_000)]
+    assert read_step(tmp_path.as_uri(), "r", 7, attempts) is None
+    assert len(asked) == step_records.MAX_ATTEMPTS and asked[0] == groups_key("r", 7, 9_999)
 
 
 def test_a11_long_prompts_are_cut_and_only_so_many_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

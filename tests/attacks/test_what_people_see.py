@@ -16,13 +16,13 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from dapo_core.cli.main import app
-from dapo_core.cli.run_page import AsText
+from dapo_core.cli.terminal import AsText
 from dapo_core.db import AlertRow, AmbiguousRunError, EventRow, MetadataReader, RunRow, SamplesRow, open_reader
 from dapo_core.errors import StoreError
 from dapo_core.objectstore import open_store
 from dapo_dashboard import context
 from dapo_dashboard.charts.view import window_of
-from dapo_dashboard.reads import stored_samples
+from dapo_dashboard.reads import comparison, stored_samples
 from dapo_dashboard.reads.cached_reader import CachedReader, NothingReadError
 from dapo_dashboard.reads.stored_samples import read_samples, store_url
 from dapo_dashboard.server_settings import Access, DashboardSettings, person
@@ -142,6 +142,15 @@ def test_a11_a_name_that_two_teams_use_means_neither(squatter: RunRow, tmp_path:
     assert isinstance(done.exception, AmbiguousRunError)
     store.writer.create_run(RunRow("other", a.run_id, "team-b", created_at=3.0))
     assert reader.run(a.run_id) == a, "an ID is not shadowed by a name"
+
+
+def test_e4_a_job_that_takes_seconds_to_write_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trainer may record a configuration of megabytes: to hide secrets in it and write it took all viewers' time."""
+    long = {"spec": {f"k{number}": "v" for number in range(20_000)}}
+    runs = [RunRow("a", "a", "b", spec=long), RunRow("b", "b", "b", spec={"spec": {"x": 1}})]
+    monkeypatch.setattr(comparison, "without_secrets", lambda job: job if job is not long else pytest.fail("was read"))
+    assert comparison.is_long(long) and not comparison.is_long(builders.dumped(builders.job()))
+    assert comparison.differences(runs)["spec"] == ["more than 262,144 characters", "-"]
 
 
 def test_a20_markup_and_escapes_are_shown_as_text(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import pytest
 from metadata_databases import metadata_url, reader, writer
 
-from dapo_core.db import MetadataReader, MetadataWriter
+from dapo_core.db import MetadataReader, MetadataWriter, RunRow
 from dapo_core.run.annotations import (
     MAX_NOTE,
     MAX_TAG,
@@ -71,3 +71,17 @@ def test_a_note_has_a_limit() -> None:
     assert note_of(" x ") == "x"
     with pytest.raises(AnnotationError, match="shorten it to 10000"):
         note_of("x" * (MAX_NOTE + 1))
+
+
+def test_e5_each_namespace_has_its_share_of_what_is_said(writer: MetadataWriter, reader: MetadataReader) -> None:
+    """A viewer of one namespace may write very many long notes, and all viewers' pages read them."""
+    for number in range(30):
+        writer.create_run(RunRow(f"b{number}", "b", "team-b", created_at=1.0))
+        writer.annotate([AnnotationRow(f"b{number}", "note", "", "x" * MAX_NOTE, "bob", 100.0 + number)])
+    writer.create_run(RunRow("a", "a", "team-a", created_at=1.0))
+    note = AnnotationRow("a", "note", "", "y" * MAX_NOTE, "ada", 1.0)
+    writer.annotate([note])
+    read = reader.annotations(limit=10, longest=50)
+    assert len(read) == 10 and "a" in {row.run_id for row in read}
+    assert {len(row.value) for row in read} == {50}
+    assert reader.annotations(["a"]) == [note] and reader.annotations([]) == []

@@ -33,7 +33,8 @@ def ended(code: int) -> bytes:
 
 def pod(role: Role, index: int, attempt: int = 2, phase: str = "Running", **meta: Any) -> dict[str, Any]:
     name, labels = child_name("math", role, attempt, index), child_labels("math", "run", role, attempt, index)
-    return {"metadata": {"name": name, "uid": f"uid-{name}", "labels": labels, **meta}, "status": {"phase": phase}}
+    own = {"name": name, "uid": f"uid-{name}", "labels": labels, "ownerReferences": [{"uid": "uid-math"}]}
+    return {"metadata": {**own, **meta}, "status": {"phase": phase}}
 
 
 @dataclass
@@ -46,6 +47,8 @@ class Server:
     status: dict[str, Any] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
     exec_answer: bytes | None = SUCCESS
+    prints: tuple[bytes, ...] = (b"1\n",)
+    hangs: bool = False
     asked: list[tuple[str, str, Any]] = field(default_factory=list)
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
@@ -76,7 +79,11 @@ class Server:
         self.asked.append(("EXEC", request.path, request.query.getall("command")))
         socket = web.WebSocketResponse(protocols=["v4.channel.k8s.io"])
         await socket.prepare(request)
-        await socket.send_bytes(b"\x011\n")
+        for part in self.prints:
+            await socket.send_bytes(b"\x01" + part)
+        if self.hangs:
+            await socket.receive()
+            return socket
         if self.exec_answer is not None:
             await socket.send_bytes(b"\x03" + self.exec_answer)
         await socket.close()
@@ -122,6 +129,39 @@ def test_only_running_pods_of_the_newest_attempt_are_hit(draw: float, hit: str) 
     ((method, path, body),) = server.asked
     assert (method, path) == ("DELETE", f"{HOME}/{hit}")
     assert (body["preconditions"], body["gracePeriodSeconds"]) == ({"uid": f"uid-{hit}"}, 0)
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        pytest.param({"ownerReferences": []}, id="nobody's"),
+        pytest.param({"ownerReferences": None}, id="null"),
+        pytest.param({"ownerReferences": [{"uid": "uid-other"}]}, id="another job's"),
+    ],
+)
+def test_e3_a_pod_with_the_jobs_labels_is_not_the_jobs(foreign: dict[str, Any]) -> None:
+    """Whoever may create pods can label one of another team that shares the namespace."""
+    server = Server([pod("rollout", 0, attempt=9, **foreign), pod("rollout", 5)])
+    assert server.of(lambda job: job.inject(fault(FaultKind.KILL))) == "math-rollout-2-5"
+    with pytest.raises(NoTargetError, match="no rollout runs"):
+        Server([pod("rollout", 0, **foreign)]).of(lambda job: job.inject(fault(FaultKind.KILL)))
+
+
+@pytest.mark.parametrize("attempt", ["x", "", "-1"])
+def test_e3_a_label_that_is_no_number_ends_no_storm(attempt: str) -> None:
+    odd = pod("rollout", 0)
+    odd["metadata"]["labels"]["dapo.io/attempt"] = attempt
+    server = Server([odd, pod("rollout", 5)])
+    assert server.of(lambda job: job.inject(fault(FaultKind.KILL))) == "math-rollout-2-5"
+
+
+def test_e3_an_image_decides_neither_how_much_is_read_nor_for_how_long() -> None:
+    """What it has in the place of python3 prints for ever, or never ends."""
+    flood = tuple(b"x" * 2**20 for _ in range(8))
+    code, said = Server(PODS, prints=flood).of(lambda job: job.kube.execute("team", "p", "dapo", ["python3"], 30.0))
+    assert code == 0 and len(said) < 10_000
+    with pytest.raises(UnreachableError, match="exec in p broke off: TimeoutError"):
+        Server(PODS, hangs=True).of(lambda job: job.kube.execute("team", "p", "dapo", ["python3"], 0.2))
 
 
 def test_a_drain_is_an_eviction_of_this_very_pod() -> None:
@@ -254,7 +294,7 @@ def test_a_command_in_a_container(
     server = Server(PODS, refused=refused, exec_answer=answer)
 
     async def execute(job: JobOnCluster) -> tuple[int, str]:
-        return await job.kube.execute("team", "math-head-2-0", "dapo", ["echo", "a b&c"])
+        return await job.kube.execute("team", "math-head-2-0", "dapo", ["echo", "a b&c"], 30.0)
 
     if error is not None:
         with pytest.raises(error):

@@ -3,9 +3,11 @@
 import asyncio
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import builders
+import pytest
 from builders import MINIMAL
 from fake_kube import FakeKube
 from metadata_databases import metadata_url, reader, writer
@@ -17,7 +19,8 @@ from dapo_core.run.status import CheckpointRef
 from dapo_operator.jobs.actions import CreatePod
 from dapo_operator.jobs.dapojob import JOBS, job_of
 from dapo_operator.jobs.job_objects import Site
-from dapo_operator.metadata_store import MetadataStore
+from dapo_operator.metadata_store import MetadataStore, RunSnapshot
+from dapo_operator.reconciler import Reconciler
 
 __all__ = ["metadata_url", "reader", "writer"]
 
@@ -141,3 +144,14 @@ def test_without_a_store_any_run_is_taken_over() -> None:
     store = MetadataStore(None, lambda: 0.0)
     store.watch(RUN, builders.job().spec, lambda: None)
     assert store.view(RUN).known
+
+
+@pytest.mark.parametrize("namespace", [pytest.param("others", id="another's"), pytest.param("team", id="its own")])
+def test_a09_a_status_that_names_anothers_run_shows_nothing_of_it(namespace: str) -> None:
+    """Who may write the status, or MultiKueue, which copies it from another cluster."""
+    raw = raw_job()
+    raw["status"] = {"runId": RUN}
+    job = job_of(raw, Site(image="t"))
+    view = RunSnapshot(known=True, namespace=namespace, reached=40)
+    shared = SimpleNamespace(store=SimpleNamespace(view={RUN: view}.__getitem__))
+    assert Reconciler._is_foreign(cast(Reconciler, SimpleNamespace(shared=shared)), job) == (namespace != "team")

@@ -8,8 +8,9 @@ import typer
 
 from dapo_core.cli.common_options import HomeOption, MetadataOption, StoreOption
 from dapo_core.cli.runs import find_run
+from dapo_core.cli.terminal import say
 from dapo_core.db import MetadataWriter, RunRow, open_reader, open_writer
-from dapo_core.errors import StoreError
+from dapo_core.errors import DapoError, StoreError
 from dapo_core.objectstore import open_store
 from dapo_core.run.formatting import plural
 from dapo_core.run.home import Home
@@ -31,7 +32,13 @@ def deliver(
     reader, writer = open_reader(place.recorded_url), open_writer(place.metadata_url)
     left = 0
     for row in [find_run(reader, run)] if run is not None else reader.runs():
-        found, undelivered = _deliver(row, place, writer)
+        try:
+            found, undelivered = _deliver(row, place, writer)
+        except DapoError as error:
+            if run is not None:
+                raise
+            say(f"{row.run_id}: {error}", err=True)  # where its job's store is concerns no other run
+            found, undelivered = 0, 1
         left += undelivered
         if found:
             typer.echo(f"{row.run_id}: {plural(found - undelivered, 'spool', 'spools')} delivered, {undelivered} left.")

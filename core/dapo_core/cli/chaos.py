@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Final, Protocol, cast
 
 import typer
-from rich.console import Console
 
 from dapo_core.cli.chaos_report import ChaosReport, RunAccount, plan_table, printed_report, report_json
 from dapo_core.cli.common_options import HomeOption, JsonOption, MetadataOption, NamespaceOption
 from dapo_core.cli.main import entry_points
 from dapo_core.cli.runs import UnknownRunError, find_run
+from dapo_core.cli.terminal import print_all, say
 from dapo_core.db import MetadataReader, RunRow, open_reader
 from dapo_core.errors import DapoError, NotInstalledError, StoreError
 from dapo_core.run.effective_time import EffectiveTime, effective_time
@@ -103,16 +103,15 @@ def chaos(
 ) -> None:
     """Hit a job with faults at a given rate, and report their cost."""
     plan = fault_plan(seed, rate, minutes, kinds or _USUAL, roles or ["rollout"])
-    console = Console(markup=False, emoji=False)
     if dry_run:
-        console.print(plan_table(plan))
+        print_all(plan_table(plan))
         return
     request = ChaosRequest(job, namespace, Home.find(home, metadata), frozenset(fault.kind for fault in plan))
     report = asyncio.run(_carry_out(request, plan, minutes * 60 + settle, seed))
     if as_json:
         typer.echo(json.dumps(report_json(report), indent=2))
     else:
-        console.print(printed_report(report))
+        print_all(printed_report(report))
 
 
 async def _carry_out(request: ChaosRequest, plan: Sequence[PlannedFault], seconds: float, seed: int) -> ChaosReport:
@@ -158,7 +157,7 @@ class Storm:
         try:
             seen = await self.target.look()
         except DapoError as error:
-            typer.echo(f"{now:6.0f} s  {error}", err=True)
+            say(f"{now:6.0f} s  {error}", err=True)
             return
         self.sights.append(replace(seen, at=now))
 
@@ -168,7 +167,7 @@ class Storm:
         except NoTargetError as error:
             hit, why = "", str(error)
         self.faults.append(InjectedFault(fault, now, hit, why))
-        typer.echo(f"{now:6.0f} s  {fault.kind} {hit or why}", err=True)
+        say(f"{now:6.0f} s  {fault.kind} {hit or why}", err=True)
 
 
 async def _target(request: ChaosRequest, is_local: bool) -> FaultTarget:
@@ -207,7 +206,7 @@ class _Recorded:
             lengths = step_lengths(self.reader.curve(self.run.run_id, STEP_SECONDS), sights, begun)
             return RunAccount(spent_between(before, self.spent()), groups, lengths)
         except StoreError as error:
-            typer.echo(f"The metadata store cannot be read: {error}", err=True)
+            say(f"The metadata store cannot be read: {error}", err=True)
             return None
 
 

@@ -12,6 +12,7 @@ from dapo_core.cli.common_options import HomeOption, MetadataOption, StoreOption
 from dapo_core.cli.runs import find_run
 from dapo_core.db import open_reader
 from dapo_core.errors import NotInstalledError, Problem, SpecError
+from dapo_core.run.formatting import cell
 from dapo_core.run.home import Home
 
 if TYPE_CHECKING:
@@ -51,14 +52,19 @@ def export(
 
 
 def _csv(table: "pa.Table", path: Path) -> None:
-    """Nested columns as JSON: CSV has none."""
+    """Nested columns as JSON: CSV has none. Texts are no formulas of a spreadsheet."""
     import pyarrow as pa
     from pyarrow import csv
 
     for index, column in enumerate(table.schema):
+        values, texts = table.column(index), list[str | None]()
         if pa.types.is_map(column.type):
-            texts = [json.dumps(dict(value or ())) for value in table.column(index).to_pylist()]
-            table = table.set_column(index, column.name, pa.array(texts, pa.string()))
+            texts = [json.dumps(dict(value or ())) for value in values.to_pylist()]
+        elif pa.types.is_dictionary(column.type) or pa.types.is_string(column.type):
+            texts = [value if value is None else cell(value) for value in values.to_pylist()]
+        else:
+            continue
+        table = table.set_column(index, column.name, pa.array(texts, pa.string()))
     csv.write_csv(table, path)
 
 

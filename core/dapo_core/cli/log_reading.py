@@ -10,7 +10,7 @@ from typing import Final, Protocol
 from dapo_core.naming import Role
 from dapo_core.objectstore import ObjectNotFoundError, ObjectStore
 from dapo_core.run.formatting import printable
-from dapo_core.run.log_keys import PodLog, logs_prefix, parse_log_key
+from dapo_core.run.log_keys import PART_BYTES, PodLog, logs_prefix, parse_log_key
 
 BLOCK: Final = 256 * 1024
 # A line without an end is printed in pieces of this size.
@@ -73,7 +73,7 @@ class StoredLog:
 
     def read(self) -> Iterator[bytes]:
         sizes = {
-            parsed[1]: info.size
+            parsed[1]: min(info.size, PART_BYTES)  # more was not written by a pod of ours
             for info in self._store.list(self._log.prefix(self._run_id))
             if (parsed := parse_log_key(self._run_id, info.key)) is not None
         }
@@ -82,7 +82,8 @@ class StoredLog:
             if sizes[number] <= known:
                 continue
             try:
-                data = self._store.get_bytes(self._log.key(self._run_id, number))
+                with self._store.open(self._log.key(self._run_id, number)) as part:
+                    data = part.read(PART_BYTES)
             except ObjectNotFoundError:  # no longer kept
                 continue
             if number > self._part + 1 or (number > self._part and not self._offset):
@@ -113,7 +114,7 @@ class LogPrinter:
     def end(self) -> None:
         """Print a last line that has no end."""
         if self._rest:
-            self.write(self._rest + "\n")
+            self.write(as_text(self._rest) + "\n")
         self._rest = ""
 
     def _lines(self, block: bytes) -> Iterator[str]:

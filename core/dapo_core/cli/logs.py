@@ -20,6 +20,7 @@ from dapo_core.cli.log_reading import (
 )
 from dapo_core.cli.main import entry_points
 from dapo_core.cli.runs import UnknownRunError, find_run
+from dapo_core.cli.terminal import say
 from dapo_core.db import MetadataReader, RunRow, open_reader
 from dapo_core.errors import DapoError, Problem, SpecError
 from dapo_core.naming import ROLES
@@ -88,7 +89,7 @@ def _print(request: LogRequest, place: Home, printer: LogPrinter) -> None:
     answer = _ask_cluster(request, printer)
     if answer.printed:
         if answer.why:
-            typer.echo(answer.why, err=True)
+            say(answer.why, err=True)
         return
     run_id = row.run_id if row is not None else answer.run_id
     if run_id is None:

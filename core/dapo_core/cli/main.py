@@ -118,6 +118,8 @@ def main() -> None:
 
 
 def print_error(error: DapoError) -> None:
-    """Prints the sentences of an error to stderr, each on its own line."""
-    for line in str(error).splitlines():
+    """Prints the sentences of an error to stderr, each on its own line. They may quote what a job or a pod says."""
+    from dapo_core.run.formatting import printable
+
+    for line in printable(str(error)).splitlines():
         typer.secho(f"error: {line}", fg=typer.colors.RED, err=True)

@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType
-from rich.segment import Segment
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -24,7 +23,7 @@ from dapo_core.db import (
 from dapo_core.errors import StoreError
 from dapo_core.run.checkpoint import newest_committed
 from dapo_core.run.effective_time import effective_time
-from dapo_core.run.formatting import ago, duration, moment, number, percent, printable, size, sparkline
+from dapo_core.run.formatting import ago, duration, moment, number, percent, size, sparkline
 from dapo_core.run.metrics import ENGINES_WAITED, STEP_SECONDS, Headline, in_percent, validation_of
 from dapo_core.run.progress import LAST_METRICS, PACE_METRICS, progress_of
 
@@ -86,18 +85,6 @@ def state_style(state: str) -> str:
         "Stopped": "yellow",
         "Restarting": "yellow",
     }.get(state, "dim")
-
-
-@dataclass(frozen=True)
-class AsText:
-    """Whatever the store contains, shown as text: without the terminal's control sequences. To be printed by a console
-    without markup."""
-
-    shown: RenderableType
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        for segment in console.render(self.shown, options):
-            yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from dapo_core.cli.common_options import HomeOption, JsonOption, MetadataOption
+from dapo_core.cli.terminal import print_all, text_console
 from dapo_core.db import MetadataReader, RunRow, open_reader
 from dapo_core.errors import DapoError
 from dapo_core.run.home import Home
@@ -30,14 +30,14 @@ def runs(
     as_json: JsonOption = False,
 ) -> None:
     """List the runs on this machine."""
-    from dapo_core.cli.run_page import AsText, runs_table
+    from dapo_core.cli.run_page import runs_table
     from dapo_core.run.metrics import HEADLINES
 
     summaries = _reader(home, metadata).summaries(HEADLINES, namespace, limit)
     if as_json:
         _print_json(summaries)
     elif summaries:
-        _console().print(AsText(runs_table(summaries, time.time())))
+        print_all(runs_table(summaries, time.time()))
     else:
         typer.echo("There are no runs yet. Start one with `dapo run job.yaml`.")
 
@@ -52,25 +52,20 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show one run: progress, attempts, checkpoints and events."""
-    from dapo_core.cli.run_page import AsText, evaluations_list, load, page
+    from dapo_core.cli.run_page import evaluations_list, load, page
 
-    reader, console = _reader(home, metadata), _console()
+    reader = _reader(home, metadata)
     if reader.run(run) is None and (evaluations := reader.evaluations(subject=_subject(run))):
         if as_json:
             _print_json(evaluations)
         else:
-            console.print(AsText(evaluations_list(evaluations)))
+            print_all(evaluations_list(evaluations))
         return
     record = load(reader, find_run(reader, run), events)
     if as_json:
         _print_json(record)
     else:
-        console.print(*map(AsText, page(record, time.time(), console.width)), sep="\n")
-
-
-def _console() -> Console:
-    """Names and messages come from anybody who may write to the store: brackets in them are no markup."""
-    return Console(markup=False, emoji=False)
+        print_all(*page(record, time.time(), text_console().width))
 
 
 def _subject(text: str) -> str:

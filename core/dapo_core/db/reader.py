@@ -11,7 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from dapo_core.db import curves, dialects, overwritten, roles, run_changes, run_table, schema
 from dapo_core.db.dialects import AmbiguousRunError
 from dapo_core.naming import RUN_ID
-from dapo_core.run.annotations import AnnotationRow
+from dapo_core.run.annotations import MAX_NOTE, AnnotationRow
 from dapo_core.run.store_rows import (
     AlertRow,
     AttemptRow,
@@ -262,10 +262,21 @@ class MetadataReader:
         rows = [AlertRow(**row) for row in self._rows(query)]
         return sorted(rows, key=lambda row: (-row.first_seen, row.run_id, row.rule))
 
-    def annotations(self) -> list[AnnotationRow]:
-        """What people say of all runs, without what they took back."""
-        table = schema.annotations
-        return [AnnotationRow(**row) for row in self._rows(select(table).where(table.c.removed.is_(False)))]
+    def annotations(
+        self, run_ids: Sequence[str] | None = None, *, limit: int | None = None, longest: int = MAX_NOTE
+    ) -> list[AnnotationRow]:
+        """What people say of some runs, or of all, without what they took back; `longest`: characters of a note. With
+        a limit, each namespace has its share of it, the newest first."""
+        table, runs = schema.annotations, schema.runs
+        place = func.row_number().over(partition_by=runs.c.namespace, order_by=desc(table.c.at))
+        value = func.substr(table.c.value, 1, longest).label("value")
+        query = select(*(value if column is table.c.value else column for column in table.c))
+        query = query.outerjoin_from(table, runs, runs.c.run_id == table.c.run_id).where(table.c.removed.is_(False))
+        if run_ids is not None:
+            query = query.where(table.c.run_id.in_(run_ids))
+        if limit is not None:
+            query = query.order_by(place, desc(table.c.at)).limit(limit)
+        return [AnnotationRow(**row) for row in self._rows(query)]
 
     def events(self, run_id: str, limit: int | None = None) -> list[EventRow]:
         """The run's events, newest first."""

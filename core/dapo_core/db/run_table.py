@@ -19,6 +19,8 @@ runs, attempts, latest = schema.runs, schema.attempts, schema.latest
 alerts, checkpoints, names = schema.alerts, schema.checkpoints, schema.metric_names
 # Of JSON as text: far more than a job's spec may have, with all annotations of the object.
 MAX_SPEC: Final = 2**20
+# Characters of one field.
+MAX_FIELD: Final = 2_000
 # Metrics of validation: of one run, and of one query, of which a database takes few parameters.
 MAX_VALIDATIONS: Final = 500
 _MAX_METRICS: Final = 10_000
@@ -221,8 +223,11 @@ def gpus_of(connection: Connection, run_ids: Sequence[str]) -> dict[str, int]:
 
 
 def spec_fields_of(connection: Connection, run_ids: Sequence[str], paths: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Fields of the specs as text, by run and dotted path; what a spec does not have is left out."""
-    columns = _of_specs(connection, run_ids, [path.split(".") for path in paths])
+    """Fields of the specs as text, by run and dotted path; what a spec does not have is left out, and a text is cut to
+    MAX_FIELD characters."""
+    columns = [
+        func.substr(each, 1, MAX_FIELD) for each in _of_specs(connection, run_ids, [p.split(".") for p in paths])
+    ]
     found: dict[str, dict[str, str]] = {}
     query = select(runs.c.run_id, *columns).where(runs.c.run_id.in_(run_ids))
     for run_id, *values in connection.execute(query):

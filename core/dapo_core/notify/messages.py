@@ -80,7 +80,11 @@ class Bulletin:
         return mail
 
     def _link(self, notice: Notice) -> str | None:
-        return f"{self.dashboard_url}/run?run={quote(notice.run_id, safe='')}" if self.dashboard_url else None
+        return (
+            f"{self.dashboard_url}/run?run={quote(notice.run_id, safe='', errors='replace')}"
+            if self.dashboard_url
+            else None
+        )
 
     def _fields(self, notice: Notice) -> dict[str, Any]:
         return {

@@ -37,13 +37,22 @@ def open_store(url: str) -> ObjectStore:
 
     Raises StoreError for a scheme that is not supported and for incomplete settings.
     """
+    try:
+        return _opened(url)
+    except ValueError as error:  # a port that is no number, half a pair of brackets, a name that is no bucket's
+        raise StoreError(f"The store {url!r} is not a URL of one: {error}; {_SUPPORTED}.") from error
+
+
+def _opened(url: str) -> ObjectStore:
     parts = urlsplit(url)
     if parts.scheme == "s3":
         from dapo_core.objectstore.s3 import open_s3  # the client takes a while to import
 
         return open_s3(url)
     if parts.scheme == "file" and not parts.netloc and parts.path.startswith("/"):
-        return FolderStore(Path(unquote(parts.path)))
+        if "\0" in (path := unquote(parts.path)):
+            raise ValueError("a path has no null character")
+        return FolderStore(Path(path))
     if parts.scheme == "file":
         raise StoreError(f"The store {url!r} is not an absolute folder; use file:///folder.")
     raise StoreError(f"The store {url!r} has a scheme that is not supported; {_SUPPORTED}.")

@@ -16,6 +16,9 @@ from rich import filesize
 MINUS = "\N{MINUS SIGN}"
 # What controls a terminal or the direction of text, and surrogates, which no database and no terminal takes.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+# By which spreadsheets tell formulas, also in the width of East Asian characters; and what is harmless of these.
+_FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
+_FIGURE = re.compile(r"[-+](?:[0-9.,:/%? ]*|[0-9.]+[eE][-+]?[0-9]+)")
 
 
 def duration(seconds: float) -> str:
@@ -108,6 +111,12 @@ def printable(text: str) -> str:
     """Text that others wrote, with characters that control a terminal or cannot be encoded replaced; line breaks and
     tabs stay."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def cell(text: str) -> str:
+    """Text that others wrote, for a table that may be opened in a spreadsheet: an apostrophe before what would be a
+    formula there. Numbers stay."""
+    return f"'{text}" if text.lstrip().startswith(_FORMULA) and not _FIGURE.fullmatch(text) else text
 
 
 # Dots of a braille character that fill its left and right column from the bottom, by level 0-4.

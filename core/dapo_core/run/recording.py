@@ -5,8 +5,9 @@ and a row for each response of the groups that are recorded token by token. The 
 """
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Self
 
@@ -78,12 +79,13 @@ class RecordedGroup:
     @property
     def waited_seconds(self) -> float | None:
         """From its last response to the trainer's decision; None if that is not known."""
-        return max(0.0, self.decided_at - self.finished_at) if self.finished_at and self.decided_at else None
+        waited = self.decided_at - self.finished_at
+        return max(0.0, waited) if self.finished_at and self.decided_at and math.isfinite(waited) else None
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> Self:
-        """The group of a row. Raises TypeError for one without a column of ours."""
-        return cls(**_known(cls, row))
+        """The group of a row. Raises TypeError for one without a column of ours, or with other values in it."""
+        return cls(**_known(GROUP_COLUMNS, row))
 
 
 @dataclass(frozen=True)
@@ -120,8 +122,8 @@ class RecordedResponse:
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> Self:
-        """The response of a row. Raises TypeError for one without a column of ours."""
-        return cls(**_known(cls, row))
+        """The response of a row. Raises TypeError for one without a column of ours, or with other values in it."""
+        return cls(**_known(RESPONSE_COLUMNS, row))
 
 
 # The Arrow types of the columns, by the names that `pyarrow.type_for_alias` takes; `[x]` is a list of x.
@@ -139,12 +141,30 @@ RESPONSE_COLUMNS: Final[Mapping[str, str]] = {
 }  # fmt: skip
 
 
+_OPTIONAL: Final = frozenset({"advantage"})
+
+
 def prompt_id(source: str, prompt: str) -> str:
     """What a prompt is known by at every step: 16 hexadecimal digits of its data source and text."""
     return hashlib.sha256(f"{source}\0{prompt}".encode("utf-8", "replace")).hexdigest()[:16]
 
 
-def _known(of: type, row: Mapping[str, Any]) -> dict[str, Any]:
+def _known(columns: Mapping[str, str], row: Mapping[str, Any]) -> dict[str, Any]:
     """Columns that only a newer trainer writes are ignored."""
-    known = {field.name for field in fields(of)}
-    return {name: value for name, value in row.items() if name in known}
+    found = {name: row[name] for name in columns if name in row}
+    for name, value in found.items():
+        if not _is(columns[name], value) and not (name in _OPTIONAL and value is None):
+            raise TypeError(f"the column {name} has a value that is not {columns[name]}")
+    return found
+
+
+def _is(kind: str, value: Any) -> bool:
+    if kind.startswith("["):
+        return isinstance(value, list) and {*map(type, value)} <= _types(kind[1:-1])
+    return type(value) in _types(kind)
+
+
+def _types(kind: str) -> set[type]:
+    """The types of Python that values of an Arrow type become."""
+    kinds: Mapping[str, set[type]] = {"string": {str}, "bool": {bool}}
+    return kinds.get(kind, {int, float} if kind.startswith("float") else {int})

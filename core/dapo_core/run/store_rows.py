@@ -58,9 +58,10 @@ class RunRow:
     @property
     def objects_url(self) -> str | None:
         """The URL of the object store that the job names (`checkpoints.uri`); None when it names none."""
-        spec: Mapping[str, Any] = self.spec.get("spec") or {}
-        uri = (spec.get("checkpoints") or {}).get("uri")
-        return str(uri) if uri else None
+        found: Any = self.spec
+        for name in ("spec", "checkpoints", "uri"):  # who writes the row may write anything
+            found = found.get(name) if isinstance(found, Mapping) else None
+        return found if found and isinstance(found, str) else None
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ def buttons(run_ids: Sequence[str], said: Mapping[str, RunAnnotations]) -> None:
 
 def of_run(run: RunRow) -> None:
     """The tags that people gave to a run, and a form that changes what they say of it."""
-    said = run_list.read_annotations(context.reader()).get(run.run_id, NONE)
+    said = run_list.read_annotations_of(context.reader(), run.run_id)
     for tag in said.tags:
         st.badge(markdown(tag, MAX_TAG), icon=":material/sell:", color="blue")
     if said.archived_by:
@@ -59,7 +59,7 @@ def of_run(run: RunRow) -> None:
 
 def note(run: RunRow) -> None:
     """The note on a run and who wrote it; nothing where there is none."""
-    said = run_list.read_annotations(context.reader()).get(run.run_id, NONE)
+    said = run_list.read_annotations_of(context.reader(), run.run_id)
     if said.note:
         st.caption(f"{markdown(said.note, 2_000)} ({markdown(said.note_by, 80)})")
 
@@ -127,5 +127,5 @@ def _say(rows: Sequence[AnnotationRow]) -> None:
     except DapoError as error:
         st.error(f"Not saved. {markdown(error, 400)}", icon=":material/cloud_off:")
         return
-    context.reader().forget(run_list.ANNOTATIONS_KEY)
+    run_list.forget_annotations(context.reader(), [row.run_id for row in rows])
     st.rerun()  # of all: the filters have the new tags

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Final
 
-import pandas as pd
 import streamlit as st
 
 from dapo_core.db import RunRow
@@ -14,6 +13,7 @@ from dapo_dashboard import context
 from dapo_dashboard.charts import intervals
 from dapo_dashboard.escaping import shown
 from dapo_dashboard.pages import compare_curves
+from dapo_dashboard.pages.widgets import frame
 from dapo_dashboard.reads import compared_curves, comparison
 from dapo_dashboard.reads.comparison import Outcome, RunGroup
 
@@ -36,7 +36,7 @@ def results(runs: Sequence[RunRow], groups: Sequence[RunGroup]) -> None:
         **{_headed(one): [one.values.get(run.run_id) for run in runs] for one in found},
     }
     st.dataframe(
-        pd.DataFrame(table),
+        frame(table),
         hide_index=True,
         placeholder="",
         column_config={
@@ -90,7 +90,7 @@ def differences(runs: Sequence[RunRow], groups: Sequence[RunGroup]) -> None:
         cells = [shown(values[index], 300) for values in rows.values()]
         table[shown(ids[index], 128)] = [f"≠ {cell}" if mark else cell for cell, mark in zip(cells, marks, strict=True)]
     st.dataframe(
-        pd.DataFrame(table),
+        frame(table),
         hide_index=True,
         column_config={"Field": st.column_config.TextColumn(pinned=True)},
         alt=f"{len(rows)} fields in which the jobs differ",

@@ -18,7 +18,8 @@ from dapo_dashboard import context
 from dapo_dashboard.charts import intervals
 from dapo_dashboard.escaping import shown
 from dapo_dashboard.pages import run_fleet
-from dapo_dashboard.pages.widgets import steady_table
+from dapo_dashboard.pages.widgets import frame, steady_table
+from dapo_dashboard.reads.comparison import MAX_JOB, is_long
 from dapo_dashboard.reads.page_reads import note_time
 
 MAX_EVENTS: Final = 500
@@ -123,7 +124,7 @@ def timeline(run: RunRow) -> None:
 
 
 def _attempt_table(rows: Sequence[AttemptRow], now: float) -> pd.DataFrame:
-    return pd.DataFrame(
+    return frame(
         {
             "Attempt": [row.attempt for row in rows],
             "Started": [moment(row.started_at) for row in rows],
@@ -139,7 +140,7 @@ def _attempt_table(rows: Sequence[AttemptRow], now: float) -> pd.DataFrame:
 
 
 def _event_table(rows: Sequence[EventRow]) -> pd.DataFrame:
-    return pd.DataFrame(
+    return frame(
         {
             "Time": [moment(row.ts) for row in rows],
             "Step": [row.step for row in rows],
@@ -166,6 +167,12 @@ def job(run: RunRow) -> None:
 
 
 def _yaml(title: str, content: Mapping[str, Any], file_name: str) -> None:
+    if is_long(content):
+        st.markdown(f"**{title}**")
+        st.info(
+            f"It has more than {MAX_JOB:,} characters; `dapo show RUN --json` prints it.", icon=":material/segment:"
+        )
+        return
     text = shown(yaml.safe_dump(without_secrets(content), sort_keys=False, allow_unicode=True), MAX_YAML_CHARACTERS)
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(f"**{title}**")

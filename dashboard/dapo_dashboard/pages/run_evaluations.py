@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import pandas as pd
 import streamlit as st
 
 from dapo_core.db import EvaluationRow, RunRow
@@ -12,7 +11,7 @@ from dapo_dashboard import context
 from dapo_dashboard.charts import intervals
 from dapo_dashboard.charts.intervals import Interval
 from dapo_dashboard.escaping import markdown, shown
-from dapo_dashboard.pages.widgets import steady_table
+from dapo_dashboard.pages.widgets import frame, steady_table
 
 Results = Mapping[str, Any]
 _SHARES: Final = ("mean@", "pass@", "maj@", "Truncated", "No answer")
@@ -77,7 +76,7 @@ def _details(row: EvaluationRow) -> None:
     if subsets:
         table = {"Subset": [shown(name, 80) for name in subsets], **_figures(list(subsets.values()))}
         st.dataframe(
-            pd.DataFrame(table), column_config=_formats(table), hide_index=True, alt=f"Table of {len(subsets)} subsets"
+            frame(table), column_config=_formats(table), hide_index=True, alt=f"Table of {len(subsets)} subsets"
         )
 
 

@@ -16,7 +16,7 @@ from dapo_dashboard.charts.view import ChartView, StepClock
 from dapo_dashboard.escaping import markdown, shown, text_html
 from dapo_dashboard.pages.chart_grid import chart_grid, draw
 from dapo_dashboard.pages.run_steps import open_response, open_step
-from dapo_dashboard.pages.widgets import clicked_row, steady_table, verdict_text
+from dapo_dashboard.pages.widgets import clicked_row, frame, steady_table, verdict_text
 from dapo_dashboard.reads.prompt_history import SOLVED, PromptHistory, prompt_history
 from dapo_dashboard.reads.step_records import FoundResponse, search_responses
 from dapo_dashboard.reads.stored_samples import store_url
@@ -132,12 +132,12 @@ def _history(history: PromptHistory, prompt_id: str) -> None:
     chart = CurveChart("solved", "Right responses", "%", [line], from_zero=True)
     draw(chart_grid([chart], 1, ChartView(), StepClock(), opens=True), "prompt-chart", open_step=open_step)
     st.dataframe(
-        pd.DataFrame(
+        frame(
             {
-                "Step": visits["step"],
-                "Right": visits["share"],
+                "Step": visits["step"].tolist(),
+                "Right": visits["share"].tolist(),
                 "What became of it": [REASONS.get(fate, shown(str(fate), 60)) for fate in visits["fate"]],
-                "Tokens recorded": visits["recorded"],
+                "Tokens recorded": visits["recorded"].tolist(),
             }
         ),
         hide_index=True,

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Final
 
-import pandas as pd
 import streamlit as st
 
 from dapo_core.db import RunRow, SamplesRow
@@ -12,7 +11,7 @@ from dapo_core.objectstore import ObjectNotFoundError
 from dapo_core.run.entries import Sample
 from dapo_dashboard import context
 from dapo_dashboard.escaping import diff_html, markdown, shown, text_html
-from dapo_dashboard.pages.widgets import verdict_text
+from dapo_dashboard.pages.widgets import frame, verdict_text
 from dapo_dashboard.reads.stored_samples import read_samples, store_url
 
 VERDICTS: Final = ("all", "right", "wrong", "truncated")
@@ -89,7 +88,7 @@ def _summary(samples: Sequence[Sample], row: SamplesRow) -> None:
 
 def _selected(samples: Sequence[Sample]) -> int:
     """Draw the table; return the position of the selected row."""
-    table = pd.DataFrame(
+    table = frame(
         {
             "Verdict": [verdict_text(sample.is_right, sample.truncated) for sample in samples],
             "Reward": [sample.reward for sample in samples],

@@ -8,6 +8,8 @@ from urllib.parse import urlencode
 import pandas as pd
 import streamlit as st
 
+from dapo_core.run.formatting import cell, printable
+
 Selection = Mapping[str, Sequence[Any]]
 """Streamlit's: `rows` are positions, `cells` pairs of a position and a column."""
 # More than one line: Streamlit takes a single line for the path of a script.
@@ -21,6 +23,18 @@ export default ({ data }) => {
 """
 
 
+def frame(columns: Mapping[str, Sequence[Any]]) -> pd.DataFrame:
+    """A table for st.dataframe, which viewers copy, or download as CSV: texts in it are no formulas of a spreadsheet,
+    and control nothing."""
+    return pd.DataFrame({cell(name): [_shown(value) for value in column] for name, column in columns.items()})
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, str):
+        return cell(printable(value))
+    return [*map(_shown, value)] if isinstance(value, list) and value and isinstance(value[0], str) else value
+
+
 def steady_table(columns: Mapping[str, Sequence[Any]], ids: Sequence[str], *, key: str, **options: Any) -> Selection:
     """Draw a table whose rows are identified by `ids`, and return its selection.
 
@@ -31,7 +45,7 @@ def steady_table(columns: Mapping[str, Sequence[Any]], ids: Sequence[str], *, ke
     if key in st.session_state and before != ids:
         st.session_state[key] = {"selection": moved(st.session_state[key]["selection"], before, ids)}
     st.session_state[sent] = ids
-    chosen = st.dataframe(pd.DataFrame(columns), hide_index=True, placeholder="", key=key, on_select="rerun", **options)
+    chosen = st.dataframe(frame(columns), hide_index=True, placeholder="", key=key, on_select="rerun", **options)
     selection: Selection = chosen.selection
     return selection
 

@@ -10,15 +10,18 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from dapo_core.db import RunTableRow
+from dapo_core.db import MetadataReader, RunTableRow
 from dapo_core.run.metrics import METRICS
 from dapo_core.run.redaction import without_secrets
 from dapo_dashboard.escaping import shown
 from dapo_dashboard.reads.cached_reader import CachedReader
+from dapo_dashboard.reads.spec_reads import with_new
 
 Value = float | str | None
 Extras = Mapping[str, Mapping[str, Value]]
 """Of each chosen column, its value in each run that has one."""
+Fields = Mapping[str, Mapping[str, Value]]
+"""Of each run, its fields by path."""
 
 METRIC: Final = "metric "
 FIELD: Final = "field "
@@ -65,17 +68,24 @@ def read_extras(reader: CachedReader, rows: Sequence[RunTableRow], names: Sequen
     points = reader.read(
         ("chosen metrics", tuple(metrics)), lambda db, _: db.last_values(run_ids, metrics), max_age=SECONDS
     ).value
-    specs = reader.read(
-        ("chosen fields", tuple(fields)), lambda db, _: db.spec_fields(run_ids, fields), max_age=SECONDS
-    ).value
+
+    def load(db: MetadataReader, last: Fields | None) -> Fields:
+        return with_new(last or {}, rows, lambda some: _read_fields(db, some, fields), {})
+
+    specs = reader.read(("chosen fields", tuple(fields)), load, max_age=SECONDS).value if fields else {}
     found: dict[str, dict[str, Value]] = {name: {} for name in names}
     for run_id, of_run in points.items():
         for metric, point in of_run.items():
             found[f"{METRIC}{metric}"][run_id] = point.value
     for run_id, values in specs.items():
-        for path, text in values.items():
-            found[f"{FIELD}{path}"][run_id] = field_value(path, text)
+        for path, value in values.items():
+            found[f"{FIELD}{path}"][run_id] = value
     return found
+
+
+def _read_fields(db: MetadataReader, run_ids: Sequence[str], paths: Sequence[str]) -> Fields:
+    texts = db.spec_fields(run_ids, paths)
+    return {run_id: {path: field_value(path, text) for path, text in found.items()} for run_id, found in texts.items()}
 
 
 def field_value(path: str, text: str) -> Value:

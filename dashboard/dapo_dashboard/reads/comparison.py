@@ -1,5 +1,6 @@
 """Comparing runs: the differences of their jobs, bands over seeds, what came out of them. Pure."""
 
+import json
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from dapo_core.run.validations import ValidationResult
 from dapo_dashboard.charts.buckets import Curve
 
 MAX_COMPARED: Final = 20
+# Of a job as JSON: the operator takes none with a longer spec.
+MAX_JOB: Final = 2**18
 FINAL_STEPS: Final = 10
 BY_RUN: Final = "each run"
 BY_JOB: Final = "job (bands over its runs)"
@@ -93,7 +96,14 @@ def differences(runs: Sequence[RunRow]) -> dict[str, list[str]]:
     return {path: values for path, values in rows.items() if len(set(values)) > 1}
 
 
+def is_long(content: object) -> bool:
+    """Whether hiding secrets in it, and writing it as YAML, would hold up all viewers: five seconds for a megabyte."""
+    return len(json.dumps(content, default=str)) > MAX_JOB
+
+
 def _fields(job: Mapping[str, Any]) -> dict[str, Any]:
+    if is_long(job):
+        return {"spec": f"more than {MAX_JOB:,} characters"}
     named = {key: value for key, value in without_secrets(job).items() if key not in _NAMES}
     return {path: value for path, value in leaves(named) if value != {}}
 

@@ -23,6 +23,8 @@ from dapo_dashboard.reads.cached_reader import KeyedSlots
 from dapo_dashboard.reads.group_columns import COLUMNS, NO_GROUPS, GroupColumns, NumberedPrompts, Prompt
 from dapo_dashboard.reads.parquet_rows import batches_of, object_bytes
 
+# Objects of a run's samples, which are three for each step and attempt.
+MAX_LISTED: Final = 300_000
 # The newest steps of a run; a listing is as old as this at most, in seconds.
 MAX_STEPS: Final = 4_000
 LISTED_SECONDS: Final = 10.0
@@ -55,7 +57,7 @@ class PromptHistory:
         `wait_seconds` is read in the background, and is there at a later call. Raises StoreError."""
         with self._lock:
             if time.monotonic() - self._listed_at > LISTED_SECONDS:
-                self._listed = list(_recorded(open_store(self._url), self._run_id))
+                self._listed = _recorded(open_store(self._url), self._run_id)
                 self._listed_at = time.monotonic()
             self._valid = continued(self._listed, attempts)[-MAX_STEPS:]
             if self.missing and not self.is_reading and self._error is None:
@@ -186,8 +188,12 @@ def continued(recorded: Iterable[Recorded], attempts: Sequence[AttemptRow]) -> l
     return sorted(kept.items())
 
 
-def _recorded(store: ObjectStore, run_id: str) -> Iterable[Recorded]:
-    prefix = samples_prefix(run_id)
-    for info in store.list(prefix):
+def _recorded(store: ObjectStore, run_id: str) -> list[Recorded]:
+    """Raises StoreError."""
+    prefix, recorded = samples_prefix(run_id), list[Recorded]()
+    for count, info in enumerate(store.list(prefix)):
+        if count >= MAX_LISTED:
+            raise StoreError(f"{prefix} has more than {MAX_LISTED:,} objects, too many for a history of prompts.")
         if found := _KEY.fullmatch(info.key.removeprefix(prefix)):
-            yield int(found[1]), int(found[2])
+            recorded.append((int(found[1]), int(found[2])))
+    return recorded

@@ -7,6 +7,7 @@ from typing import Final
 
 from dapo_core.db import CurvePoint, MetadataReader, RejectedError
 from dapo_core.errors import StoreError
+from dapo_core.run.formatting import cell
 from dapo_dashboard.reads.cached_reader import CachedReader
 
 # Ten megabytes or so, made in memory; beyond, `dapo export` writes all of a run to files.
@@ -28,14 +29,14 @@ def points_csv(
         raise _too_many(run_ids)
     text = io.StringIO()
     write = csv.writer(text, lineterminator="\n").writerow
-    write(["run", "step", "attempt", "unix_seconds", *metrics])
+    write(["run", "step", "attempt", "unix_seconds", *map(cell, metrics)])
     for run_id, by_metric in found.items():
         at = {(point.step, name): point for name, points in by_metric.items() for point in points}
         for step in sorted({step for step, _ in at}):
             present = [point for name in metrics if (point := at.get((step, name))) is not None]
             newest = max(present, key=lambda point: point.attempt)
             values = [_text(at.get((step, name))) for name in metrics]
-            write([run_id, step, newest.attempt, newest.ts, *values])
+            write([cell(run_id), step, newest.attempt, newest.ts, *values])
     return text.getvalue()
 
 

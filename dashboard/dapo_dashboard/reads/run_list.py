@@ -1,16 +1,17 @@
 """What the table of runs shows, read in few queries: of what is slow to read, only what is new."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 from dapo_core.db import ENDED_STATES, MetadataReader, RunTableRow
 from dapo_core.run import metrics
-from dapo_core.run.annotations import RunAnnotations, by_run
+from dapo_core.run.annotations import NONE, RunAnnotations, by_run
 from dapo_core.run.metrics import HEADLINES
 from dapo_core.run.progress import PACE_METRICS, PACE_STEPS, progress_of
 from dapo_core.run.validations import ValidationResult
 from dapo_dashboard.reads.cached_reader import CachedReader, Reading
+from dapo_dashboard.reads.spec_reads import with_new
 
 T = TypeVar("T")
 SPARKLINE: Final = metrics.REWARD_GENERATED
@@ -22,9 +23,14 @@ SPARKLINE_SECONDS: Final = 15.0
 LEFT_SECONDS: Final = 5.0
 # A validation takes a while, and comes every tenth step or so.
 VALIDATIONS_SECONDS: Final = 5.0
+# What was not read of the specs, by which others wait no longer than `spec_reads` says.
+SPECS_SECONDS: Final = 5.0
 # Who says something sees it at once, others a moment later.
 ANNOTATIONS_SECONDS: Final = 3.0
 ANNOTATIONS_KEY: Final = ("annotations",)
+# Of all runs together, and of a note what the table shows and searches.
+MAX_ANNOTATIONS: Final = 20_000
+NOTE_CHARACTERS: Final = 1_000
 Values = Sequence[float | None]
 SecondsLeft = Mapping[str, float]
 """By run, of those for which it is known."""
@@ -60,16 +66,34 @@ def read_accelerators(reader: CachedReader, rows: Sequence[RunTableRow]) -> Mapp
     """How many each run asks for; this does not change during a run. `rows` are those of all runs."""
 
     def load(db: MetadataReader, last: Mapping[str, int] | None) -> Mapping[str, int]:
-        known = last or {}
-        new = [row.run_id for row in rows if row.run_id not in known]
-        return {**known, **db.gpus(new)} if new else known
+        return with_new(last or {}, rows, db.gpus, 0)
 
-    return reader.read(("gpus",), load).value
+    return reader.read(("gpus",), load, max_age=SPECS_SECONDS).value
 
 
 def read_annotations(reader: CachedReader) -> Mapping[str, RunAnnotations]:
-    """What people say of the runs, of all that they say anything of."""
-    return reader.read(ANNOTATIONS_KEY, lambda db, _: by_run(db.annotations()), max_age=ANNOTATIONS_SECONDS).value
+    """What people say of the runs, of all that they say anything of; only the beginning of long notes."""
+
+    def load(db: MetadataReader, _: Mapping[str, RunAnnotations] | None) -> Mapping[str, RunAnnotations]:
+        return by_run(db.annotations(limit=MAX_ANNOTATIONS, longest=NOTE_CHARACTERS))
+
+    return reader.read(ANNOTATIONS_KEY, load, max_age=ANNOTATIONS_SECONDS).value
+
+
+def read_annotations_of(reader: CachedReader, run_id: str) -> RunAnnotations:
+    """What people say of one run, with the whole note."""
+
+    def load(db: MetadataReader, _: RunAnnotations | None) -> RunAnnotations:
+        return by_run(db.annotations([run_id])).get(run_id, NONE)
+
+    return reader.read((*ANNOTATIONS_KEY, run_id), load, max_age=ANNOTATIONS_SECONDS).value
+
+
+def forget_annotations(reader: CachedReader, run_ids: Iterable[str]) -> None:
+    """Read again what people say of the runs: it was changed."""
+    reader.forget(ANNOTATIONS_KEY)
+    for run_id in run_ids:
+        reader.forget((*ANNOTATIONS_KEY, run_id))
 
 
 def read_seconds_left(reader: CachedReader, rows: Sequence[RunTableRow]) -> SecondsLeft:

@@ -17,6 +17,8 @@ from dapo_dashboard.reads.bounded_parquet import MAX_BYTES, Wanted
 from dapo_dashboard.reads.cached_reader import NewestVersions
 from dapo_dashboard.reads.parquet_rows import object_bytes, rows_of
 
+# Of a step: the newest, each of which is a request.
+MAX_ATTEMPTS: Final = 50
 # More than a trainer records of a step.
 MAX_RESPONSES: Final = 4_096
 _FILES: Final[NewestVersions[bytes]] = NewestVersions(64, max_bytes=2 * MAX_BYTES)
@@ -51,7 +53,8 @@ class StepRecord:
 
 def read_step(url: str, run_id: str, step: int, attempts: Sequence[AttemptRow]) -> StepRecord | None:
     """What was recorded of the step; None if nothing was, or not any more. Raises StoreError."""
-    for attempt in sorted((row.attempt for row in attempts if (row.step_from or 0) < step), reverse=True):
+    possible = sorted((row.attempt for row in attempts if (row.step_from or 0) < step), reverse=True)
+    for attempt in possible[:MAX_ATTEMPTS]:
         key = groups_key(run_id, step, attempt)
         try:
             groups = _GROUPS.get((url, key), None, lambda key=key: _groups(url, key))  # type: ignore[misc]
@@ -71,8 +74,10 @@ def read_responses(url: str, record: StepRecord, uid: str) -> dict[int, Recorded
 def read_tokens(url: str, record: StepRecord, place: int) -> RecordedResponse:
     """One response with its tokens. Raises StoreError."""
     key = tokens_key(record.run_id, record.step, record.attempt)
-    [row] = rows_of(_file(url, key), key, Wanted(1, row_group=place))
-    return _response(row, key)
+    rows = rows_of(_file(url, key), key, Wanted(1, row_group=place))
+    if len(rows) != 1:
+        raise StoreError(f"Cannot read the responses {key}: its part {place} has no response.")
+    return _response(rows[0], key)
 
 
 def _groups(url: str, key: str) -> tuple[RecordedGroup, ...]:

@@ -46,6 +46,8 @@ BUSY_TRIES: Final = 6
 BUSY: Final = Backoff(1.0, 5.0)
 _EXEC_PROTOCOL: Final = "v4.channel.k8s.io"
 _ENDED: Final = 3
+# Of what a command prints, and of how it ended: who runs the container decides how much that is.
+_KEPT: Final = 8 * 1024
 _METADATA: Final = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
 
 
@@ -184,7 +186,7 @@ class KubeClient:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             # aiohttp's timeouts are of both kinds; a stream that was silent for too long may never have been one.
             cut = established and not isinstance(error, TimeoutError)
-            message = f"The watch of {resource.plural} broke: {error or type(error).__name__}."
+            message = f"The watch of {resource.plural} broke: {str(error) or type(error).__name__}."
             raise (StreamCutError if cut else UnreachableError)(message) from error
 
     async def log(
@@ -207,34 +209,39 @@ class KubeClient:
             finally:
                 response.response.close()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise UnreachableError(f"The log of {pod} broke off: {error or type(error).__name__}.") from error
+            raise UnreachableError(f"The log of {pod} broke off: {str(error) or type(error).__name__}.") from error
 
     async def submit(self, path: str, body: Object) -> Object:
         """POST to a path that is no collection of objects, such as an eviction or a review of access."""
         return await self._ask("POST", path, body)
 
-    async def execute(self, namespace: str, pod: str, container: str, command: Sequence[str]) -> tuple[int, str]:
-        """Run a command in a container: its exit code, and what it printed. Raises RefusedError, NotFoundError, and
-        UnreachableError when the connection ends before the command."""
+    async def execute(
+        self, namespace: str, pod: str, container: str, command: Sequence[str], seconds: float
+    ) -> tuple[int, str]:
+        """Run a command in a container: its exit code, and the end of what it printed. Raises RefusedError,
+        NotFoundError, and UnreachableError when the connection ends before the command, or `seconds` have passed."""
         query = [("container", container), ("stdout", "1"), ("stderr", "1"), *(("command", part) for part in command)]
         path = PODS.path(namespace, pod, "exec")
         printed, verdict = b"", b""
         async with aiohttp.ClientSession(**self._options) as session:
             try:
                 url = f"{self.server}{path}?{urlencode(query)}"
-                async with session.ws_connect(url, protocols=[_EXEC_PROTOCOL]) as socket:
+                async with (
+                    asyncio.timeout(seconds),
+                    session.ws_connect(url, protocols=[_EXEC_PROTOCOL]) as socket,
+                ):
                     async for message in socket:
                         # The first byte is the number of the channel: 1 and 2 are output, 3 is how it ended.
                         if message.type is aiohttp.WSMsgType.BINARY and message.data:
                             if message.data[0] == _ENDED:
-                                verdict += message.data[1:]
+                                verdict = (verdict + message.data[1:])[:_KEPT]
                             else:
-                                printed += message.data[1:]
+                                printed = (printed + message.data[1:])[-_KEPT:]
             except aiohttp.WSServerHandshakeError as error:
                 status = {"message": f"exec in {pod} was refused: HTTP {error.status} {error.message}"}
                 raise error_of(error.status, status) from error
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                raise UnreachableError(f"exec in {pod} broke off: {error or type(error).__name__}.") from error
+                raise UnreachableError(f"exec in {pod} broke off: {str(error) or type(error).__name__}.") from error
         return _exit_code(verdict, pod), printed.decode("utf-8", "replace")
 
     async def _ask(

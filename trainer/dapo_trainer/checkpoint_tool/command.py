@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from dapo_core.cli.common_options import HomeOption, JsonOption, MetadataOption, StoreOption
+from dapo_core.cli.terminal import print_all, say
 from dapo_core.errors import CheckpointError, Problem, SpecError
 from dapo_core.run.checkpoint import Manifest, RetentionVerdict, judge
 from dapo_core.run.formatting import ago, number, size
@@ -60,9 +60,9 @@ def list_(
     verdicts = judge(selected.retention, metrics, checkpoints.pinned())
     why = {verdict.step: verdict.why for verdict in verdicts}
     if manifests:
-        Console().print(_checkpoints_table(manifests, why, selected.retention.best_metric, time.time()))
+        print_all(_checkpoints_table(manifests, why, selected.retention.best_metric, time.time()))
     else:
-        typer.echo(f"The run {checkpoints.run_id} has no committed checkpoint in {checkpoints.store.url}.")
+        say(f"The run {checkpoints.run_id} has no committed checkpoint in {checkpoints.store.url}.")
 
 
 @checkpoints.command()
@@ -83,7 +83,7 @@ def verify(
             typer.echo(f"Step {step}: intact, {len(manifest.files)} files, {manifest.size_bytes} bytes.")
         except CheckpointError as error:
             corrupt += 1
-            typer.echo(f"Step {step}: {error}")
+            say(f"Step {step}: {error}")
     if corrupt:
         raise typer.Exit(ExitCode.STORES)
 
@@ -112,7 +112,7 @@ def prune(
     manifests = {manifest.step: manifest for manifest in selected.checkpoints.manifests()}
     metrics = {step: manifest.metrics for step, manifest in manifests.items()}
     verdicts = judge(rule, metrics, selected.checkpoints.pinned())
-    Console().print(_verdicts_table(verdicts, manifests))
+    print_all(_verdicts_table(verdicts, manifests))
     if remove:
         typer.echo(f"Removed: {len(selected.checkpoints.retain(rule))}.")
     elif any(not verdict.keep for verdict in verdicts):
@@ -162,7 +162,7 @@ def export(
     target.parent.mkdir(parents=True, exist_ok=True)
     with redirect_stdout(sys.stderr):  # verl prints its progress
         manifest = write(selected.checkpoints, selected.step, target, selected.attempt)
-    typer.echo(f"The model at step {manifest.step} of {manifest.run_id} is in {target}.")
+    say(f"The model at step {manifest.step} of {manifest.run_id} is in {target}.")
 
 
 def _prepare_engines() -> None:
@@ -221,7 +221,7 @@ def sweep(
     if not found:
         typer.echo("Nothing to sweep.")
         return
-    Console().print(_leftovers_table([(store.run_id, leftover) for store, leftover in found], time.time()))
+    print_all(_leftovers_table([(store.run_id, leftover) for store, leftover in found], time.time()))
     if not remove:
         typer.echo(DRY_RUN)
         return
