@@ -119,7 +119,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace
 
 
 @pytest.mark.parametrize(
-    ("page", "query"),
+    ("script", "query"),
     [
         pytest.param("run", "run=first", id="run"),
         pytest.param("", "", id="table of runs"),
@@ -127,15 +127,15 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace
         pytest.param("alerts", "", id="alerts"),
     ],
 )
-def test_nothing_is_sent_while_nothing_happens(served: SimpleNamespace, page: str, query: str) -> None:
+def test_nothing_is_sent_while_nothing_happens(served: SimpleNamespace, script: str, query: str) -> None:
     with connect(served.stream, subprotocols=["streamlit"], max_size=None) as pages:  # type: ignore[list-item]
-        path = opened(pages, page, query)
+        path = opened(pages, script, query)
         with connect(served.stream.replace("_stcore/stream", path)) as waiting:
             late = received(pages, 1.0)  # what Streamlit sends after a page
             assert len(late) < MOST, late
             for socket in (waiting, pages):
                 assert received(socket, 3.0) == []  # the server looks six times meanwhile
-            served.store.alert("first", "EntropyCollapse", message=f"Seen on {page}.")
+            served.store.alert("first", "EntropyCollapse", message=f"Seen on {script}.")
             served.store.steps("first", [int(time.time())])
             assert waiting.recv(timeout=patient(30)) == "out of date"
 
@@ -149,11 +149,11 @@ def received(socket: ClientConnection, patience: float) -> list[str | bytes]:
     return found
 
 
-def opened(pages: ClientConnection, page: str, query: str) -> str:
+def opened(pages: ClientConnection, script: str, query: str) -> str:
     """Where the browser of this page waits, once the page is there."""
     message = BackMsg()
     message.rerun_script.query_string = query
-    message.rerun_script.page_name = page
+    message.rerun_script.page_name = script
     pages.send(message.SerializeToString())
     path = ""
     while True:
