@@ -26,7 +26,7 @@ GPU_JOBS := $(wildcard examples/qwen*.yaml examples/gpu/*.yaml examples/ablation
 export RUFF_CACHE_DIR := $(CURDIR)/.dapo/ruff
 export HYPOTHESIS_STORAGE_DIRECTORY := $(CURDIR)/.dapo/hypothesis
 
-.PHONY: all help setup demo test check simulate postgres-versions s3-servers gpu-check gpu-image-check coverage lint format verify generate lock sbom audit fuzz clean cluster cluster-down images images-loaded e2e chaos queues
+.PHONY: all help setup demo test check simulate postgres-versions s3-servers gpu-check gpu-image-check coverage lint format verify generate lock sbom audit fuzz clean cluster cluster-down images images-loaded pictures e2e chaos queues
 .DEFAULT_GOAL := all
 
 all: lint test ## lint and test; what bare `make` does
@@ -81,6 +81,9 @@ verify: setup ## check that the generated files (CRD, reference, runbooks, chart
 
 generate: setup ## write the generated files
 	$(BIN)/python scripts/generate --write
+
+pictures: setup ## the pictures of docs/dashboard.md, in Chromium; ARGS="--only dashboard-live" for one
+	$(BIN)/python benchmarks/dashboard_pictures.py $(ARGS)
 
 lock: ## the locked requirement files; UPGRADE=1 moves to the newest versions
 	$(COMPILE) $(CPU) --extra cpu --extra dev --extra operator --extra dashboard -o requirements/dev.txt

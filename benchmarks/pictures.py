@@ -22,7 +22,9 @@ def save(figure: Any, picture: Path) -> None:
     write_png(Image.open(drawn), picture)
 
 
-def write_png(image: Image.Image, picture: Path) -> None:
-    """Write the image with a palette; of the most different colors, so that thin lines keep theirs."""
-    reduced = image.convert("RGB").quantize(COLORS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+def write_png(image: Image.Image, picture: Path, colors: int = COLORS, rounds: int = 0) -> None:
+    """Write the image with a palette; of the most different colors, so that thin lines keep theirs. In some `rounds`
+    these move to where many pixels are: areas keep the color that they have."""
+    method = Image.Quantize.MAXCOVERAGE
+    reduced = image.convert("RGB").quantize(colors, method, kmeans=rounds, dither=Image.Dither.NONE)
     reduced.save(picture, optimize=True)

@@ -143,7 +143,7 @@ function series(state, { line: index, kind }) {
   const lowest = !state.layers.bands.some((band) => band.line === index);
   const fill = lowest ? { fill: () => faded(color(), 0.75) } : {};
   // An area needs two steps; a single one is a dot.
-  const alone = (plot, at, first, last) => first === last;
+  const alone = (plot, at) => plot.data[at].filter((value) => value != null).length === 1;
   return { ...drawn, ...fill, width: 1, points: { show: alone, size: 6 } };
 }
 

@@ -16,7 +16,7 @@ export const STYLE = `${UPLOT_STYLE}
   width: auto; height: auto; margin: 0; border-color: transparent; }
 .dapo-chart .dapo-title button:hover, .dapo-chart .dapo-title a:hover { opacity: 1; border-color: currentColor; }
 .dapo-chart :is(button, a):focus-visible { opacity: 1; outline: 2px solid currentColor; outline-offset: 1px; }
-.dapo-legend { display: flex; flex-wrap: wrap; gap: 0 .5rem; max-height: 2.5rem; overflow-y: auto; margin-bottom: .1rem; }
+.dapo-legend { display: flex; flex-wrap: wrap; gap: 0 .5rem; max-height: 3.75rem; overflow-y: auto; margin-bottom: .1rem; }
 .dapo-legend button { display: inline-flex; align-items: center; gap: .3rem; max-width: 100%; }
 .dapo-legend button[aria-pressed="false"] { opacity: .4; text-decoration: line-through; }
 .dapo-legend span { white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }

@@ -13,10 +13,10 @@ PAGES = Path(__file__).parent
 # about to be replaced is not grey meanwhile: a page that refreshes itself would flicker. The rest styles the HTML of
 # `escaping`.
 STYLE = """<style>
-.stMainBlockContainer { padding: 4rem clamp(0.7rem, 2.5vw, 3rem) 2rem; }
+.stMainBlockContainer { padding: 3.6rem clamp(0.7rem, 2.5vw, 3rem) 2rem; }
 [data-stale="true"] { opacity: 1 !important; transition: none !important; }
 .stMainBlockContainer > div > .stVerticalBlock { gap: 0.55rem; }
-dl.dapo-figures { display: grid; grid-template-columns: repeat(auto-fill, minmax(5.9rem, 8rem)); gap: .5rem .8rem;
+dl.dapo-figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(6.3rem, 1fr)); gap: .5rem .8rem;
   margin: 0 !important; padding: .35rem .8rem !important; border-radius: .4rem;
   border: 1px solid color-mix(in srgb, currentColor 16%, transparent); }
 dl.dapo-figures dt, dl.dapo-figures dd { margin: 0; padding: 0; }
@@ -30,6 +30,7 @@ dl.dapo-figures dt, dl.dapo-figures dd { margin: 0; padding: 0; }
 .dapo-done { height: 4px; margin-top: .3rem; border-radius: 2px;
   background: color-mix(in srgb, currentColor 12%, transparent); }
 .dapo-done i { display: block; height: 100%; border-radius: 2px; background: #2F8FCC; }
+dl.dapo-figures > div { display: flex; flex-direction: column; justify-content: flex-end; }
 .dapo-figures dt { font-size: .8rem; font-weight: 400; opacity: .72; }
 .dapo-figures dd { font-size: 1.22rem; font-weight: 600; font-variant-numeric: tabular-nums; }
 @media (max-width: 40rem) {

@@ -134,7 +134,7 @@ def _figures(
         "Time left": left or ("ended" if ended else "-"),
         "Last step": "-" if updated is None else Counting(now - updated, "ago"),
         "Duration" if ended else "Running for": _took(run, now),
-        **{f"{one.validation.set_name} {one.validation.title}": _validated(one) for one in validations[:1]},
+        **(_validated(validations[0]) if validations else {}),
         "Reward": number(progress.reward),
         "Training accuracy": percent(progress.accuracy),
         "Entropy": number(progress.entropy),
@@ -151,9 +151,9 @@ def _took(run: RunRow, now: float) -> str | Counting:
     return Counting(now - run.started_at) if run.ended_at is None else duration(run.ended_at - run.started_at)
 
 
-def _validated(result: ValidationResult) -> str:
-    best = "" if result.best_step == result.last_step else f" (best {percent(result.best)} at {result.best_step})"
-    return percent(result.last) + best
+def _validated(result: ValidationResult) -> dict[str, str]:
+    title = f"{result.validation.set_name} {result.validation.title}"
+    return {title: percent(result.last), f"Best at step {result.best_step}": percent(result.best)}
 
 
 def _alert(alert: AlertRow) -> None:

@@ -66,9 +66,16 @@ def page() -> None:
         context.wait_for_store(error)
         return
     if not rows:
-        no_runs()
+        context.live(_no_runs, "no runs")
+        return
     filters, order, layout = _filters(rows)
     context.live(lambda: _table(filters, order, layout), "runs")
+
+
+def _no_runs() -> None:
+    """The hint, until there is a run."""
+    context.show_outage(_rows())
+    no_runs()
 
 
 def _rows() -> Reading[list[RunTableRow]]:
