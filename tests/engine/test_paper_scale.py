@@ -5,6 +5,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import engines
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def paper_scale() -> Any:
+    engines.load("verl")  # the simulator imports it without the environment of a run
     sys.path.insert(0, str(ROOT / "benchmarks"))
     try:
         yield import_module("paper_scale")
