@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 from fuzzing import JSON, NUMBERS, RAW, TEXT, changed, encoded, fuzzed
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dapo_core.db import (
@@ -128,6 +128,7 @@ def line(text: bytes) -> bytes:
 
 
 @given(st.one_of(RAW, changed(HEAD).map(encoded)))
+@example(encoded({**HEAD, "ts": 10**400}))
 @fuzzed
 def test_d_any_line_of_a_spool_is_a_record_or_none(text: bytes) -> None:
     decode(text)

@@ -1,7 +1,7 @@
 """One line of the spool: a record with its number and a checksum, and its rows for the metadata store. Pure."""
 
 import json
-import math
+import sys
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -64,7 +64,8 @@ def _is_head(head: Mapping[str, Any]) -> bool:
         isinstance(head["kind"], str)
         and all(type(number) is int for number in whole)
         and type(head["ts"]) in (int, float)
-        and math.isfinite(head["ts"])
+        # Not math.isfinite, which raises OverflowError for a whole number that no float holds.
+        and abs(head["ts"]) <= sys.float_info.max
     )
 
 
