@@ -17,8 +17,8 @@ from dapo_dashboard.reads.page_reads import PageReads
 PATH: Final = "live-updates"
 # The browser then asks for the page to be looked at, as another server may have it.
 UNKNOWN_PAGE: Final = 4404
-# A page that was not drawn again is told once more: its browser may have been without a connection.
-TURNS_UNTIL_REPEATED: Final = 15
+# A page that was not redrawn after a notice gets another: its browser may have been offline.
+LOOKS_UNTIL_REPEATED: Final = 15
 
 
 class LivePage:
@@ -52,18 +52,18 @@ def route(seconds: Callable[[], float], is_down: Callable[[], bool]) -> WebSocke
     async def serve(socket: WebSocket) -> None:
         await socket.accept()
         left = asyncio.ensure_future(socket.receive())  # a browser says nothing until it leaves
-        told, turns = None, 0
+        notified, looks = None, 0
         while not (await asyncio.wait({left}, timeout=seconds()))[0]:
             page = _PAGES.get(socket.path_params["token"])
             if page is None:
                 left.cancel()
                 await socket.close(UNKNOWN_PAGE)
                 return
-            turns += 1
-            if page.reads is told and turns < TURNS_UNTIL_REPEATED:
+            looks += 1
+            if page.reads is notified and looks < LOOKS_UNTIL_REPEATED:
                 continue
             if await asyncio.to_thread(page.is_out_of_date, is_down):
-                told, turns = page.reads, 0
+                notified, looks = page.reads, 0
                 await socket.send_text("out of date")
 
     return WebSocketRoute(f"/{PATH}/{{token}}", serve)

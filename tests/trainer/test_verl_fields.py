@@ -30,6 +30,13 @@ def test_b5_adapters_are_merged_for_the_engines(mode: str, lora: dict[str, Any],
     assert value(config, "actor_rollout_ref.model.lora.merge") is True
 
 
+SAMPLING_OFF = {
+    "enabled": False,
+    "filter_by": "accuracy",
+    "max_generation_batches": 10,
+    "on_exhausted": "TrainPartial",
+    "surplus": "Discard",
+}
 TABLE = [
     pytest.param({"clipHigh": 0.2}, {f"{ACTOR}clip_ratio_high": 0.2}, id="clip-higher off"),
     pytest.param({"clipLow": 0.1}, {f"{ACTOR}clip_ratio_low": 0.1}, id="clip low"),
@@ -47,13 +54,7 @@ TABLE = [
         {"dynamicSampling": {"enabled": False}},
         {
             "algorithm.filter_groups.enable": False,
-            "dapo.dynamic_sampling": {
-                "enabled": False,
-                "filter_by": "accuracy",
-                "max_generation_batches": 10,
-                "on_exhausted": "TrainPartial",
-                "surplus": "Discard",
-            },
+            "dapo.dynamic_sampling": SAMPLING_OFF,
         },
         id="dynamic sampling off",
     ),
@@ -114,13 +115,7 @@ TABLE = [
             f"{ACTOR}clip_ratio_high": 0.2,
             f"{ACTOR}loss_agg_mode": "seq-mean-token-mean",
             "algorithm.filter_groups.enable": False,
-            "dapo.dynamic_sampling": {
-                "enabled": False,
-                "filter_by": "accuracy",
-                "max_generation_batches": 10,
-                "on_exhausted": "TrainPartial",
-                "surplus": "Discard",
-            },
+            "dapo.dynamic_sampling": SAMPLING_OFF,
             "dapo.overlong": {"filter": False, "penalty": None},
         },
         id="the baseline",

@@ -2,7 +2,7 @@
 same plan on every machine. Pure.
 
 The times of a plan are those of a Poisson process of which the number of events is known: independent and uniform.
-Kinds take turns, in an order that is shuffled anew for each turn, and so do the roles that a kind can hit: a short plan
+Kinds take turns, in an order that is reshuffled for each turn, and so do the roles that a kind can hit: a short plan
 has all of them.
 """
 

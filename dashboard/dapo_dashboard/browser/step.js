@@ -6,7 +6,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const WIDTH = 1000, LANE = 26, PLOT = 300, LEFT = 56, BOTTOM = 34;
 const drawn = new WeakMap();
 
-/** Draws what the server sent; a click on a group is told to it as `group`. */
+/** Draws what the server sent; a click on a group is sent to it as `group`. */
 export function step(component) {
   const { parentElement, data } = component;
   const theme = themeOf(parentElement);

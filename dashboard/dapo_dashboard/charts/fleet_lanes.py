@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 from dapo_core.db import AttemptRow, EventRow
 from dapo_core.naming import ROLES, Role
 from dapo_dashboard.charts import palette
-from dapo_dashboard.escaping import shown
+from dapo_dashboard.charts.intervals import event_points
 
 Option = dict[str, Any]
 State = Literal["starting", "working", "away"]
@@ -164,8 +164,8 @@ def fleet_chart(fleet: Fleet, syncs: Sequence[float]) -> Option:
         "yAxis": {"type": "category", "data": rows, "axisTick": {"show": False}},
         "series": [
             *(_bars(state, [span for span in fleet.spans if span.state == state]) for state in COLORS),
-            _points("Normal", "circle", palette.MIXED, fleet),
-            _points("Warning", "diamond", palette.WRONG, fleet),
+            event_points("Normal", fleet.marks, symbol="circle", color=palette.MIXED, size=7, opacity=0.9),
+            event_points("Warning", fleet.marks, symbol="diamond", color=palette.WRONG, size=10, opacity=0.9),
             {
                 "type": "scatter",
                 "name": SYNCS,
@@ -190,20 +190,4 @@ def _bars(state: State, spans: Sequence[Span]) -> Option:
         "lineStyle": {"width": 10, "color": color, "cap": "butt"},
         "itemStyle": {"color": color},
         "symbol": "none",
-    }
-
-
-def _points(kind: str, symbol: str, color: str, fleet: Fleet) -> Option:
-    return {
-        "type": "scatter",
-        "name": kind,
-        "symbol": symbol,
-        "symbolSize": 10 if kind == "Warning" else 7,
-        "itemStyle": {"color": color, "opacity": 0.9},
-        "data": [
-            {"name": shown(event.reason, 60), "value": [event.ts * 1000, lane]}
-            for lane, event in fleet.marks
-            if event.type == kind
-        ],
-        "z": 5,
     }

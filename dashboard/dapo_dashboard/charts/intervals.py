@@ -1,7 +1,7 @@
 """ECharts options of charts that show intervals: evaluations with their 95% intervals, ablations with the spread of
 their runs, and attempts in time. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil, floor
 from statistics import fmean
 from typing import Any, Final
@@ -118,6 +118,7 @@ def timeline(attempts: Sequence[AttemptRow], events: Sequence[EventRow], now: fl
 
     `now` is in Unix seconds."""
     rows = [_EVENTS, *(f"attempt {row.attempt}" for row in reversed(attempts))]
+    marks = [(_EVENTS, event) for event in events]
     return {
         "animation": False,
         "grid": {"left": 80, "right": 20, "top": 26, "bottom": 30, "outerBoundsMode": "none"},
@@ -126,8 +127,8 @@ def timeline(attempts: Sequence[AttemptRow], events: Sequence[EventRow], now: fl
         "yAxis": {"type": "category", "data": rows, "axisTick": {"show": False}},
         "series": [
             *(_attempt_bar(row, now) for row in attempts),
-            _event_points(events, "Normal", "circle", palette.MIXED),
-            _event_points(events, "Warning", "diamond", palette.ALERT),
+            event_points("Normal", marks, symbol="circle", color=palette.MIXED, size=8, opacity=0.85),
+            event_points("Warning", marks, symbol="diamond", color=palette.ALERT, size=11, opacity=0.85),
         ],
     }
 
@@ -147,16 +148,19 @@ def _attempt_bar(row: AttemptRow, now: float) -> Option:
     }
 
 
-def _event_points(events: Sequence[EventRow], kind: str, symbol: str, color: str) -> Option:
+def event_points(
+    kind: str, marks: Iterable[tuple[str, EventRow]], *, symbol: str, color: str, size: int, opacity: float
+) -> Option:
+    """The events of one kind as points, each in its lane, a category of the vertical axis."""
     return {
         "type": "scatter",
         "name": kind,
         "symbol": symbol,
-        "symbolSize": 11 if kind == "Warning" else 8,
-        "itemStyle": {"color": color, "opacity": 0.85},
+        "symbolSize": size,
+        "itemStyle": {"color": color, "opacity": opacity},
         "data": [
-            {"name": shown(event.reason, 60), "value": [event.ts * 1000, _EVENTS]}
-            for event in events
+            {"name": shown(event.reason, 60), "value": [event.ts * 1000, lane]}
+            for lane, event in marks
             if event.type == kind
         ],
         "z": 5,

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Final
 
-# Versions of a file are told apart by its time, which some file systems keep in whole seconds.
+# Versions of a file differ in its modification time, which some file systems keep in whole seconds.
 _MARGIN_SECONDS: Final = 2.0
 
 

@@ -1,7 +1,7 @@
 """A restart in place: the pod outlives its attempt, and its processes start again for the next one.
 
 The pod's first process, which recorded the ended program, ends all other processes of the pod, removes what they left
-in shared memory, and executes the pod's program anew, with the environment of the next attempt: image, model and disk
+in shared memory, and executes the pod's program again, with the environment of the next attempt: image, model and disk
 stay. The pod is not ready from then on, by which the operator knows that nothing of the old attempt runs there. It
 waits at the gate of the next attempt's head, whose name is known; the operator creates that head, or deletes the pod.
 """

@@ -1,6 +1,6 @@
 """Restarts in place: trainers that outlive their attempt and serve the next one, with node, image, model and disk.
 
-The head is the attempt: it is always created anew, and its end is what ends the work of the others. A trainer that has
+The head is the attempt: it is always recreated, and its end is what ends the work of the others. A trainer that has
 lost it ends its processes, is no longer ready, and waits for the head of the following number. So a trainer stays when
 the head's container is known to have ended, and serves the next attempt once it is seen running and not ready: nothing
 of two attempts runs at once. In the status, an attempt records for each of its trainers in which attempt its pod was
@@ -34,7 +34,7 @@ CLOCKS_SECONDS: Final = 5
 
 def trainers_that_stay(draft: Draft, attempt: Attempt, decision: Decision) -> list[Pod]:
     """The trainers of an attempt that ends which serve the next one; none while the head runs, and none where pods are
-    to be created anew: after a stall, and when an attempt in place has finished no step."""
+    to be recreated: after a stall, and when an attempt in place has finished no step."""
     head = next((pod for pod in draft.ends if pod.role == "head" and pod.exit_code is not None), None)
     if head is None or decision.action != "restart" or decision.delay_seconds > MAX_BACKOFF_SECONDS:
         return []
