@@ -7,9 +7,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from chart_rendering import CHART, INSTALLATIONS, named, refusal, with_values
-
-from dapo_trainer.demo import prepare
+from chart_rendering import CHART, INSTALLATIONS, refusal
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
@@ -104,16 +102,3 @@ def test_the_schema_refuses(values: dict[str, Any]) -> None:
 )
 def test_helm_says_what_is_missing(values: dict[str, Any], words: str) -> None:
     assert words in refusal(values)
-
-
-@pytest.mark.parametrize(
-    ("demo", "steps", "batch"),
-    [
-        pytest.param({}, prepare.WARM_START_STEPS, prepare.WARM_START_BATCH, id="by default as on one machine"),
-        pytest.param({"warmStartSteps": 320, "warmStartBatch": 48}, 320, 48, id="shorter"),
-    ],
-)
-def test_how_long_the_model_of_the_demo_is_trained(demo: dict[str, int], steps: int, batch: int) -> None:
-    values = {"jobNamespaces": [{"name": "team-a", "create": True}], "demo": {"namespace": "team-a", **demo}}
-    [container] = named(with_values(values), "Job", "dapo-demo")["spec"]["template"]["spec"]["containers"]
-    assert container["command"][-2:] == [f"--steps={steps}", f"--batch={batch}"]

@@ -12,7 +12,6 @@ from dapo_core.local_files import write_atomically
 from dapo_core.objectstore import ObjectStore, open_store
 from dapo_trainer.demo.task import problems, question
 
-WARM_START_STEPS, WARM_START_BATCH = 450, 96
 TRAIN_PROMPTS, VALIDATION_PROMPTS = 4096, 64
 DONE = "made.json"  # written last: without it, the folder is incomplete and created again
 
@@ -32,15 +31,12 @@ def rows(name: str, count: int, random: Random, without: set[tuple[int, int]]) -
     ]
 
 
-def prepare(folder: Path, seed: int, steps: int = WARM_START_STEPS, batch: int = WARM_START_BATCH) -> None:
-    """Create data, and a model warm-started for `steps` batches of `batch` demonstrations, in `folder`.
-
-    It is complete when it holds `DONE`.
-    """
+def prepare(folder: Path, seed: int) -> None:
+    """Create data and a warm-started model in `folder`. It is complete when it holds `DONE`."""
     import pyarrow
     from pyarrow import parquet
 
-    from dapo_trainer.demo.warm_start import warm_start
+    from dapo_trainer.demo.warm_start import tokenizer, warm_started
 
     folder.mkdir(parents=True, exist_ok=True)
     # The validation prompts do not depend on the seed, so that curves of several seeds can be compared.
@@ -49,8 +45,9 @@ def prepare(folder: Path, seed: int, steps: int = WARM_START_STEPS, batch: int =
     training = rows("arithmetic", TRAIN_PROMPTS, Random(seed), set(held_out))
     parquet.write_table(pyarrow.Table.from_pylist(validation), folder / "validation.parquet")
     parquet.write_table(pyarrow.Table.from_pylist(training), folder / "train.parquet")
-    warm_start(folder / "model", seed, steps, batch)
-    write_atomically(folder / DONE, json.dumps({"seed": seed, "warmStartSteps": steps}))
+    warm_started(seed).save_pretrained(folder / "model")
+    tokenizer().save_pretrained(folder / "model")
+    write_atomically(folder / DONE, json.dumps({"seed": seed}))
 
 
 def copy(folder: Path, store: ObjectStore) -> None:
@@ -63,18 +60,16 @@ def copy(folder: Path, store: ObjectStore) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0, help="any but 0 trains a model for two minutes (default: 0)")
     parser.add_argument("--store", help="s3://bucket/prefix or file:///folder to copy them to")
-    parser.add_argument("--steps", type=int, default=WARM_START_STEPS, help="batches of the warm start")
-    parser.add_argument("--batch", type=int, default=WARM_START_BATCH, help="demonstrations in each of them")
     arguments = parser.parse_args()
     store = open_store(arguments.store) if arguments.store else None
     if store is not None and store.exists(DONE):
         print(f"The model and its data are already in {store.url}.")
         return
     if not (arguments.folder / DONE).exists():
-        print(f"Creating a small model and its data in {arguments.folder} (one to three minutes, once).")
-        prepare(arguments.folder, arguments.seed, arguments.steps, arguments.batch)
+        print(f"Creating a small model and its data in {arguments.folder}, once.")
+        prepare(arguments.folder, arguments.seed)
     if store is not None:
         copy(arguments.folder, store)
 
