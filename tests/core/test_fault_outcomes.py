@@ -80,26 +80,38 @@ def step(generated: int, trained: int = 4, carried: int = 0, **others: float) ->
 @pytest.mark.parametrize(
     ("steps", "lost", "unaccounted"),
     [
-        pytest.param([step(8, mixed=0.5, lost=0.0), step(8)], 0, 0, id="all are there"),
-        pytest.param([step(8, mixed=0.625, lost=0.125, dropped=1), step(8)], 1, 0, id="one failed, one was surplus"),
-        pytest.param([step(8, mixed=0.75), step(8)], 0, 2, id="two are missing"),
-        pytest.param([step(8, mixed=0.375), step(8)], 0, -1, id="one was trained on twice"),
-        pytest.param([step(8, mixed=0.75), step(4, carried=2)], 0, 0, id="two are carried on"),
-        pytest.param([step(8, mixed=0.5, spread=0.75, stale=2), step(8)], 0, 0, id="filtered by spread"),
+        pytest.param([step(8, mixed=0.5, lost=0.0)], 0, 0, id="all are there"),
+        pytest.param([step(8, mixed=0.625, lost=0.125, dropped=1)], 1, 0, id="one failed, one was surplus"),
+        pytest.param([step(8, mixed=0.75)], 0, 2, id="two are missing"),
+        pytest.param([step(8, mixed=0.375)], 0, -1, id="one was trained on twice"),
+        pytest.param([step(8, mixed=0.75, carried=2), step(4, mixed=0.5)], 0, 0, id="two are carried on"),
+        pytest.param([step(8, mixed=0.75, carried=2)], 0, 0, id="two are carried beyond the last step"),
+        pytest.param([step(8, mixed=0.75, carried=2), step(4, mixed=0.25)], 0, -1, id="of two carried three are used"),
+        pytest.param([step(8, mixed=1.0, carried=4), step(0)], 0, 0, id="nothing is generated"),
+        pytest.param([step(8, mixed=0.5, spread=0.75, stale=2)], 0, 0, id="filtered by spread"),
     ],
 )
 def test_every_group_is_accounted_for(steps: list[dict[str, float]], lost: int, unaccounted: int) -> None:
     account = group_account(curves(*steps), since=0)
-    assert (account.steps, account.lost, account.unaccounted, account.unknown) == (2, lost, unaccounted, 1)
+    assert (account.steps, account.lost, account.unaccounted, account.unknown) == (len(steps), lost, unaccounted, 0)
+
+
+def test_nobody_has_counted_what_came_with_a_checkpoint() -> None:
+    """After step 1 another attempt resumes with the two groups that it carried, and with one that came back later."""
+    resumed = curves(step(8, mixed=0.75, carried=2), step(8, mixed=0.5, carried=3), step(8, mixed=0.5, carried=3))
+    for points in resumed.values():
+        points[1:] = [point._replace(attempt=2) for point in points[1:]]
+    account = group_account(resumed, since=0)
+    assert (account.steps, account.unaccounted, account.unknown) == (3, 0, 1)
 
 
 def test_an_account_of_the_steps_since() -> None:
-    account = group_account(curves(step(8, mixed=0.75), step(4, mixed=1.0), step(4, mixed=1.0)), since=150)
+    account = group_account(curves(step(8, mixed=0.75, carried=2), step(4, mixed=0.5), step(4, mixed=1.0)), since=150)
     assert (account.steps, account.generated, account.trained, account.unaccounted) == (2, 8, 8, 0)
 
 
 def test_without_dynamic_sampling_groups_of_one_verdict_are_kept() -> None:
-    assert group_account(curves(step(4, mixed=0.25), step(4)), 0, keeps_uniform=True).unaccounted == 0
+    assert group_account(curves(step(4, mixed=0.25)), 0, keeps_uniform=True).unaccounted == 0
 
 
 def test_a_metric_that_is_not_a_number_is_no_account() -> None:

@@ -81,7 +81,8 @@ def outcomes_of(faults: Sequence[InjectedFault], sights: Sequence[Sight]) -> lis
 class GroupAccount:
     """Groups of some steps, as the driver has counted them. `lost` ended with an error instead of responses, and
     `unaccounted` were kept, but neither trained on nor dropped nor carried on: more than 0 are missing, fewer are there
-    twice. `unknown` steps have no complete account."""
+    twice. `unknown` steps have no complete account: of the first one of an attempt that resumed nobody has counted the
+    groups that came with the checkpoint."""
 
     steps: int
     generated: int
@@ -90,19 +91,20 @@ class GroupAccount:
     unaccounted: int
     unknown: int
 
-    def plus(self, step: Mapping[str, float], following: Mapping[str, float], keeps_uniform: bool) -> "GroupAccount":
-        """This and the account of a step that is one of `steps`, from its values and those of the one after it."""
+    def plus(self, before: Mapping[str, float], step: Mapping[str, float], keeps_uniform: bool) -> "GroupAccount":
+        """This and the account of a step that is one of `steps`, from its values and those of the one before it."""
         made, lost = step.get(metrics.GROUPS_GENERATED, 0.0), step.get(metrics.GROUPS_LOST, 0.0)
         needed = (metrics.GROUPS_TRAINED, metrics.GROUPS_CARRIED)
-        # The surplus of the last step is known with the step after it; one that generated nothing has no shares.
-        is_known = all(name in step for name in needed) and metrics.GROUPS_CARRIED in following
+        is_known = all(name in step for name in needed) and metrics.GROUPS_CARRIED in before
+        # A step that generated nothing has no shares.
         is_known = is_known and (not made or metrics.GROUPS_MIXED in step)
         missing = 0.0
         if is_known:
             share = step.get(metrics.GROUPS_SPREAD, step.get(metrics.GROUPS_MIXED, 0.0))
             kept = made * (1.0 - lost if keeps_uniform else share)
             used = sum(step.get(name, 0.0) for name in _USED)
-            missing = step[metrics.GROUPS_CARRIED] + kept - used - following[metrics.GROUPS_CARRIED]
+            # Each step counts at its end what it carries to the next one.
+            missing = before[metrics.GROUPS_CARRIED] + kept - used - step[metrics.GROUPS_CARRIED]
         return replace(
             self,
             generated=self.generated + round(made),
@@ -113,6 +115,8 @@ class GroupAccount:
         )
 
 
+# Nothing is carried into the first step of a run.
+_BEFORE_ALL: Final = {metrics.GROUPS_CARRIED: 0.0}
 # What the account needs of a step.
 ACCOUNT_METRICS: Final = (
     metrics.GROUPS_GENERATED,
@@ -139,7 +143,8 @@ def group_account(
     ended = [(point.attempt, point.step) for point in curves.get(metrics.GROUPS_TRAINED, ()) if point.ts > since]
     account = GroupAccount(len(ended), 0, 0, 0, 0, 0)
     for attempt, number in ended:
-        account = account.plus(steps.get((attempt, number), {}), steps.get((attempt, number + 1), {}), keeps_uniform)
+        before = _BEFORE_ALL if number == 1 else steps.get((attempt, number - 1), {})
+        account = account.plus(before, steps.get((attempt, number), {}), keeps_uniform)
     return account
 
 
