@@ -33,8 +33,8 @@ _IMPORTED: Final = (
 
 for _name in _IMPORTED:
     import_module(_name)
-# Streamlit collects garbage after each run of a page and blocks all viewers meanwhile: a tenth of a second for objects
-# that are loaded by now and will never be garbage.
+# All viewers wait while Python looks for garbage: a tenth of a second for objects that are loaded by now and will never
+# be any.
 gc.freeze()
 browser_files.scripts()  # a server without them says so before its first viewer comes
 parquet_rows.UNPACKER.start()

@@ -19,14 +19,24 @@ QUEUE = "everywhere"
 CLUSTER = "other"
 
 
-@pytest.fixture(scope="module")
-def other() -> Iterator[Cluster]:
-    """The cluster where the jobs run."""
+def started() -> Iterator[Cluster]:
     made = Cluster()
     try:
         yield made.start(nodes=2)
     finally:
         made.stop()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """The cluster where jobs are submitted. That of the other tests has a Kueue of its own, with other queues."""
+    yield from started()
+
+
+@pytest.fixture(scope="module")
+def other() -> Iterator[Cluster]:
+    """The cluster where the jobs run."""
+    yield from started()
 
 
 @pytest.fixture(scope="module")
