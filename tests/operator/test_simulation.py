@@ -27,6 +27,7 @@ def test_thirty_minutes_of_faults() -> None:
             simulation.rest(hours=23.5)
         for _ in range(1800):
             simulation.step()
+        print(f"day {day + 1}: {simulation.deaths} operators died, {simulation.freezes} statuses were unreadable")
     assert simulation.deaths > 3
     assert simulation.freezes > 5
     assert simulation.pods.hangs > 0

@@ -15,7 +15,7 @@ from simulated_poison import BUGGY, poison
 from simulated_queues import SimulatedQueues, gang_of
 
 from dapo_core.jobspec.presets import merged
-from dapo_operator.jobs.dapojob import JOBS
+from dapo_operator.jobs.dapojob import JOBS, Job
 from dapo_operator.kube.objects import error_of
 
 
@@ -40,7 +40,8 @@ class Simulation:
         self.names = [f"job-{number}" for number in range(jobs)]
         for name in (*self.names, BUGGY):
             self.submit(name)
-        self.operator: Operator | None = Operator(self.kube, dice=self.random)
+        self._parsed: dict[str, Job] = {}
+        self.operator: Operator | None = Operator(self.kube, dice=self.random, parsed=self._parsed)
         self.back_at = 0.0
 
     def submit(self, name: str) -> None:
@@ -64,7 +65,7 @@ class Simulation:
             self._operators()
         if self.operator is None and self.kube.time >= self.back_at:
             # Every other life is that of a newer version of the platform.
-            self.operator = Operator(self.kube, f"t{self.deaths // 2}", self.random)
+            self.operator = Operator(self.kube, f"t{self.deaths // 2}", self.random, parsed=self._parsed)
         if self.operator is not None:
             self._operate(self.operator)
         self.invariants.check(self.frozen)

@@ -11,6 +11,8 @@ from simulated_queues import RESERVED, cache_of, reservation_resources
 
 from dapo_operator.children import WATCHED, Children, JobKey
 from dapo_operator.executor import Executor
+from dapo_operator.job_state import JobState
+from dapo_operator.jobs.dapojob import Job
 from dapo_operator.jobs.job_objects import Site
 from dapo_operator.kube.informer import report
 from dapo_operator.kube.objects import PODS, ObjectReference, Resource
@@ -49,9 +51,26 @@ class Posted:
         self.reasons.append(reason)
 
 
+class ReparsedState(JobState):
+    """What an operator keeps of a job. To parse a spec again after each death of an operator would take half of the
+    time of a simulation; `parsed`, by UID, are the jobs as earlier lives have parsed them."""
+
+    def __init__(self, raw: Object, site: Site, parsed: dict[str, Job]) -> None:
+        super().__init__(raw, site)
+        self._known = parsed
+
+    def _parsed(self) -> Job:
+        if self._job is None:
+            self._job = self._known.get(self.uid)
+        job = super()._parsed()
+        if job.kept is None:  # otherwise it is made from a file that each operator reads for itself
+            self._known[self.uid] = job
+        return job
+
+
 @dataclass
 class Operator:
-    """One life of an operator process: what it knows is gone when it dies."""
+    """One life of an operator process: what it knows is gone when it dies, but for `parsed`, if lives share it."""
 
     kube: FakeKube
     image: str = "t"
@@ -61,6 +80,7 @@ class Operator:
     seen: int = 0
     turns: Turns = field(default_factory=Turns)
     events: Posted = field(default_factory=Posted)
+    parsed: dict[str, Job] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.children = Children(self._wake)
@@ -143,7 +163,8 @@ class Operator:
         if kind == "DELETED":
             self.reconcilers.pop(key, None)
         elif reconciler is None:
-            self.reconcilers[key] = reconciler_class(key)(key, self.shared, raw)
+            reconciler = self.reconcilers[key] = reconciler_class(key)(key, self.shared, raw)
+            reconciler.state = ReparsedState(raw, self.shared.site, self.parsed)
         else:
             reconciler.update(raw)
         self._wake(key)

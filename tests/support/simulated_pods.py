@@ -173,10 +173,10 @@ def owner_of(pod: Object) -> str:
 
 def _is_beside(other: Object, rollout: Object) -> bool:
     """Whether a pod is a rollout of the same attempt that runs."""
-    same = [LABEL_JOB, LABEL_ATTEMPT, LABEL_ROLE]
-    labels, expected = (pod["metadata"]["labels"] for pod in (other, rollout))
-    runs = other.get("status", {}).get("phase") == "Running" and "deletionTimestamp" not in other["metadata"]
-    return runs and [labels[each] for each in same] == [expected[each] for each in same]
+    labels, expected = other["metadata"]["labels"], rollout["metadata"]["labels"]
+    if any(labels[each] != expected[each] for each in (LABEL_JOB, LABEL_ATTEMPT, LABEL_ROLE)):
+        return False
+    return other.get("status", {}).get("phase") == "Running" and "deletionTimestamp" not in other["metadata"]
 
 
 def is_head(pod: Object) -> bool:
