@@ -158,7 +158,8 @@ class Executor:
         return await self._kube.put_status(JOBS, body)
 
     async def act(self, key: JobKey, job: Job, plan: Plan, now: float, last: Refusals) -> ActionResult:
-        """Everything of a plan but the status and the finalizer: delete pods, then create what pods need, then pods.
+        """Everything of a plan but the status and the finalizer: delete pods, release their room, then create what pods
+        need, then pods.
         A refusal is part of the outcome, after those of `last`; raises ApiError for every other error."""
         outcome = ActionResult()
         attempt = plan.status.attempts[-1].number if plan.status.attempts else 0
@@ -166,6 +167,9 @@ class Executor:
         if undeleted := await _refusals(self._delete_pod(key, action) for action in deletions):
             outcome.undeletable = _refusal(undeleted[0], now, attempt, last.undeletable)
         outcome.deleted = len(deletions) - len(undeleted)
+        # Before the next attempt asks for room: it may need that of the last one, and must not have both.
+        for release in _of(plan, Release):
+            await self._release(key, release)
         support = [_tried(action.body, self._apply_support, action, job) for action in _of(plan, ApplySupport)]
         tokens = [_tried(action.body, self._create_token, action) for action in _of(plan, CreateToken)]
         reserved = [_tried(action.body, self._reserve, action, job) for action in _of(plan, Reserve)]
@@ -189,8 +193,6 @@ class Executor:
             await self._delete_support(key, action)
         for report in _of(plan, ReportOutcome):
             await self._report(report)
-        for release in _of(plan, Release):
-            await self._release(key, release)
         if _of(plan, DeleteJob):
             await _unless_gone(self._kube.delete(JOBS, job.namespace, job.name, job.uid))
         return outcome

@@ -12,6 +12,7 @@ from simulated_operator import asyncio_run
 from dapo_operator.children import Children
 from dapo_operator.executor import ActionResult, Executor, Refusals
 from dapo_operator.jobs.dapojob import FINALIZER, JOBS, job_of
+from dapo_operator.jobs.gangs.gang_scheduler import Reservation
 from dapo_operator.jobs.observed import Refusal
 from dapo_operator.kube.objects import ConflictError, UnreachableError, error_of
 
@@ -67,6 +68,25 @@ def test_a_cluster_without_the_gang_scheduler() -> None:
 def test_an_api_server_that_is_down_refuses_nothing() -> None:
     with pytest.raises(UnreachableError):
         acted("create pods", 503, {"message": "unavailable"})
+
+
+def test_room_is_given_back_before_more_is_asked_for() -> None:
+    """An API server in trouble answered none of the deletions for minutes, and a job had the room of three attempts."""
+    kube, asked = FakeKube(1, START), list[str]()
+
+    def fault(name: str, after: bool) -> None:
+        asked.append(name)
+        if name == "delete podgroups":
+            raise error_of(503, {"message": "no answer"})
+
+    kube.fault = fault
+    bench = Bench(raw_job(runPolicy={"gang": {"scheduler": "volcano"}}))
+    bench.reservations["first-0"] = Reservation("volcano", "first-0", "old", 0)
+    with pytest.raises(UnreachableError):
+        asyncio_run(
+            Executor(kube, Children(lambda key: None)).act(KEY, bench.job, bench.look(), START, Refusals())  # type: ignore[arg-type]
+        )
+    assert "delete podgroups" in asked and "create podgroups" not in asked
 
 
 def test_the_finalizer_is_added_to_those_of_others() -> None:
