@@ -25,6 +25,7 @@ class FakeKube:
         self.time = start
         self.objects: dict[Key, Object] = {}
         self._kinds: dict[str, dict[Key, Object]] = {}
+        self._owned: dict[str, dict[Key, None]] = {}
         self.events: list[tuple[float, str, Object]] = []
         self.writes: dict[str, int] = {}
         self.fault: Callable[[str, bool], None] = lambda what, after: None
@@ -183,12 +184,13 @@ class FakeKube:
         raw = {**raw, "metadata": {**raw["metadata"], "resourceVersion": str(next(self._versions))}}
         self.events.append((self.time, "DELETED", raw))
         uid = raw["metadata"]["uid"]
-        for child_key, child in list(self.objects.items()):
-            if any(owner["uid"] == uid for owner in child["metadata"].get("ownerReferences", ())):
-                if child["kind"] == "Pod":
-                    self.mark_deleted(child)
-                else:
-                    self.remove(child_key)
+        for owner in raw["metadata"].get("ownerReferences", ()):
+            self._owned.get(owner["uid"], {}).pop(key, None)
+        for child_key in [*self._owned.pop(uid, ())]:
+            if child_key[0] == PODS.plural:
+                self.mark_deleted(self.objects[child_key])
+            else:
+                self.remove(child_key)
 
     def of_kind(self, kind: str) -> "Objects":
         """All objects of a kind."""
@@ -215,6 +217,8 @@ class FakeKube:
         raw = {**raw, "metadata": {**raw["metadata"], "resourceVersion": str(next(self._versions))}}
         kind = "MODIFIED" if key in self.objects else "ADDED"
         self.objects[key] = self._kinds.setdefault(raw["kind"], {})[key] = raw
+        for owner in raw["metadata"].get("ownerReferences", ()):
+            self._owned.setdefault(owner["uid"], {})[key] = None
         self.events.append((self.time, kind, raw))
         if raw["kind"] == "DAPOJob":
             self._finish_deletion(key)

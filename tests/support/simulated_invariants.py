@@ -21,6 +21,8 @@ class Invariants:
         self.lives: dict[tuple[str, str], tuple[str, float]] = {}
         # By owner and attempt: those that have had a head, which tells rollouts apart by their names.
         self._led: set[tuple[str, str]] = set()
+        # By UID of a pod: its image and the ConfigMap of its job file.
+        self._read: dict[str, tuple[str, str]] = {}
 
     def check(self, frozen: dict[str, tuple[Object, int]]) -> None:
         """`frozen`: by UID of a job whose status cannot be read, the one before, and how often it had been written."""
@@ -64,16 +66,23 @@ class Invariants:
             job = jobs.get(pod["metadata"]["ownerReferences"][0]["uid"])
             pinned = (job or {}).get("status", {}).get("pinned")
             if job is not None and pinned is not None:
-                [image] = {container["image"] for container in pod["spec"]["containers"]}
+                image, name = self._what_it_reads(pod)
                 known = {pinned["image"], *(pinned.get("images") or {}).values()}
                 assert image in known, f"{pod['metadata']['name']} has image {image}, not one of {known}"
-                [name] = {volume["configMap"]["name"] for volume in pod["spec"]["volumes"] if "configMap" in volume}
                 assert ("configmaps", NAMESPACE, name) in self._kube.objects, f"{name} does not exist"
                 if not name.endswith(pinned["revision"]):
                     # A trainer may have stayed from before the job was scaled.
                     assert self._pods.has_joined(pod), f"{pod['metadata']['name']} reads {name}"
                     newest = self._read_by_trainers(config_name(job["metadata"]["name"], pinned["revision"]))
                     assert newest in (None, self._read_by_trainers(name)), f"{pod['metadata']['name']} reads {name}"
+
+    def _what_it_reads(self, pod: Object) -> tuple[str, str]:
+        uid = pod["metadata"]["uid"]
+        if uid not in self._read:
+            [image] = {container["image"] for container in pod["spec"]["containers"]}
+            [name] = {volume["configMap"]["name"] for volume in pod["spec"]["volumes"] if "configMap" in volume}
+            self._read[uid] = (image, name)
+        return self._read[uid]
 
     def _read_by_trainers(self, name: str) -> Object | None:
         """A job file without its rollouts; None when it has not been written yet."""

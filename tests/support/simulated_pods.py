@@ -24,6 +24,8 @@ class SimulatedPods:
         self._waiting: dict[str, int] = {}
         # By UID of a head: all pods that its driver waits for have joined.
         self._gathered: set[str] = set()
+        # By UID: it waits for the next attempt where it ran.
+        self._in_place: dict[str, bool] = {}
         self.stayed = self.hangs = 0
 
     def step(self, faults: bool) -> None:
@@ -74,7 +76,11 @@ class SimulatedPods:
         return max(1, parse_job(json.loads(file)).spec.topology.layout.required_pods["rollout"])
 
     def _is_in_place(self, pod: Object) -> bool:
-        return any(each["name"] == "DAPO_RESTART" for each in pod["spec"]["containers"][0]["env"])
+        uid = pod["metadata"]["uid"]
+        if uid not in self._in_place:
+            environment = pod["spec"]["containers"][0]["env"]
+            self._in_place[uid] = any(each["name"] == "DAPO_RESTART" for each in environment)
+        return self._in_place[uid]
 
     def _stay(self, pod: Object) -> None:
         """A trainer whose head has ended ends its processes and waits for the next one, which it then joins. Some are
