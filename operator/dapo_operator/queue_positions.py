@@ -31,7 +31,7 @@ class QueuePositions:
             # Before the request, so that the other jobs of the queue do not ask as well.
             self._read[key] = (now + SECONDS, known)
             try:
-                answer = await self._kube.get(_QUEUES, namespace, f"{queue}/pendingworkloads?limit={FIRST}")
+                answer = await self._kube.get(_QUEUES, namespace, queue, "pendingworkloads", limit=str(FIRST))
                 self._read[key] = (now + SECONDS, _positions(answer))
             except ApiError as error:
                 logger.debug("The positions in LocalQueue %s cannot be read: %s", queue, error.message)

@@ -33,7 +33,7 @@ class Counting(FakeKube):
         if not after:
             self.requests[what] += 1
 
-    async def get(self, resource: Resource, namespace: str, name: str) -> Object:
+    async def get(self, resource: Resource, namespace: str, name: str, sub: str = "", **query: str) -> Object:
         self.requests[f"get {resource.plural}"] += 1
         return await super().get(resource, namespace, name)
 

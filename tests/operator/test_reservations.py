@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from fake_kube import FakeKube, Object
@@ -220,8 +221,8 @@ class PendingWorkloads(FakeKube):
         self.asked: list[str] = []
         self.served = True
 
-    async def get(self, resource: Resource, namespace: str, name: str) -> Object:
-        self.asked.append(resource.path(namespace, name))
+    async def get(self, resource: Resource, namespace: str, name: str, sub: str = "", **query: str) -> Object:
+        self.asked.append(f"{resource.path(namespace, name, sub)}?{urlencode(query)}")
         if not self.served:
             raise error_of(404, {})
         names = ("b-1", "a-1")
@@ -332,7 +333,7 @@ class WithFlavors(FakeKube):
         super().__init__(1, 1_800_000_000.0)
         self.read = 0
 
-    async def get(self, resource: Resource, namespace: str, name: str) -> Object:
+    async def get(self, resource: Resource, namespace: str, name: str, sub: str = "", **query: str) -> Object:
         if resource != FLAVORS:
             return await super().get(resource, namespace, name)
         self.read += 1

@@ -40,8 +40,8 @@ class FakeKube:
 
     # What the operator calls.
 
-    async def get(self, resource: Resource, namespace: str, name: str) -> Object:
-        """One object."""
+    async def get(self, resource: Resource, namespace: str, name: str, sub: str = "", **query: str) -> Object:
+        """One object; it has no subresources."""
         return self._existing(resource, namespace, name)
 
     async def list(

@@ -90,9 +90,9 @@ class KubeClient:
         """Unix seconds of the API server's clock, which all replicas share."""
         return time.time() + self._ahead
 
-    async def get(self, resource: Resource, namespace: str, name: str) -> Object:
-        """One object. Raises NotFoundError."""
-        return await self._ask("GET", resource.path(namespace, name))
+    async def get(self, resource: Resource, namespace: str, name: str, sub: str = "", **query: str) -> Object:
+        """One object, or its subresource. Raises NotFoundError."""
+        return await self._ask("GET", resource.path(namespace, name, sub), query=query)
 
     async def create(self, resource: Resource, body: Object, dry_run: bool = False) -> Object:
         """Create an object and return it; unknown fields in it are errors. Raises ExistsError, RefusedError."""

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
+from urllib.parse import quote
 
 Object = dict[str, Any]
 
@@ -28,10 +29,19 @@ class Resource:
     plural: str
 
     def path(self, namespace: str | None, name: str = "", sub: str = "") -> str:
-        """The URL path of a collection (of all namespaces when None), an object or its subresource."""
+        """The URL path of a collection (of all namespaces when None), an object or its subresource. Raises RefusedError
+        for what is no name: jobs name objects, and `../../secrets/x` would be another one than they may name."""
         root = f"/api/{self.api_version}" if "/" not in self.api_version else f"/apis/{self.api_version}"
-        middle = f"/namespaces/{namespace}" if namespace else ""
-        return f"{root}{middle}/{self.plural}" + (f"/{name}" if name else "") + (f"/{sub}" if sub else "")
+        middle = f"/namespaces/{_segment(namespace)}" if namespace else ""
+        end = f"/{_segment(name)}" if name else ""
+        return f"{root}{middle}/{self.plural}{end}" + (f"/{sub}" if sub else "")
+
+
+def _segment(name: str) -> str:
+    """The name as a part of a path. A slash that is escaped is one again for the API server."""
+    if name in (".", "..") or "/" in name or "%" in name:
+        raise RefusedError(f"{name!r} is not a name: no object can be called that.", 400, "BadRequest")
+    return quote(name, safe=":", errors="replace")
 
 
 PODS: Final = Resource("v1", "pods")
