@@ -103,7 +103,7 @@ def plain_config(job: DAPOJob, folder: Path) -> Path:
     from dapo_trainer.verl_config import Placement, compose
     from dapo_trainer.verl_config.kernels import ATTENTION_KEY
 
-    config = compose(job.spec, Placement("cpu"), fetch(job, folder, None))
+    config = compose(job.spec, Placement("cpu"), fetch(job, folder))
     reward = folder / "reward.py"
     reward.write_text(REWARD.format(scores=str(folder / "scores.txt")))
     penalty = job.spec.algorithm.overlong.penalty
@@ -224,7 +224,7 @@ def trl(job: DAPOJob, folder: Path) -> Result:
 def _settings_of_trl(job: DAPOJob, folder: Path) -> dict[str, Any]:
     from dapo_trainer.preflight import fetch
 
-    spec, paths = job.spec, fetch(job, folder, None)
+    spec, paths = job.spec, fetch(job, folder)
     penalty = spec.algorithm.overlong.penalty
     assert spec.reward.type == "math" and spec.algorithm.kl_coefficient == 0, "trl_side.py knows no other job"
     return {

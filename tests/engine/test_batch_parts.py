@@ -102,7 +102,7 @@ def computed(
     trainer: Any = object.__new__(trainers.Colocated)
     trainer.config, workers = OmegaConf.create(CONFIG), Workers()
     trainer.config.algorithm.rollout_correction.bypass_mode = of_rollout
-    trainer.actor_rollout_wg = workers
+    trainer._ranks = workers  # they have begun long before
     batch = trainers.KVBatchMeta(partition_id="train", keys=rows.keys, tags=rows.tags)
     metrics: dict[str, Any] = {}
     batch = parts.InParts._compute_old_log_prob(trainer, batch, metrics)

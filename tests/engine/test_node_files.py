@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from dapo_core.errors import CheckpointError
 from dapo_core.naming import checkpoint_prefix
 from dapo_core.objectstore import open_store
 from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore, LocalCheckpoint
+from dapo_trainer.checkpoints.restore import Restored
 from dapo_trainer.demo.warm_start import model, tokenizer
 
 pytestmark = pytest.mark.timeout(180)
@@ -97,27 +99,23 @@ def test_one_checkpoint_of_files_from_everywhere(tmp_path: Path, ranks: list[Any
 
 
 def test_each_node_brings_what_its_ranks_load(tmp_path: Path, ranks: list[Any], saved: Path) -> None:
-    from dapo_trainer.verl_adapter.node_files import Origin
-
     checkpoints = commit(tmp_path, other_nodes(tmp_path, ranks), saved)
     restored = tmp_path / "restored"
     later = other_nodes(tmp_path, [ranks[0], ranks[1], ranks[0]])  # rank 2 has moved to the driver's node
-    later.restore(Origin(checkpoints.store.url, checkpoints.manifest(STEP)), restored)
+    later.restore(Restored(checkpoints.manifest(STEP), restored, checkpoints.store.url))
     found = sorted(path.relative_to(restored).as_posix() for path in restored.rglob("*") if path.is_file())
     assert found == ["actor/fsdp_config.json", "actor/model_world_size_3_rank_1.pt", "data.pt"]
 
 
 def test_a_node_brings_the_shards_that_its_ranks_read_of_a_checkpoint_of_more(tmp_path: Path, ranks: list[Any]) -> None:
     """From four ranks to two: the second one, on the other node, reads those of the third and the fourth."""
-    from dapo_trainer.verl_adapter.node_files import Origin
-
     folder = checkpoint(tmp_path / "global_step_4", model(tokenizer()), tokenizer(), 4)
     for rank in range(4):
         (folder / "actor" / f"extra_state_world_size_4_rank_{rank}.pt").write_bytes(b"schedule")
     checkpoints = CheckpointStore(open_store((tmp_path / "store").as_uri()), RUN)
     manifest = checkpoints.commit(LocalCheckpoint(STEP, folder, 1, "d"))
     restored = tmp_path / "restored"
-    other_nodes(tmp_path, ranks[:2]).restore(Origin(checkpoints.store.url, manifest), restored)
+    other_nodes(tmp_path, ranks[:2]).restore(Restored(manifest, restored, checkpoints.store.url))
     found = {kind: sorted(path.name for path in restored.rglob(f"{kind}_*.pt")) for kind in ("model", "extra_state")}
     assert found == {
         "model": [f"model_world_size_4_rank_{rank}.pt" for rank in (0, 2, 3)],  # shapes are read from the first one
@@ -126,11 +124,25 @@ def test_a_node_brings_the_shards_that_its_ranks_read_of_a_checkpoint_of_more(tm
 
 
 def test_a_file_damaged_in_the_store_is_told_as_such(tmp_path: Path, ranks: list[Any], saved: Path) -> None:
-    from dapo_trainer.verl_adapter.node_files import Origin
-
     nodes = other_nodes(tmp_path, ranks)
     checkpoints = commit(tmp_path, nodes, saved)
     key = f"{checkpoint_prefix(RUN, STEP, 1)}actor/model_world_size_3_rank_1.pt"
     checkpoints.store.put_bytes(key, b"shard x")
     with pytest.raises(CheckpointError, match="rank_1"):
-        nodes.restore(Origin(checkpoints.store.url, checkpoints.manifest(STEP)), tmp_path / "restored")
+        nodes.restore(Restored(checkpoints.manifest(STEP), tmp_path / "restored", checkpoints.store.url))
+
+
+def test_what_has_begun_is_not_fetched_twice(tmp_path: Path, ranks: list[Any], saved: Path) -> None:
+    nodes = other_nodes(tmp_path, ranks)
+    checkpoints = commit(tmp_path, nodes, saved)
+    origin = Restored(checkpoints.manifest(STEP), tmp_path / "restored", checkpoints.store.url)
+    nodes.begin_restore(origin)
+    nodes.restore(origin)
+    fetched = origin.folder / "actor" / "model_world_size_3_rank_1.pt"
+    inode = fetched.stat().st_ino
+    nodes.restore(origin)
+    assert fetched.stat().st_ino == inode
+
+    older = replace(origin, folder=tmp_path / "older")  # the head has fallen back to another checkpoint meanwhile
+    nodes.restore(older)
+    assert (older.folder / "actor" / "model_world_size_3_rank_1.pt").read_text() == "shard 1"

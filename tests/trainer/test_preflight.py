@@ -152,11 +152,11 @@ class TestJob:
     def test_a_torn_model_is_found(self, good: DAPOJob, tmp_path: Path) -> None:
         os.truncate(tmp_path / "model" / "model.safetensors", 9000)
         refused(lambda: check_job(good), ModelError)
-        refused(lambda: fetch(good, tmp_path / "work", None), ModelError)
+        refused(lambda: fetch(good, tmp_path / "work"), ModelError)
 
     @pytest.mark.engine  # transformers imports torch
     def test_a_model_without_a_tokenizer(self, good: DAPOJob, tmp_path: Path) -> None:
-        message = refused(lambda: fetch(good, tmp_path / "work", None), ModelError)
+        message = refused(lambda: fetch(good, tmp_path / "work"), ModelError)
         assert f"{tmp_path}/model has no tokenizer with a chat template (" in message
 
     @pytest.mark.parametrize(
@@ -207,19 +207,19 @@ class TestFetch:
         return tmp_path
 
     def test_files_are_written_as_verl_reads_them(self, good: DAPOJob, tokenized: Path) -> None:
-        paths = fetch(good, tokenized / "work", tokenized / "global_step_3")
-        assert paths.model == str(tokenized / "model") and paths.resume_from == str(tokenized / "global_step_3")
+        paths = fetch(good, tokenized / "work")
+        assert paths.model == str(tokenized / "model")
         [train], [validation] = paths.train, paths.validation
         assert parquet.read_table(train).to_pylist()[0]["data_source"] == "train"
         assert parquet.read_table(validation).to_pylist()[0]["data_source"] == "aime"
 
     def test_b9_a_step_of_more_prompts_than_there_are(self, good: DAPOJob, tokenized: Path) -> None:
         larger = local_job(tokenized, batch={"prompts": 2})
-        assert "has only 1 prompts" in refused(lambda: fetch(larger, tokenized / "work", None), SpecError)
+        assert "has only 1 prompts" in refused(lambda: fetch(larger, tokenized / "work"), SpecError)
 
     def test_a_prompt_over_its_limit(self, good: DAPOJob, tokenized: Path) -> None:
         saved(tokenized / "train.parquet", [row("x" * 10), row("x" * 11)])
-        message = refused(lambda: fetch(good, tokenized / "work", None))
+        message = refused(lambda: fetch(good, tokenized / "work"))
         assert "row 1, column prompt: 13 tokens, over spec.data.maxPromptTokens (12)" in message
         assert "row 0" not in message
         shutil.rmtree(tokenized / "work", ignore_errors=True)

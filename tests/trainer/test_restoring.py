@@ -166,6 +166,24 @@ def test_a_newer_local_checkpoint_that_was_never_stored_stays(
     assert newer.exists(), "its event says where it is"
 
 
+def test_what_had_arrived_when_an_attempt_ended_is_not_fetched_again(
+    store: MemoryStore, checkpoints: CheckpointStore, work: Path, tmp_path: Path
+) -> None:
+    commit(checkpoints, tmp_path / "local", 10, ranks=2)
+    whole, torn = (f"actor/model_world_size_2_rank_{rank}.pt" for rank in range(2))
+    unfinished = work.parent / "attempt-1" / ".resume.part"
+    (unfinished / "actor").mkdir(parents=True)
+    (unfinished / whole).write_bytes(b"weights 0 of 10")
+    (unfinished / torn).write_bytes(b"weights")
+    store.log.clear()
+    found = start(checkpoints, work)
+    assert found is not None
+    assert [(found.folder / name).read_bytes() for name in (whole, torn)] == [b"weights 0 of 10", b"weights 1 of 10"]
+    fetched = [key for operation, key in store.log if operation == "get" and key.endswith(".pt")]
+    assert len(fetched) == 1 and fetched[0].endswith(torn)
+    assert not unfinished.exists(), "the disk holds it once"
+
+
 # A store that comes back
 
 

@@ -1,17 +1,20 @@
-"""A trainer's stores around an attempt: what one leaves in the object store, the next one delivers (B6)."""
+"""A trainer's stores around an attempt: what one leaves in the object store, the next one delivers (B6) or resumes."""
 
 import shutil
 from pathlib import Path
 
 import pytest
+from checkpoint_folders import local
 from patience import patient
 
 from dapo_core.db import open_reader, upgrade
 from dapo_core.jobspec import load_job
 from dapo_core.objectstore import open_store
 from dapo_trainer import main
+from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore, LocalCheckpoint
 from dapo_trainer.main import TrainingAttempt
 from dapo_trainer.process.trainer_process import StoreUrls, TrainerEnvironment
+from dapo_trainer.verl_adapter.session import Session
 
 JOB = Path(__file__).parents[2] / "examples" / "arithmetic.yaml"
 RUN = "arith-20261121-0412-x7k2"
@@ -58,3 +61,23 @@ def test_objects_that_cannot_be_fetched_do_not_stop_an_attempt(tmp_path: Path) -
     started.report.step(1, {"loss": 1.0})
     started._record(started._secure_metrics)
     assert started._sender.close(patient(30.0)) and started._spool.close()
+
+
+@pytest.mark.parametrize("step", [None, 5])
+def test_training_goes_on_from_the_step_whose_files_have_arrived(step: int | None, tmp_path: Path) -> None:
+    database = f"sqlite:///{tmp_path / 'dapo.db'}"
+    upgrade(database)
+    if step is not None:
+        checkpoint = LocalCheckpoint(step, local(tmp_path, step), 1, load_job(JOB).spec.digest())
+        CheckpointStore(open_store((tmp_path / "store").as_uri()), RUN).commit(checkpoint)
+    second = attempt(2, tmp_path, database)
+    second._restore.begin()
+    second._session = session = Session(second.report, {})
+    folder = second._resume()
+    assert folder == (None if step is None else second.environment.work / f"global_step_{step}")
+    assert folder is None or (folder / "data.pt").read_bytes() == b"position 5"
+    assert session.last_recorded == session.last_saved == (step or 0)
+    second.report.step(6, {"loss": 1.0})
+    assert second.close(done=False)
+    resumed = [event.step for event in open_reader(database).events(RUN) if event.reason == "Resumed"]
+    assert resumed == ([] if step is None else [step])

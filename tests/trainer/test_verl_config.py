@@ -12,7 +12,7 @@ from verl_keys import ACTOR, CPU, CUDA, PATHS, REFERENCE, ROLLOUT, spec, value
 
 from dapo_core.errors import SpecError
 from dapo_core.jobspec import load_job
-from dapo_trainer.verl_config import Paths, Placement, compose, overrides
+from dapo_trainer.verl_config import Placement, compose, overrides
 from dapo_trainer.verl_config.compose import _defaults, _exists
 from dapo_trainer.verl_config.placement import detect_device
 
@@ -120,11 +120,7 @@ class TestTopology:
         assert value(config, "ray_kwargs.ray_init.address") == "head:6379"
         assert "ray_kwargs.ray_init.num_gpus" not in overrides(spec(), Placement("cuda", "head:6379"), PATHS)
 
-    def test_resuming(self) -> None:
-        paths = Paths("/m", ("/t",), (), "/c", resume_from="/r/global_step_7")
-        config = compose(spec(), CPU, paths)
-        assert value(config, "trainer.resume_mode") == "resume_path"
-        assert value(config, "trainer.resume_from_path") == "/r/global_step_7"
+    def test_verl_looks_for_no_checkpoint_by_itself(self) -> None:
         assert value(compose(spec(), CPU, PATHS), "trainer.resume_mode") == "disable"
 
     def test_no_validation_set_means_no_validation(self) -> None:

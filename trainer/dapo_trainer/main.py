@@ -1,7 +1,7 @@
 """A trainer process: `python -m dapo_trainer.main` below `dapo run`, and what the head pod's first process becomes.
 
-Reads the job and its stores from the environment, restores the newest committed checkpoint, trains, and ends with an
-exit code of `dapo_core.run.reasons` and last words that say why.
+Reads the job and its stores from the environment, resumes from the newest committed checkpoint, trains, and ends with
+an exit code of `dapo_core.run.reasons` and last words that say why.
 """
 
 import faulthandler
@@ -30,8 +30,9 @@ from dapo_core.run.checkpoint import FileEntry, Retention
 from dapo_core.run.deadlines import LOADING_ENGINES, STARTING_RAY, Deadline
 from dapo_core.run.last_words import LastWords, ending
 from dapo_core.run.reasons import ExitCode, Reason
+from dapo_trainer.checkpoints.background_restore import BackgroundRestore
 from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore
-from dapo_trainer.checkpoints.restore import Restored, restore, retry_unreachable
+from dapo_trainer.checkpoints.restore import Found, Report, Restored, restore, retry_unreachable
 from dapo_trainer.checkpoints.uploader import CheckpointUploader
 from dapo_trainer.doctor import gpus
 from dapo_trainer.groups.sample_log import SampleLog
@@ -89,6 +90,7 @@ class TrainingAttempt:
         here = (lambda entry: entry.rank is None) if environment.ray_address else (lambda _: True)
         self._tail = StoredTail(store, run_id)
         self._checkpoints = CheckpointStore(store, run_id, self._spool, here, self._secure_metrics)
+        self._restore = BackgroundRestore(self._restore_here, self._report_start)
         kept = job.spec.checkpoints
         retention = Retention(kept.keep_last, kept.keep_best, kept.best_metric)
         self._uploads = CheckpointUploader(self._checkpoints, retention, remote_files=self._remote_files)
@@ -128,8 +130,9 @@ class TrainingAttempt:
     def train(self) -> None:
         """Raises DapoError (StoppedError for a clean stop), StopRequested, or whatever verl and Ray raise."""
         self.report.phase("start", 0, 0, "checking model and data")
-        resumed = self._restore()
-        config = self._compose(None if resumed is None else resumed.folder)
+        self._record_origin(self._restore.begin())
+        self._deliver_earlier()
+        config = self._compose()
         from omegaconf import OmegaConf
 
         from dapo_trainer.verl_adapter.cluster import Cluster, joined_pods
@@ -149,12 +152,11 @@ class TrainingAttempt:
 
         settings = OmegaConf.to_container(config.dapo)
         assert isinstance(settings, dict)
-        step = 0 if resumed is None else resumed.manifest.step
-        session = Session(self.report, settings, stop=self.stop, last_recorded=step, last_saved=step)
+        session = Session(self.report, settings, stop=self.stop, resume=self._resume)
         if self._gate is not None:
             fsdp_size = int(config.actor_rollout_ref.actor.fsdp_config.fsdp_size)
             session.dismiss = self._dismiss
-            session.on_ranks = lambda workers: self._spread(workers, fsdp_size, resumed)
+            session.on_ranks = lambda workers: self._spread(workers, fsdp_size)
         self._session = session
         runner.run(config, session, cluster, on_ready=self._ready)
 
@@ -165,21 +167,16 @@ class TrainingAttempt:
 
         cluster.queue_ready()
         self._gate = Gate(host_of(ray_address), self._pod_leaves)
-        wait_for(node_resources(self.job.spec), lambda missing: self.report.phase("start", 0, 0, missing))
+        wait_for(node_resources(self.job.spec), self._report_start, self._restore.check)
 
-    def _spread(self, workers: Sequence[Any], fsdp_size: int, resumed: Restored | None) -> None:
-        """From here on ranks' files are stored where they run; those of `resumed` are copied there."""
-        from dapo_trainer.verl_adapter.node_files import Origin, OtherNodes
+    def _spread(self, workers: Sequence[Any], fsdp_size: int) -> None:
+        """From here on ranks' files are stored where they run; those of the checkpoint begin to arrive there."""
+        from dapo_trainer.verl_adapter.node_files import OtherNodes
 
         of = self.environment
         self._other_nodes = OtherNodes(of.stores.objects, of.run_id, of.attempt, workers, fsdp_size)
-        if resumed is None:
-            return
-        try:
-            self._other_nodes.restore(Origin(resumed.store_url, resumed.manifest), resumed.folder)
-        except CheckpointError as error:  # its ranks' files are read only now: the next attempt takes the previous one
-            self._checkpoints.mark_corrupt(resumed.manifest, str(error))
-            raise
+        if (found := self._restore.found) is not None:
+            self._other_nodes.begin_restore(found)
 
     def _remote_files(self, step: int, folder: Path) -> Sequence[FileEntry]:
         return () if self._other_nodes is None else self._other_nodes.put(step, folder)
@@ -199,20 +196,39 @@ class TrainingAttempt:
     def _ready(self) -> None:
         self.training = True
 
-    def _restore(self) -> Restored | None:
-        """The checkpoint to resume from, in a folder as verl names it; None to start from step 0."""
-        environment = self.environment
-        restored = retry_unreachable(
-            lambda: restore(self._checkpoints, self.job, environment.work, environment.attempt, self._known),
-            lambda message: self.report.phase("start", 0, 0, message),
+    def _restore_here(self, found: Found, report: Report) -> Restored | None:
+        """The checkpoint to resume from, with the files that this machine reads; None to start from step 0."""
+        of = self.environment
+        return retry_unreachable(
+            lambda: restore(self._checkpoints, self.job, of.work, of.attempt, self._known, found), report
         )
-        self._deliver_earlier()
-        step = 0 if restored is None else restored.manifest.step
-        self._record(lambda: self._writer.attempt_resumed(environment.run_id, environment.attempt, step))
-        if restored is not None:
-            message = f"Resuming from the checkpoint at step {step} of {restored.manifest.run_id}."
-            self.report.event("Normal", "Resumed", message, step)
-        return restored
+
+    def _report_start(self, detail: str) -> None:
+        self.report.phase("start", 0, 0, detail)
+
+    def _resume(self) -> Path | None:
+        """Wait for the files of the checkpoint, here and on other pods. Returns its folder; None to start from step
+        0."""
+        restored = self._restore.wait()
+        if restored is None:
+            return None
+        if self._other_nodes is not None:
+            try:
+                self._other_nodes.restore(restored)
+            except CheckpointError as error:  # the next attempt takes the previous one
+                self._checkpoints.mark_corrupt(restored.manifest, str(error))
+                raise
+        self._record_origin(restored)
+        step = restored.manifest.step
+        message = f"Resuming from the checkpoint at step {step} of {restored.manifest.run_id}."
+        self.report.event("Normal", "Resumed", message, step)
+        if self._session is not None:
+            self._session.last_recorded = self._session.last_saved = step
+        return restored.folder
+
+    def _record_origin(self, origin: Restored | None) -> None:
+        step, of = 0 if origin is None else origin.manifest.step, self.environment
+        self._record(lambda: self._writer.attempt_resumed(of.run_id, of.attempt, step))
 
     def _deliver_earlier(self) -> None:
         """Deliver the records that pods of earlier attempts left in the object store."""
@@ -237,7 +253,7 @@ class TrainingAttempt:
         finally:
             reader.close()
 
-    def _compose(self, resumed: Path | None) -> "DictConfig":
+    def _compose(self) -> "DictConfig":
         from omegaconf import OmegaConf
 
         from dapo_trainer.preflight import fetch
@@ -247,7 +263,7 @@ class TrainingAttempt:
         placement = Placement(detect_device(), self.environment.ray_address)
         # On GPUs the driver in a pod of its own needs no weights; on processors it reads their shapes.
         weights = placement.ray_address is None or placement.device == "cpu"
-        paths = fetch(self.job, self.environment.work, resumed, weights=weights)
+        paths = fetch(self.job, self.environment.work, weights=weights)
         config = compose(self.job.spec, placement, paths)
         if placement.device == "cuda" and placement.ray_address is None:
             self._set_sizes(config, gpus.query())

@@ -134,11 +134,8 @@ def write_files(spec: DAPOJobSpec, model: Path, files: Sequence[PromptFile], wor
     return tuple(str(write(rows, work / "data" / f"{index}.parquet")) for index, rows in enumerate(checked))
 
 
-def fetch(job: DAPOJob, work: Path, resume_from: Path | None, *, weights: bool = True) -> Paths:
-    """`check` and `write_files`. Returns what verl's configuration names; `resume_from` is a checkpoint's folder.
-
-    `weights`: as in `fetch_model`.
-    """
+def fetch(job: DAPOJob, work: Path, *, weights: bool = True) -> Paths:
+    """`check` and `write_files`. Returns what verl's configuration names. `weights`: as in `fetch_model`."""
     spec = job.spec
     check_reward(spec)
     check_trackers(spec.trackers, os.environ)
@@ -154,6 +151,5 @@ def fetch(job: DAPOJob, work: Path, resume_from: Path | None, *, weights: bool =
         train=written[:train],
         validation=written[train:],
         checkpoints=str(work / "checkpoints"),
-        resume_from=None if resume_from is None else str(resume_from),
         largest_tensor_bytes=largest_tensor_bytes(model) if weights else 0,
     )

@@ -5,7 +5,7 @@
 | `checkpoint_store` | `CheckpointStore`: all that is done with the checkpoints of one run |
 | `stored_checkpoints` | `StoredCheckpoints`: which ones there are, for reading |
 | `checkpoint_files` | their files, one by one: stored, fetched, verified |
-| `listing` | which objects there are, and which of them no checkpoint needs |
 | `uploader` | `CheckpointUploader`: commits checkpoints in a thread, with retries and retention |
 | `restore` | what an attempt starts from |
+| `background_restore` | `BackgroundRestore`: its files arrive while Ray and the engines start |
 """

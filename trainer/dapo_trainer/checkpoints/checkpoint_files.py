@@ -71,6 +71,11 @@ def fetch(store: ObjectStore, manifest: Manifest, entry: FileEntry, folder: Path
         raise _missing(manifest, entry) from error
 
 
+def staged(folder: Path) -> Path:
+    """The folder that a checkpoint's files are fetched to, before all of them are known to be intact."""
+    return folder.with_name(f".{folder.name}.part")
+
+
 def _from_cache(source: Path, entry: FileEntry, target: Path) -> bool:
     """Link or copy a local file with the right content. Returns False when it is missing or differs."""
     try:

@@ -30,7 +30,7 @@ from dapo_core.naming import (
 from dapo_core.objectstore import Content, ObjectInfo, ObjectStore, StoreUnreachableError
 from dapo_core.parallel import parallel
 from dapo_core.run.checkpoint import FileEntry, Manifest, Retention, judge
-from dapo_trainer.checkpoints.checkpoint_files import content_of, corrupt, fetch, is_shared, local_files, verify
+from dapo_trainer.checkpoints.checkpoint_files import content_of, corrupt, fetch, is_shared, local_files, staged, verify
 from dapo_trainer.checkpoints.journal import Journal, NullJournal
 from dapo_trainer.checkpoints.stored_checkpoints import CheckpointId, Leftover, Listing, StoredCheckpoints, leftovers
 
@@ -225,7 +225,7 @@ class CheckpointStore(StoredCheckpoints):
         Files that one of the folders `caches` has unchanged are taken from there. Raises CheckpointError when the
         checkpoint is corrupt, StoreError when the store or the local disk fails.
         """
-        part = into.with_name(f".{into.name}.part")
+        part = staged(into)
         try:
             shutil.rmtree(part, ignore_errors=True)
             part.mkdir(parents=True)

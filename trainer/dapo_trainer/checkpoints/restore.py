@@ -15,6 +15,7 @@ from dapo_core.errors import CheckpointError, StoreError
 from dapo_core.jobspec import DAPOJob
 from dapo_core.objectstore import StoreUnreachableError, open_store, probe
 from dapo_core.run.checkpoint import Manifest
+from dapo_trainer.checkpoints.checkpoint_files import staged
 from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore
 
 _SAVED: Final = re.compile(r"^global_step_(\d+)$")
@@ -26,17 +27,25 @@ _URI: Final = re.compile(
 STORE_TIMEOUT_SECONDS: Final = 300.0
 BACKOFF: Final = Backoff(1.0, 30.0)
 T = TypeVar("T")
+_FOLDER: Final = "resume"
 RecordedCheckpoints = Callable[[], Sequence[CheckpointRow]]
 """The run's checkpoints on record. Raises StoreError when the metadata store cannot be read."""
 
 
 @dataclass(frozen=True)
 class Restored:
-    """A checkpoint on the local disk, in a folder with verl's name for it."""
+    """A checkpoint, and where it is or will be on the local disk: in a folder with verl's name for it."""
 
     manifest: Manifest
     folder: Path
     store_url: str
+
+
+Report = Callable[[str], None]
+"""Called with a sentence about what is waited for."""
+Found = Callable[[Restored], None]
+"""Called with a checkpoint that fits the job, before its files are fetched; again with an older one if they are
+corrupt."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +77,7 @@ def parse_reference(reference: str) -> CheckpointReference:
 
 def retry_unreachable(
     work: Callable[[], T],
-    report: Callable[[str], None],
+    report: Report,
     timeout_seconds: float = STORE_TIMEOUT_SECONDS,
     backoff: Backoff = BACKOFF,
 ) -> T:
@@ -87,7 +96,12 @@ def retry_unreachable(
 
 
 def restore(
-    checkpoints: CheckpointStore, job: DAPOJob, work: Path, attempt: int, recorded: RecordedCheckpoints
+    checkpoints: CheckpointStore,
+    job: DAPOJob,
+    work: Path,
+    attempt: int,
+    recorded: RecordedCheckpoints,
+    found: Found = lambda _: None,
 ) -> Restored | None:
     """Restore the checkpoint that the attempt continues from to `work`; None to start from the model.
 
@@ -95,27 +109,44 @@ def restore(
     when the store cannot be read, CheckpointError when no checkpoint is intact, when those on record are not in the
     store, or when it is of a job with a different model, data or algorithm.
     """
-    folder, caches = work / "resume", [path for path, _ in _saved_by_earlier_attempts(work)]
+    folder, unfinished = work / _FOLDER, _unfinished_by_earlier_attempts(work)
+    caches = [*(path for path, _ in _saved_by_earlier_attempts(work)), *unfinished]
     probe(checkpoints.store, f"{checkpoints.run_id}/")
     checkpoints.sweep()
     checkpoints.record_committed()  # who committed the newest one may have died before recording it
     digest = job.spec.digest()
-    manifest = checkpoints.restore_newest(folder, caches, lambda newest: check_fit(newest, digest))
+
+    def tell(manifest: Manifest, url: str) -> None:
+        found(Restored(manifest, _named(folder, manifest), url))
+
+    def check(newest: Manifest) -> None:
+        check_fit(newest, digest)
+        tell(newest, checkpoints.store.url)
+
+    manifest = checkpoints.restore_newest(folder, caches, check)
     if manifest is None:
         _refuse_lost(checkpoints, attempt, recorded)
         reference = job.spec.checkpoints.resume_from
         if reference is None:
             return None
-        manifest, url = restore_reference(reference, checkpoints, folder)
+        manifest, url = restore_reference(reference, checkpoints, folder, tell)
     else:
         url = checkpoints.store.url
         _remove_saved_until(manifest.step, work)
-    named = folder.with_name(f"global_step_{manifest.step}")
-    return Restored(manifest, folder.rename(named), url)
+    for path in unfinished:
+        shutil.rmtree(path, ignore_errors=True)
+    return Restored(manifest, folder.rename(_named(folder, manifest)), url)
 
 
-def restore_reference(reference: str, own: CheckpointStore, into: Path) -> tuple[Manifest, str]:
-    """Restore the checkpoint of any run to `into`, verified. Returns its manifest and the URL of its store.
+def _named(folder: Path, manifest: Manifest) -> Path:
+    return folder.with_name(f"global_step_{manifest.step}")
+
+
+def restore_reference(
+    reference: str, own: CheckpointStore, into: Path, found: Callable[[Manifest, str], None] = lambda *_: None
+) -> tuple[Manifest, str]:
+    """Restore the checkpoint of any run to `into`, verified. Returns its manifest and the URL of its store, which
+    `found` is called with before its files are fetched.
 
     Raises CheckpointError when there is none.
     """
@@ -124,9 +155,10 @@ def restore_reference(reference: str, own: CheckpointStore, into: Path) -> tuple
     checkpoints = CheckpointStore(store, source.run_id, is_local=own.is_local)
     if source.step is not None:
         manifest = checkpoints.manifest(source.step, source.attempt)
+        found(manifest, store.url)
         checkpoints.restore(manifest, into)
         return manifest, store.url
-    newest = checkpoints.restore_newest(into)
+    newest = checkpoints.restore_newest(into, check=lambda manifest: found(manifest, store.url))
     if newest is None:
         raise CheckpointError(f"spec.checkpoints.resumeFrom is {reference}, but that run has no checkpoint.")
     return newest, store.url
@@ -163,11 +195,21 @@ def _refuse_lost(checkpoints: CheckpointStore, attempt: int, recorded: RecordedC
 
 def _saved_by_earlier_attempts(work: Path) -> Iterator[tuple[Path, int]]:
     """Checkpoints that earlier attempts of the run left on this disk, newest first, and their steps."""
-    if not work.name.startswith("attempt-"):
+    if not _is_attempt(work):
         return
     folders = [*work.parent.glob("attempt-*/global_step_*"), *work.parent.glob("attempt-*/checkpoints/global_step_*")]
     steps = [(path, int(match.group(1))) for path in folders if (match := _SAVED.match(path.name))]
     yield from sorted(steps, key=lambda saved: saved[1], reverse=True)
+
+
+def _unfinished_by_earlier_attempts(work: Path) -> Sequence[Path]:
+    """What earlier attempts of the run had fetched when they ended before all of it had arrived."""
+    return sorted(work.parent.glob(f"attempt-*/{staged(Path(_FOLDER)).name}")) if _is_attempt(work) else []
+
+
+def _is_attempt(work: Path) -> bool:
+    """Whether the folders of earlier attempts are beside it."""
+    return work.name.startswith("attempt-")
 
 
 def _remove_saved_until(step: int, work: Path) -> None:

@@ -55,13 +55,17 @@ class Cluster:
         ray.shutdown()
 
 
-def wait_for(nodes: Mapping[str, int], waiting: Callable[[str], None]) -> None:
+def wait_for(
+    nodes: Mapping[str, int], waiting: Callable[[str], None], check: Callable[[], None] = lambda: None
+) -> None:
     """Wait until the job's other pods have joined: `nodes` are the amounts of Ray's resources that they bring.
 
-    `waiting` is called with what is missing, each time this changes. The operator limits how long a job waits for pods.
+    `waiting` is called with what is missing, each time this changes; what `check` raises ends the wait. The operator
+    limits how long a job waits for pods.
     """
     said = ""
     while missing := _missing(nodes, ray.cluster_resources()):
+        check()
         if missing != said:
             said = missing
             waiting(f"waiting for pods: {missing}")

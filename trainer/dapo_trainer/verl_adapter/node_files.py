@@ -20,18 +20,11 @@ from dapo_core.parallel import give_way, parallel
 from dapo_core.run.checkpoint import FileEntry, Manifest
 from dapo_trainer.checkpoints.checkpoint_files import corrupt, fetch
 from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore
+from dapo_trainer.checkpoints.restore import Restored
 from dapo_trainer.verl_adapter.resharding import EXTRA, MODEL, load, needed, shard_file, shards_in, totals_in
 
 WORKERS: Final = 4
 ACTOR: Final = "actor"
-
-
-@dataclass(frozen=True)
-class Origin:
-    """A checkpoint, and the store that holds it."""
-
-    store_url: str
-    manifest: Manifest
 
 
 @dataclass(frozen=True)
@@ -61,8 +54,8 @@ class _Files:
         self._stored = Path(folder)
         return self._checkpoints.put_files(step, Path(folder), self._attempt, give=True)
 
-    def restore(self, origin: Origin, ranks: frozenset[int], world: World, folder: str) -> None:
-        manifest, target = origin.manifest, Path(folder)
+    def restore(self, origin: Restored, ranks: frozenset[int], world: World) -> None:
+        manifest, target = origin.manifest, origin.folder
         shutil.rmtree(target, ignore_errors=True)
         fetch_file = partial(fetch, open_store(origin.store_url), manifest, folder=target, caches=())
         try:
@@ -86,6 +79,7 @@ class OtherNodes:
         here = ray.get_runtime_context().get_node_id()
         nodes = ray.get([worker.__ray_call__.remote(_node) for worker in workers])
         self._ranks = {node: frozenset(r for r, at in enumerate(nodes) if at == node) for node in {*nodes} - {here}}
+        self._restoring: tuple[Restored, list[Any]] | None = None
         self._files = {node: _actor_on(node).remote(store_url, run_id, attempt) for node in self._ranks}
 
     def put(self, step: int, folder: Path) -> Sequence[FileEntry]:
@@ -93,10 +87,18 @@ class OtherNodes:
         stored = _all([files.put.remote(step, str(folder)) for files in self._files.values()])
         return [entry for entries in stored for entry in entries]
 
-    def restore(self, origin: Origin, folder: Path) -> None:
-        """Make each pod restore the files of its ranks to `folder`. Raises StoreError, CheckpointError."""
+    def begin_restore(self, origin: Restored) -> None:
+        """Let each pod fetch the files of its ranks to the same folder as here."""
         calls = [(self._files[node], ranks) for node, ranks in self._ranks.items()]
-        _all([files.restore.remote(origin, ranks, self._world, str(folder)) for files, ranks in calls])
+        self._restoring = origin, [files.restore.remote(origin, ranks, self._world) for files, ranks in calls]
+
+    def restore(self, origin: Restored) -> None:
+        """Wait until each pod has the files of its ranks, and begin unless that has been done. Raises StoreError,
+        CheckpointError."""
+        if self._restoring is None or self._restoring[0] != origin:
+            self.begin_restore(origin)
+        assert self._restoring is not None
+        _all(self._restoring[1])
 
 
 def _first_shard(manifest: Manifest) -> FileEntry:

@@ -113,8 +113,10 @@ class Session:
     drain: Callable[[str, str, Callable[[], None]], bool] = lambda _pod, _role, _done: False
     # Asks a pod to end, and says why; None on one machine.
     dismiss: Callable[[str, str], None] | None = None
-    # Called with the actors of the FSDP ranks, by rank, before they load a checkpoint.
+    # Called with the actors of the FSDP ranks, by rank, as soon as they run.
     on_ranks: Callable[[Sequence[Any]], None] = lambda _: None
+    # Waits for the checkpoint to resume from, and sets the steps below. Returns its folder; None: from step 0.
+    resume: Callable[[], Path | None] = lambda: None
     # The last whole steps on record and on disk; a resumed run starts with the step it resumes from.
     last_recorded: int = 0
     last_saved: int = 0

@@ -74,6 +74,7 @@ class _Hooks:
     config: Any
     resource_pool_manager: ResourcePoolManager
     _trained: KVBatchMeta | None = None  # the step's batch, while it is in the queue
+    _ranks: Any = None
 
     def _phase(self, phase: str, detail: str = "") -> None:
         current().report.phase(phase, self.global_steps, self.total_training_steps, detail)
@@ -108,11 +109,25 @@ class _Hooks:
         current().report.phase("start", 0, 0, "starting trainer and rollout engines")
         super()._setup()  # type: ignore[misc]
 
+    @property
+    def actor_rollout_wg(self) -> Any:
+        return self._ranks
+
+    @actor_rollout_wg.setter
+    def actor_rollout_wg(self, group: Any) -> None:
+        """verl sets it when the ranks run, minutes before it loads a checkpoint; `batch_parts` replaces it for a
+        while."""
+        begun, self._ranks = self._ranks is None, group
+        if begun:
+            current().on_ranks(group.workers)
+
     def _load_checkpoint(self) -> None:
-        current().on_ranks(self.actor_rollout_wg.workers)  # type: ignore[attr-defined]
+        if (folder := current().resume()) is not None:
+            self.config.trainer.resume_mode = "resume_path"
+            self.config.trainer.resume_from_path = str(folder)
         super()._load_checkpoint()  # type: ignore[misc]
-        if self.config.trainer.resume_mode == "resume_path":
-            self.replay_buffer.recall(Path(self.config.trainer.resume_from_path))
+        if folder is not None:
+            self.replay_buffer.recall(folder)
 
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         self.replay_buffer.stop_if_asked()
@@ -140,7 +155,7 @@ class _Hooks:
         tokens = self.replay_buffer.tokens
         tokens.before_update(batch, current().records)
         result: KVBatchMeta = super()._update_actor(batch, metrics)  # type: ignore[misc]
-        tokens.after_update(self.actor_rollout_wg)  # type: ignore[attr-defined]
+        tokens.after_update(self.actor_rollout_wg)
         return result
 
     def on_step_end(self) -> None:

@@ -273,7 +273,7 @@ def storage_units(spec: DAPOJobSpec) -> int:
 
 def _schedule(spec: DAPOJobSpec, paths: Paths) -> Overrides:
     schedule = spec.schedule
-    keys: Overrides = {
+    return {
         "trainer.total_epochs": schedule.epochs or 1_000_000,  # limited by the steps if they are set
         "trainer.total_training_steps": schedule.steps,
         "trainer.val_before_train": schedule.validate_before and bool(spec.data.validation),
@@ -283,14 +283,14 @@ def _schedule(spec: DAPOJobSpec, paths: Paths) -> Overrides:
         "trainer.default_local_dir": paths.checkpoints,
         "trainer.logger": [],
         "trainer.checkpoint_callback_class": f"{ADAPTER}.trainers.RecordedCheckpoints",
-        "trainer.resume_mode": "resume_path" if paths.resume_from else "disable",
+        # Set once the checkpoint's files have arrived (verl_adapter.trainers).
+        "trainer.resume_mode": "disable",
         # Ours keeps what the store has not committed yet; verl's own retention does not survive restarts.
         "trainer.max_actor_ckpt_to_keep": None,
         "trainer.v1.sampler.custom_sampler.path": f"pkg://{ADAPTER}.group_buffer",
         "trainer.v1.sampler.custom_sampler.name": "GroupBuffer",
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": storage_units(spec),
     }
-    return keys | ({"trainer.resume_from_path": paths.resume_from} if paths.resume_from else {})
 
 
 def _ours(spec: DAPOJobSpec) -> Overrides:

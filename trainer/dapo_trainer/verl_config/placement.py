@@ -62,7 +62,7 @@ class Placement:
 class Paths:
     """Local paths of what the job names by URI, fetched before verl starts.
 
-    `checkpoints`: verl writes `global_step_N` folders here; `resume_from`: one such folder, None to start from step 0.
+    `checkpoints`: verl writes `global_step_N` folders here.
     `largest_tensor_bytes`: of the model's tensors in float32; 0 where it does not matter or is not known.
     """
 
@@ -70,5 +70,4 @@ class Paths:
     train: tuple[str, ...]
     validation: tuple[str, ...]
     checkpoints: str
-    resume_from: str | None = None
     largest_tensor_bytes: int = 0
