@@ -69,8 +69,8 @@ class Children:
         return tuple(pod.value if pod.owner == uid else replace(pod.value, owned=False) for pod in cached)
 
     def gone_of(self, key: JobKey, uid: str) -> tuple[Pod, ...]:
-        """Deleted pods of the DAPOJob with this UID whose last state tells why they ended; that state may have lasted
-        too briefly for a reconciliation to see it."""
+        """Deleted pods of the DAPOJob with this UID whose last state tells why they ended, which may have lasted too
+        briefly for a reconciliation to see it; and all deleted rollouts, whose names are not to come back."""
         return tuple(pod for owner, pod in self._gone.get(key, ()) if owner == uid)
 
     def support_of(self, key: JobKey, uid: str) -> dict[tuple[str, str], str]:
@@ -108,7 +108,7 @@ class Children:
 
     def _note_end(self, key: JobKey, last: Cached[Pod]) -> None:
         pod = last.value
-        if pod.disruption is None and pod.exit_code is None:
+        if pod.disruption is None and pod.exit_code is None and pod.role != "rollout":
             return
         # Only those of the newest attempt matter.
         kept = [entry for entry in self._gone.get(key, ()) if entry[1].attempt >= pod.attempt]

@@ -108,10 +108,20 @@ def test_a_pod_that_a_list_misses_ended_as_it_was_seen_last(children: Children) 
     assert [seen.exit_code for seen in children.gone_of(KEY, "job-1")] == [137]
 
 
-def test_a_pod_that_ran_when_it_went_says_nothing(children: Children) -> None:
-    children.pods.put(pod(version=5, phase="Running"))
-    children.pods.drop(pod(version=6, phase="Running"))
-    assert children.gone_of(KEY, "job-1") == ()
+@pytest.mark.parametrize(
+    ("role", "known"),
+    [
+        pytest.param("head", [], id="nobody can say why"),
+        pytest.param("trainer", [], id="nor here"),
+        pytest.param("rollout", ["first-rollout-1-0"], id="a name that was there is not to come back"),
+    ],
+)
+def test_a_pod_that_ran_when_it_went(children: Children, role: str, known: list[str]) -> None:
+    ran = pod(f"first-{role}-1-0", phase="Running")
+    ran["metadata"]["labels"]["dapo.io/role"] = role
+    children.pods.put(ran)
+    children.pods.drop(ran)
+    assert [gone.name for gone in children.gone_of(KEY, "job-1")] == known
 
 
 def pod_group(attempt: int) -> dict[str, Any]:

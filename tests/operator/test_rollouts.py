@@ -102,6 +102,14 @@ def test_a_pod_that_was_just_created_and_is_not_seen_yet_is_asked_for_again_by_i
     assert f"{ONE}-3" in bench.pods, "it was lost unseen"
 
 
+def test_a_rollout_that_is_killed_in_its_first_seconds_does_not_come_back_by_its_name() -> None:
+    """Between two looks it was created, killed and gone."""
+    bench = trained().finish(ONE, 1).settle()
+    killed = replace(bench.pods[f"{ONE}-2"], deleting=True)
+    bench.vanish(killed.name).seeing(gone=(killed,)).settle(1)
+    assert rollouts(bench) == [ZERO, f"{ONE}-3"]
+
+
 @pytest.mark.parametrize(
     ("seconds", "name"),
     [

@@ -164,7 +164,7 @@ class Bench:
             self.pods[name] = replace(pod, deleting=True, delete_by=self.now + (self.grace if grace is None else grace))
         else:
             del self.pods[name]
-            if pod.exit_code is not None or pod.disruption is not None:
+            if pod.exit_code is not None or pod.disruption is not None or pod.role == "rollout":
                 self.seen = replace(self.seen, gone=(*self.seen.gone, replace(pod, deleting=True)))
 
     # What a cluster and people do.

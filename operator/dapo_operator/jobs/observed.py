@@ -127,17 +127,17 @@ class Refusal:
 class Observed:
     """Everything a plan is made from besides the job and its status.
 
-    `gone` are deleted pods whose last state tells why they ended. `undeletable` is the last refusal to delete a pod.
-    `nodes` are those nodes of the pods of which there is something to say. `offering` are all nodes that take pods and
-    offer GPUs as the job asks for, with their number (1 for a job without GPUs; None: nodes are not watched). `support`
-    maps (kind, name) to the digest of what was applied. `acceptable`: pods that were refused would be accepted now.
-    `store_since` (Unix seconds) is when the metadata store became readable and writable again, `store_failed_at` when
-    it was last seen to work before it failed. `recorded_attempt` is the newest attempt that the store knows, and
-    `reached` the last step of it. `alerts` are None until the guards were judged. `run_known`: the store was asked for
-    the run; `run_namespace` is None for one that it does not know. `run_pods` are pods of this run that another DAPOJob
-    owns. `reservations` are the job's own with gang schedulers. `flavors` are the specs of Kueue's ResourceFlavors by
-    name, of those that could be read. `queue_position` is the place of the newest attempt in its queue, from 1 on, if
-    it is among the first.
+    `gone` are deleted rollouts, and other deleted pods whose last state tells why they ended. `undeletable` is the last
+    refusal to delete a pod. `nodes` are those nodes of the pods of which there is something to say. `offering` are all
+    nodes that take pods and offer GPUs as the job asks for, with their number (1 for a job without GPUs; None: nodes
+    are not watched). `support` maps (kind, name) to the digest of what was applied. `acceptable`: pods that were
+    refused would be accepted now. `store_since` (Unix seconds) is when the metadata store became readable and writable
+    again, `store_failed_at` when it was last seen to work before it failed. `recorded_attempt` is the newest attempt
+    that the store knows, and `reached` the last step of it. `alerts` are None until the guards were judged.
+    `run_known`: the store was asked for the run; `run_namespace` is None for one that it does not know. `run_pods` are
+    pods of this run that another DAPOJob owns. `reservations` are the job's own with gang schedulers. `flavors` are the
+    specs of Kueue's ResourceFlavors by name, of those that could be read. `queue_position` is the place of the newest
+    attempt in its queue, from 1 on, if it is among the first.
     """
 
     pods: tuple[Pod, ...] = ()
