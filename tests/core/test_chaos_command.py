@@ -90,7 +90,7 @@ def test_an_interrupted_storm_ends_what_is_in_effect_and_reports() -> None:
 ACCOUNT = RunAccount(
     EffectiveTime(600, 420, {"NoRollouts": 60.0, "BetweenSteps": 5.0}),
     GroupAccount(9, 80, 72, 0, 0, 1),
-    StepLengths(10.0, 5, 14.0, 3),
+    StepLengths(10.0, 5, 14.0, 3, 1.4),
 )
 OUTCOMES = [
     FaultOutcome(InjectedFault(KILL, 12.4, "first-rollout-1-0"), 1, 1, 41.0, 7.0, False),
@@ -112,7 +112,8 @@ def test_the_report(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[4:] == [
         "team/first, seed 7: 1 fault in 10m, 1 attempt ended, steps 5 to 14.",
         "Groups of 9 steps: 80 generated, 72 trained on, 0 lost, 0 unaccounted for (1 step without an account).",
-        "A step takes 10.0 s (median of 5), and 14.0 s while pods or engines are missing (of 3): 1.40 times as long.",
+        "A step takes 10.0 s (median of 5), and 14.0 s while pods or engines are missing (of 3): 1.40 times as long as "
+        "others within 20 steps.",
         "Held 10m, useful 7m00s (86.6%), lost: 1m00s NoRollouts, 5s BetweenSteps.",
     ]
     found = json.loads(json.dumps(report_json(report)))

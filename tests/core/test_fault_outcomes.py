@@ -130,7 +130,9 @@ def test_what_was_spent_from_one_moment_to_another() -> None:
     ("ready", "expected"),
     [
         pytest.param([4] * 40, StepLengths(10, 4, None, 0), id="nothing is missing"),
-        pytest.param([4] * 15 + [3] * 25, StepLengths(10, 1, 10, 2), id="one of four from the middle of a step on"),
+        pytest.param(
+            [4] * 15 + [3] * 25, StepLengths(10, 1, 10, 2, 1.0), id="one of four from the middle of a step on"
+        ),
         pytest.param([], StepLengths(None, 0, None, 0), id="nothing seen"),
     ],
 )
@@ -139,3 +141,16 @@ def test_steps_with_everything_and_without(ready: list[int], expected: StepLengt
     ends = [995.0, 1010.0, 1020.0, 1030.0, 1040.0]  # the first one began before the storm
     curve = [CurvePoint(number, 1, end, 10.0, None) for number, end in enumerate(ends, start=1)]
     assert step_lengths([*curve, CurvePoint(9, 1, 1040.0, None, "nan")], sights, 1000.0) == expected
+
+
+def test_a_step_is_compared_with_those_near_it() -> None:
+    """The job's steps take ten times as long from step 50 on, and one and a half times that where a pod is missing."""
+    curve, sights, at = [], [], 0.0
+    for number in range(1, 101):
+        is_whole = number <= 50 or number % 2 == 0
+        length = (1.0 if number <= 50 else 10.0) * (1.0 if is_whole else 1.5)
+        sights.append(Sight(at + length / 2, 1, number, "Training", is_whole, 4 if is_whole else 3))
+        at += length
+        curve.append(CurvePoint(number, 1, 1000.0 + at, length, None))
+    found = step_lengths(curve, sights, 1000.0)
+    assert (found.complete_steps, found.reduced_steps, found.complete, found.times) == (75, 25, 1.0, 1.5)

@@ -101,10 +101,30 @@ def test_suspend_and_resume(platform: Installation) -> None:
     with platform.stores() as secret:
         saved = open_reader(secret["DAPO_METADATA_URL"]).checkpoints(run)
     newest = max(each.step for each in saved if each.state == "committed")
-    platform.patch({"suspend": False})
+    platform.patch({"suspend": False, "runPolicy": {"restart": "InPlace"}})  # for the test below
     platform.wait("pods again", lambda: len(platform.pods()) == 4, 120)
     assert platform.status()["attempts"][-1]["fromStep"] == newest
     platform.goes_on("the job was resumed")
+
+
+def test_a_trainer_stays_when_the_driver_is_killed(platform: Installation) -> None:
+    """Its pod serves the next attempt with other processes; head and rollouts are new pods."""
+    trainer, others = the_trainer(platform), set(platform.pods())
+    attempt = platform.attempt()
+    # The first process of the pod stays, and sees how its program ended.
+    kill = "import psutil; [program.kill() for program in psutil.Process(1).children()]"
+    platform.kubectl("--namespace", TEAM, "exec", platform.pod_of("head"), "--", "python", "-c", kill)
+    platform.wait("the next attempt", lambda: platform.attempt() == attempt + 1, 120)
+    platform.goes_on("the driver was killed")
+    assert the_trainer(platform) == trainer
+    assert set(platform.pods()) & others == {trainer[0]}
+    assert platform.status()["attempts"][-1]["trainersCreatedIn"] == [attempt]
+
+
+def the_trainer(platform: Installation) -> tuple[str, str]:
+    """Name and UID of its pod."""
+    name = platform.pod_of("trainer")
+    return name, platform.pods()[name]["metadata"]["uid"]
 
 
 def test_kubectl_waits_after_an_edit(platform: Installation) -> None:

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dapo_core.run.effective_time import EffectiveTime
-from dapo_core.run.fault_outcomes import FaultOutcome, GroupAccount, Sight, StepLengths
+from dapo_core.run.fault_outcomes import NEAR_STEPS, FaultOutcome, GroupAccount, Sight, StepLengths
 from dapo_core.run.fault_plan import EFFECTS, PlannedFault
 from dapo_core.run.formatting import duration, percent, plural
 
@@ -100,9 +100,10 @@ def _sums(report: ChaosReport) -> list[str]:
 def _lengths(found: StepLengths) -> str | None:
     if found.complete is None or found.reduced is None:
         return None
+    times = "" if found.times is None else f": {found.times:.2f} times as long as others within {NEAR_STEPS} steps"
     return (
         f"A step takes {found.complete:.1f} s (median of {found.complete_steps}), and {found.reduced:.1f} s while pods "
-        f"or engines are missing (of {found.reduced_steps}): {found.reduced / found.complete:.2f} times as long."
+        f"or engines are missing (of {found.reduced_steps}){times}."
     )
 
 

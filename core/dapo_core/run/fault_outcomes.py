@@ -1,6 +1,6 @@
 """What a job did after each fault of a plan, from what was seen of it every second or so. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Final
@@ -148,31 +148,50 @@ def group_account(
     return account
 
 
+# A job's steps get longer and shorter as it learns: one with pods missing is compared with the others near it.
+NEAR_STEPS: Final = 20
+
+
 @dataclass(frozen=True)
 class StepLengths:
     """Medians in seconds, and of how many steps: of those with as many pods or engines as were ever seen ready, and of
-    those that had fewer from beginning to end. None of no step."""
+    those that had fewer from beginning to end. None of no step. `times`: how many times as long the latter took as the
+    former within NEAR_STEPS of them (median); None where there are none so near."""
 
     complete: float | None
     complete_steps: int
     reduced: float | None
     reduced_steps: int
+    times: float | None = None
 
 
 def step_lengths(seconds: Sequence[CurvePoint], sights: Sequence[Sight], begun: float) -> StepLengths:
     """`seconds`: the curve of the steps' lengths; `begun`: the begin of the sights (Unix seconds). Steps between the
     two kinds, and those of which nothing was seen, count for neither."""
     most = max((sight.ready for sight in sights), default=0)
-    lengths: dict[bool, list[float]] = {True: [], False: []}
+    lengths: dict[bool, dict[int, float]] = {True: {}, False: {}}
     for point in seconds:
         if point.value is None:
             continue
         end = point.ts - begun
         seen = {sight.ready == most for sight in sights if end - point.value <= sight.at <= end}
         if len(seen) == 1 and end - point.value >= 0:
-            lengths[seen.pop()].append(point.value)
-    complete, reduced = (median(found) if found else None for found in (lengths[True], lengths[False]))
-    return StepLengths(complete, len(lengths[True]), reduced, len(lengths[False]))
+            lengths[seen.pop()][point.step] = point.value
+    complete, reduced = lengths[True], lengths[False]
+    times = [length / usual for step, length in reduced.items() if (usual := _usual(complete, step))]
+    return StepLengths(
+        _median(complete.values()), len(complete), _median(reduced.values()), len(reduced), _median(times)
+    )
+
+
+def _usual(lengths: Mapping[int, float], step: int) -> float | None:
+    """The median of those near a step."""
+    return _median(length for number, length in lengths.items() if abs(number - step) <= NEAR_STEPS)
+
+
+def _median(values: Iterable[float]) -> float | None:
+    known = list(values)
+    return median(known) if known else None
 
 
 def spent_between(before: EffectiveTime, after: EffectiveTime) -> EffectiveTime:
