@@ -2,6 +2,7 @@
 
     python benchmarks/checkpoints.py [--megabytes 512] [--files 4] [--rounds 5] [--json FILE]
     python benchmarks/checkpoints.py --run [--job examples/arithmetic.yaml] [--steps 40] [--ballast 1000]
+    python benchmarks/checkpoints.py --processor [--megabytes 512] [--rounds 3]
 
 Without --run: the same files, of one random checkpoint, to the same MinIO on this machine, in turns, by
  - ours: `CheckpointStore.commit`, which also takes the SHA-256 of every file and writes the manifest last;
@@ -17,10 +18,14 @@ that its upload lasts longer than a step; how much longer than steps without an 
 and all that had an upload beside them. The same once more with the ballast saved and not uploaded: a save is not over
 with its step, the system writes to the disk beside the next ones. (The save itself is a part of the step before.)
 
+With --processor: CPU seconds of this process for each gigabyte that it uploads, over plain HTTP and with TLS, and what
+reading and hashing the same files takes of them. The least of the rounds: other programs can only add to it.
+
 The server has a machine of its own in truth; on this one it gives way to whatever trains, as far as the system lets it.
 """
 
 import argparse
+import hashlib
 import json
 import multiprocessing
 import os
@@ -31,6 +36,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +48,7 @@ from servers.minio import MinioServer  # noqa: E402
 from servers.tools import tool  # noqa: E402
 
 from dapo_core.db import CurvePoint, open_reader  # noqa: E402
+from dapo_core.objectstore.contract import CHUNK  # noqa: E402
 from dapo_core.objectstore.s3 import open_s3  # noqa: E402
 from dapo_core.run.checkpoint import Retention  # noqa: E402
 from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore, LocalCheckpoint  # noqa: E402
@@ -68,11 +75,10 @@ print(json.dumps(time.perf_counter() - began))
 
 
 class Bench:
-    def __init__(self, folder: Path, megabytes: int, files: int) -> None:
+    def __init__(self, folder: Path, megabytes: int, files: int, *, tls: bool = False) -> None:
         self.folder = folder
-        self.server = MinioServer()
+        self.server = MinioServer(tls=tls)
         self.bucket = self.server.new_bucket()
-        self.python = subprocess.check_output([str(ROOT / "scripts" / "bench-setup.sh")], text=True).strip()
         self.local = folder / "global_step_1"
         (self.local / "actor").mkdir(parents=True)
         self.files = []
@@ -84,6 +90,11 @@ class Bench:
                     stream.write(turn.to_bytes(8, "big") + block[8:])
             self.files.append(path)
         self.megabytes = sum(path.stat().st_size for path in self.files) / 1e6
+
+    @cached_property
+    def python(self) -> str:
+        """That has boto3."""
+        return subprocess.check_output([str(ROOT / "scripts" / "bench-setup.sh")], text=True).strip()
 
     def checkpoints(self, run: str) -> CheckpointStore:
         return CheckpointStore(open_s3(self.server.url(self.bucket), self.server.environment), run)
@@ -142,6 +153,38 @@ def transfers(bench: Bench, rounds: int) -> dict[str, float]:
                     seconds.setdefault(f"{name} {label}", []).append(took)
         bench.empty()
     return {name: statistics.median(taken) for name, taken in seconds.items()}
+
+
+def read_files(files: Sequence[Path], *, hashed: bool) -> None:
+    """Read files as an upload does, block by block into memory that is used again."""
+    block = memoryview(bytearray(CHUNK))
+    for path in files:
+        digest = hashlib.sha256()
+        with path.open("rb", buffering=0) as stream:
+            while length := stream.readinto(block):
+                if hashed:
+                    digest.update(block[:length])
+
+
+def processor_costs(folder: Path, megabytes: int, files: int, rounds: int) -> dict[str, float]:
+    """CPU seconds of this process for each gigabyte; the least of the rounds."""
+    taken: dict[str, list[float]] = {}
+    for tls in (False, True):
+        bench = Bench(folder / f"tls-{tls}", megabytes, files, tls=tls)
+        try:
+            works: dict[str, Callable[[], object]] = {f"upload, {'TLS' if tls else 'HTTP'}": bench.ours_up}
+            if not tls:
+                works["reading the files"] = partial(read_files, bench.files, hashed=False)
+                works["reading and hashing them"] = partial(read_files, bench.files, hashed=True)
+            for _ in range(rounds):
+                for name, work in works.items():
+                    began = time.process_time()
+                    work()
+                    taken.setdefault(name, []).append((time.process_time() - began) / bench.megabytes * 1e3)
+                bench.empty()
+        finally:
+            bench.server.close()
+    return {f"{name}: CPU seconds for a GB": min(each) for name, each in taken.items()}
 
 
 def burn(begin: Any, ended: Any, seconds: float) -> None:
@@ -298,6 +341,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--step-seconds", type=float, default=2.0)
     parser.add_argument("--run", action="store_true")
+    parser.add_argument("--processor", action="store_true")
     parser.add_argument("--job", type=Path, default=ROOT / "examples" / "arithmetic.yaml")
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--every", type=int, default=8)
@@ -312,6 +356,9 @@ def main() -> None:
         figures |= {f"stored: {name}": figure for name, figure in stored.items()}
         after = "step after a checkpoint / that, median"
         figures["step after a checkpoint: stored / saved"] = stored[after] / saved[after]
+    elif given.processor:
+        with tempfile.TemporaryDirectory(prefix="dapo-bench-") as folder:
+            figures = processor_costs(Path(folder), given.megabytes, given.files, given.rounds)
     else:
         with tempfile.TemporaryDirectory(prefix="dapo-bench-") as folder:
             bench = Bench(Path(folder), given.megabytes, given.files)
