@@ -36,7 +36,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -174,8 +174,8 @@ def processor_costs(folder: Path, megabytes: int, files: int, rounds: int) -> di
         try:
             works: dict[str, Callable[[], object]] = {f"upload, {'TLS' if tls else 'HTTP'}": bench.ours_up}
             if not tls:
-                works["reading the files"] = lambda read=bench.files: read_files(read, hashed=False)
-                works["reading and hashing them"] = lambda read=bench.files: read_files(read, hashed=True)
+                works["reading the files"] = partial(read_files, bench.files, hashed=False)
+                works["reading and hashing them"] = partial(read_files, bench.files, hashed=True)
             for _ in range(rounds):
                 for name, work in works.items():
                     began = time.process_time()

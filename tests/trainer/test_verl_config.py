@@ -120,8 +120,11 @@ class TestTopology:
         assert value(config, "ray_kwargs.ray_init.address") == "head:6379"
         assert "ray_kwargs.ray_init.num_gpus" not in overrides(spec(), Placement("cuda", "head:6379"), PATHS)
 
-    def test_verl_looks_for_no_checkpoint_by_itself(self) -> None:
-        assert value(compose(spec(), CPU, PATHS), "trainer.resume_mode") == "disable"
+    def test_verl_looks_for_no_checkpoint_by_itself_and_can_be_told_of_one_later(self) -> None:
+        config = compose(spec(), CPU, PATHS)
+        assert value(config, "trainer.resume_mode") == "disable"
+        config.trainer.resume_mode, config.trainer.resume_from_path = "resume_path", "/r/global_step_7"
+        assert value(config, "trainer.resume_from_path") == "/r/global_step_7"
 
     def test_no_validation_set_means_no_validation(self) -> None:
         config = compose(spec(), CPU, PATHS)
