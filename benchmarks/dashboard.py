@@ -6,7 +6,7 @@
 It fills a Postgres with `--runs` runs and one run of `--points` points per curve, and measures
 - the queries of a run's page, of the table of runs and of a live refresh,
 - the seconds until a page is settled in Chromium (half a second without a change), with and without a cache
-  in the browser,
+  in the browser, what the browser's main thread works meanwhile, and both of Streamlit pages with nothing on them,
 - how long after its commit, and after the page's request, a new step is drawn,
 - `--viewers` viewers who open the page at once, each speaking to the server as a browser does,
 - what a refresh costs while nothing happens, and
@@ -18,6 +18,7 @@ its own: figures are of one run on one machine, ratios are what to compare.
 
 import argparse
 import json
+import signal
 import subprocess
 import sys
 import tempfile
@@ -28,6 +29,7 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).parents[1] / "tests" / "support"), str(Path(__file__).parent)]
 
 from dashboards import data, pages, peers, queries, refreshes, viewers  # noqa: E402  found by the line above
+from dashboards.floor import empty_pages  # noqa: E402
 from servers.chromium import browser  # noqa: E402
 from servers.dashboard import dashboard  # noqa: E402
 from servers.postgres import PostgresServer  # noqa: E402
@@ -55,6 +57,8 @@ def main() -> None:
     parser.add_argument("--store", help="URL of a Postgres that `dashboards.data.fill` has filled before")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     options = parser.parse_args()
+    # By default this signal ends a program at once, and its servers go on.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     figures: Figures = {}
     with tempfile.TemporaryDirectory() as name:
         if options.parts != ["peers"]:
@@ -93,8 +97,13 @@ def measured(folder: Path, url: str, options: argparse.Namespace) -> Figures:
         figures |= report(queries.measure(url))
     if "pages" in options.parts:
         looked_at = {"table of runs": "/", "page of the long run": f"/run?run={data.LONG}"}
-        with dashboard(url, folder / "still.log", QUIET) as address, browser() as chromium:
-            figures |= report(pages.settled(chromium, {name: address + path for name, path in looked_at.items()}))
+        with (
+            dashboard(url, folder / "still.log", QUIET) as address,
+            empty_pages(folder) as floor,
+            browser() as chromium,
+        ):
+            urls = {name: address + path for name, path in looked_at.items()}
+            figures |= report(pages.settled(chromium, urls | floor))
             figures |= report(viewers.measure(address, f"run={data.LONG}", options.viewers))
         with dashboard(url, folder / "live.log", {REFRESH_SECONDS: "2"}) as address, browser() as chromium:
             figures |= report(refreshes.live(chromium, address, url))

@@ -2,7 +2,9 @@
 
 import json
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -32,40 +34,56 @@ for (const kind of [window.CanvasRenderingContext2D, window.WebGL2RenderingConte
 
 def settled(chromium: Browser, urls: Mapping[str, str], size: Any = SIZE) -> dict[str, float]:
     """Seconds from asking for a page until nothing on it changes any more: in a browser without a cache, and in one
-    that has its scripts; each the median of several visits."""
-    figures: dict[str, float] = {}
-    for name, url in urls.items():
-        first, again = [], []
-        for _ in range(REPEATS):
+    that has its scripts; each the median of several visits. And what the browser's main thread worked for it, which
+    depends less on what else the machine does. The pages take turns."""
+    visits: dict[str, list[_Visit]] = defaultdict(list)
+    for _ in range(REPEATS):
+        for name, url in urls.items():
             context = chromium.new_context(viewport=size)
-            first.append(_visit(context, url)[0])
-            again.append(_visit(context, url)[0])
+            for which in ("first visit", "again"):
+                visits[f"{name}: {{}}, {which}"].append(_visit(context, url))
             context.close()
-        figures |= {f"{name}: settled, first visit, s": median(first), f"{name}: settled, again, s": median(again)}
+    figures: dict[str, float] = {}
+    for name, seen in visits.items():
+        figures[name.format("settled") + ", s"] = median(visit.seconds for visit in seen)
+        figures[name.format("main thread") + ", ms"] = median(visit.worked for visit in seen)
     return figures
 
 
 def drawn(chromium: Browser, name: str, url: str) -> dict[str, float]:
     """Of one tool: seconds until its page with the curves has settled, and the points it received to draw."""
     context = chromium.new_context(viewport=TALL)
-    _, sent = _visit(context, url)
+    sent = _visit(context, url).points
     context.close()
     if _is_ours(url):
         sent = viewers.points_sent(*url.split("/run?"))
     return settled(chromium, {name: url}, TALL) | {f"{name}: points sent to be drawn": float(sent)}
 
 
-def _visit(context: BrowserContext, url: str) -> tuple[float, int]:
-    """Seconds, and the points in the responses of TensorBoard or MLflow."""
+@dataclass(frozen=True)
+class _Visit:
+    """Seconds until the page has settled, milliseconds of processor of the browser's main thread, and the points in the
+    responses of TensorBoard or MLflow."""
+
+    seconds: float
+    worked: float
+    points: int
+
+
+def _visit(context: BrowserContext, url: str) -> _Visit:
     answers: list[Response] = []
     page = context.new_page()
     page.add_init_script(WATCH)
     page.on("response", lambda response: answers.append(response) if _is_curve(response.url) else None)
+    session = context.new_cdp_session(page)
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
     try:
         began = time.perf_counter()
         page.goto(url, wait_until="commit")
         took = _still(page, began, lambda: bool(answers) or _is_ours(url))
-        return took, sum(map(_points_in, answers))
+        metrics = session.send("Performance.getMetrics")["metrics"]
+        worked = next(metric["value"] for metric in metrics if metric["name"] == "TaskDuration")
+        return _Visit(took, 1000 * worked, sum(map(_points_in, answers)))
     finally:
         page.close()
 

@@ -8,10 +8,11 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+import psutil
 from dashboard_data import START, Store
 from servers.dashboard import dashboard
 from servers.ports import free_port
@@ -31,19 +32,24 @@ for step in range(len(next(iter(curves.values())))):
     writer.add_event(Event(wall_time=1e9 + step, step=step, summary=Summary(value=values)))
 writer.close()
 """
+# The points go past MLflow's client, which takes minutes for half a million.
 _MLFLOW: Final = """
-import json, sys
-import mlflow
-from mlflow.entities import Metric
+import json, sqlite3, sys
 from mlflow.tracking import MlflowClient
-mlflow.set_tracking_uri(sys.argv[2])
-client = MlflowClient()
+client = MlflowClient("sqlite:///" + sys.argv[2])
 run = client.create_run(client.create_experiment("bench"))
-for name, curve in json.load(open(sys.argv[1])).items():
-    for at in range(0, len(curve), 1000):
-        part = [Metric(name.replace("@", "_"), v, 10**12 + at + i, at + i) for i, v in enumerate(curve[at : at + 1000])]
-        client.log_batch(run.info.run_id, metrics=part)
 client.set_terminated(run.info.run_id)
+points = [
+    (name.replace("@", "_"), value, 10**12 + step, step, False, run.info.run_id)
+    for name, curve in json.load(open(sys.argv[1])).items()
+    for step, value in enumerate(curve)
+]
+last = list({point[0]: point for point in points}.values())
+with sqlite3.connect(sys.argv[2]) as database:
+    for table, rows in (("metrics", points), ("latest_metrics", last)):
+        database.executemany(
+            f"INSERT INTO {table} (key, value, timestamp, step, is_nan, run_uuid) VALUES (?, ?, ?, ?, ?, ?)", rows
+        )
 print(run.info.experiment_id, run.info.run_id)
 """
 Serve = Callable[[str, Path, Path], AbstractContextManager[str]]
@@ -62,12 +68,13 @@ def _tensorboard(python: str, folder: Path, curves: Path) -> Iterator[str]:
 
 @contextmanager
 def _mlflow(python: str, folder: Path, curves: Path) -> Iterator[str]:
-    store = f"sqlite:///{folder / 'mlflow.db'}"
+    store = folder / "mlflow.db"
     made = subprocess.run(
-        [python, "-c", _MLFLOW, str(curves), store], check=True, capture_output=True, text=True
+        [python, "-c", _MLFLOW, str(curves), str(store)], check=True, stdout=subprocess.PIPE, text=True
     ).stdout.split()
     port = free_port()
-    command = [python, "-m", "mlflow", "server", "--backend-store-uri", store, "--port", str(port), "--workers", "1"]
+    command = [python, "-m", "mlflow", "server", "--backend-store-uri", f"sqlite:///{store}", "--workers", "1"]
+    command += ["--port", str(port)]
     with _served(command, port, "/health"):
         yield f"http://127.0.0.1:{port}/#/experiments/{made[-2]}/runs/{made[-1]}/model-metrics"
 
@@ -95,19 +102,37 @@ def _served(command: list[str], port: int, path: str) -> Iterator[None]:
     quiet = subprocess.DEVNULL
     process = subprocess.Popen(command, stdout=quiet, stderr=quiet, start_new_session=True)
     try:
-        end = time.monotonic() + START_SECONDS
-        while time.monotonic() < end and process.poll() is None:
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10).close()
-                break
-            except urllib.error.HTTPError:
-                break
-            except (OSError, urllib.error.URLError):
-                time.sleep(0.5)
+        _wait(process, f"http://127.0.0.1:{port}{path}")
         yield
     finally:
-        os.killpg(process.pid, signal.SIGKILL)  # MLflow's workers outlive a gentler end
-        process.wait(30)
+        _end(process)
+
+
+def _wait(process: subprocess.Popen[bytes], url: str) -> None:
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end and process.poll() is None:
+        try:
+            urllib.request.urlopen(url, timeout=10).close()
+            return
+        except urllib.error.HTTPError:
+            return
+        except (OSError, urllib.error.URLError):
+            time.sleep(0.5)
+    raise RuntimeError(f"{process.args!r} does not answer at {url}")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """With its workers, which outlive a gentler end, and of which some lead a session of their own."""
+    try:
+        workers = psutil.Process(process.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        workers = []
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    for worker in workers:
+        with suppress(psutil.NoSuchProcess):
+            worker.kill()
+    process.wait(30)
 
 
 ALL: Final[dict[str, Serve]] = {"TensorBoard": _tensorboard, "MLflow": _mlflow, "the dashboard": _ours}

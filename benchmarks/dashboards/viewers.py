@@ -22,9 +22,12 @@ SETTLED_SECONDS = 25
 
 
 def measure(address: str, query: str, viewers: int) -> dict[str, float]:
-    """Seconds until the server has sent a viewer the whole page."""
+    """Seconds until the server has sent a viewer the whole page, and what it worked for that."""
+    server = server_of(address)
+    began = _used(server)
     took = _run(_all(_stream(address), query, viewers))
     return {
+        f"{viewers} viewers at once: server's processor for each, ms": 1000 * (_used(server) - began) / viewers,
         f"{viewers} viewers at once: p50, s": quantiles(took, n=100)[49],
         f"{viewers} viewers at once: p95, s": quantiles(took, n=100)[94],
     }

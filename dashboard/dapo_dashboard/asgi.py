@@ -10,7 +10,7 @@ from typing import Final
 import streamlit as st
 from starlette.middleware import Middleware
 
-from dapo_dashboard import browser_files, context, live_updates
+from dapo_dashboard import app_html, browser_files, context, live_updates
 from dapo_dashboard.frame_headers import FrameHeaders
 from dapo_dashboard.reads import parquet_rows
 
@@ -39,4 +39,4 @@ gc.freeze()
 browser_files.scripts()  # a server without them says so before its first viewer comes
 parquet_rows.UNPACKER.start()
 _LIVE: Final = live_updates.route(lambda: context.settings().refresh_seconds, context.is_down)
-app = st.App(_SCRIPT, routes=[*browser_files.ROUTES, _LIVE], middleware=[Middleware(FrameHeaders)])
+app = st.App(_SCRIPT, routes=[*app_html.ROUTES, *browser_files.ROUTES, _LIVE], middleware=[Middleware(FrameHeaders)])

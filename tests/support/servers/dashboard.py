@@ -21,16 +21,21 @@ START_SECONDS = 90
 
 @contextmanager
 def dashboard(
-    metadata_url: str, log: Path, environment: Mapping[str, str] | None = None, *arguments: str, port: int | None = None
+    metadata_url: str,
+    log: Path,
+    environment: Mapping[str, str] | None = None,
+    *arguments: str,
+    port: int | None = None,
+    server: Path = SERVER,
 ) -> Iterator[str]:
-    """The server's address, while the block runs. Whatever it writes is in `log`."""
+    """The server's address, while the block runs. Whatever it writes is in `log`. `server`: what Streamlit runs."""
     port = port or free_port()
     env = os.environ | {
         "DAPO_METADATA_URL": metadata_url,
         "DAPO_DASHBOARD_REFRESH_SECONDS": "0.5",
         **(environment or {}),
     }
-    command = [sys.executable, "-m", "streamlit", "run", str(SERVER), "--server.port", str(port)]
+    command = [sys.executable, "-m", "streamlit", "run", str(server), "--server.port", str(port)]
     with log.open("wb") as output:
         process = subprocess.Popen(
             [*command, "--server.address", "127.0.0.1", *arguments],
