@@ -43,10 +43,11 @@ def test_no_quantities(quantity: object) -> None:
         amount(quantity)
 
 
+@pytest.mark.parametrize("end", ["!", "", "Gi"])
 @pytest.mark.parametrize("length", [33, 16_000, 100_000])
-def test_a07_a_long_quantity_is_refused_at_once(length: int) -> None:
+def test_a07_a_long_quantity_is_refused_at_once(length: int, end: str) -> None:
     with pytest.raises(ValueError, match="not a valid quantity") as error:
-        amount("1" * length + "!")
+        amount("1" * length + end)
     assert len(str(error.value)) < 100
 
 
