@@ -121,9 +121,15 @@ CLOSED: Final[dict[str, tuple[str, str]]] = {
         "of all namespaces again and again",
         "a name is one part of a path, as Kubernetes defines it, or the request is not sent",
     ),
+    "E11": (
+        "A manifest, or metrics that wait for their delivery, of any size fill the memory of `dapo checkpoints sweep` "
+        "or `dapo db deliver`",
+        "an object is read into memory up to a number of bytes",
+    ),
 }
 # What remains, and what a site can do about it.
 OPEN: Final[dict[str, tuple[str, str]]] = {
+    "A10": ("Every login reads the names of all metrics, not their values", "no secrets in the names of metrics"),
     "A16": (
         "A login can still fill the database's disk or use its processors, and a team the bucket",
         "a bucket with a quota for each namespace (stores.md); servers of their own for teams that must not be able to "
@@ -151,7 +157,8 @@ OPEN: Final[dict[str, tuple[str, str]]] = {
     ),
     "Network plug-in, B1": (
         "Without NetworkPolicies a pod reaches other jobs' vLLM servers, verl's data queue (pickled messages) "
-        "and NCCL, none of which asks for a token; Ray, the start of pods and our weight transfer do",
+        "and NCCL, none of which asks for a token; Ray, the start of pods and our weight transfer do, but a pod opens "
+        "as many connections to them as it likes",
         "a network plug-in that enforces them",
     ),
     "E3": (

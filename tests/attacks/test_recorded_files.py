@@ -25,8 +25,8 @@ from patience import patient
 
 from dapo_core.db import AttemptRow
 from dapo_core.errors import StoreError
-from dapo_core.naming import groups_key, tokens_key
-from dapo_core.objectstore import open_store
+from dapo_core.naming import groups_key, manifest_key, spool_prefix, tokens_key
+from dapo_core.objectstore import ObjectStore, open_store
 from dapo_core.run.recording import GROUP_COLUMNS, PROMPT_CHARACTERS
 from dapo_dashboard.charts import step_data
 from dapo_dashboard.reads import bounded_parquet, group_columns, prompt_history, step_records
@@ -34,8 +34,12 @@ from dapo_dashboard.reads.bounded_parquet import Wanted
 from dapo_dashboard.reads.parquet_rows import Unpacker, batches_of, object_bytes, rows_of
 from dapo_dashboard.reads.prompt_history import PromptHistory
 from dapo_dashboard.reads.step_records import StepRecord, read_responses, read_step, read_tokens, search_responses
+from dapo_trainer.checkpoints.stored_checkpoints import CheckpointId, StoredCheckpoints
+from dapo_trainer.groups.sample_log import read_samples
+from dapo_trainer.spool import StoredTail
 
 ATTEMPTS = [AttemptRow("r", 1, started_at=1.0)]
+_FIFTH = CheckpointId(step=5, attempt=1)
 
 
 def file_of(table: pa.Table, **options: Any) -> bytes:
@@ -132,6 +136,31 @@ def test_a11_a_large_object_is_not_read_to_its_end(tmp_path: Path) -> None:
         file.truncate(2**40)
     with pytest.raises(StoreError, match="r/samples/x has more than"):
         object_bytes(store, "r/samples/x")
+
+
+@pytest.mark.parametrize(
+    ("key", "read"),
+    [
+        pytest.param(
+            manifest_key("r", *_FIFTH), lambda store: StoredCheckpoints(store, "r").read(_FIFTH), id="a manifest"
+        ),
+        pytest.param(groups_key("r", 5, 1), lambda store: read_samples(store, groups_key("r", 5, 1)), id="samples"),
+        pytest.param(
+            f"{spool_prefix('r')}attempt-1-ab/{1:012d}.jsonl",
+            lambda store: StoredTail(store, "r").fetch(Path("nowhere")),
+            id="undelivered metrics",
+        ),
+    ],
+)
+def test_e11_an_object_of_any_size_is_not_read_to_its_end(
+    key: str, read: Callable[[ObjectStore], object], tmp_path: Path
+) -> None:
+    store = open_store(tmp_path.as_uri())
+    store.put_bytes(key, b"")
+    with (tmp_path / key).open("r+b") as file:
+        file.truncate(2**40)
+    with pytest.raises(StoreError, match=f"{key} has more than"):
+        read(store)
 
 
 def test_a11_a_process_that_a_file_ends_is_replaced() -> None:

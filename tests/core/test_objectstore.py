@@ -13,8 +13,16 @@ from servers.s3_model import AMAZON, CLOUDFLARE, GOOGLE, Manners, s3_model
 from store_fakes import MemoryStore
 
 from dapo_core.errors import StoreError
-from dapo_core.objectstore import Content, FolderStore, ObjectNotFoundError, ObjectStore, measure, open_store
-from dapo_core.objectstore.contract import PART_BYTES
+from dapo_core.objectstore import (
+    Content,
+    FolderStore,
+    ObjectNotFoundError,
+    ObjectStore,
+    ObjectTooLargeError,
+    measure,
+    open_store,
+)
+from dapo_core.objectstore.contract import CHUNK, PART_BYTES
 from dapo_core.objectstore.s3 import open_s3
 
 MODELS = {"as Amazon": AMAZON, "as Google": GOOGLE, "as Cloudflare": CLOUDFLARE, "short pages": Manners(page=2)}
@@ -64,6 +72,15 @@ def test_a_large_file_is_identified_by_the_hashes_of_its_parts(store: ObjectStor
     with store.open("big") as stream, (tmp_path / "out").open("wb") as copied:
         assert measure(stream, copied, PART_BYTES) == expected
     assert (tmp_path / "out").read_bytes() == data
+
+
+@pytest.mark.parametrize("size", [0, 1, CHUNK, CHUNK + 1])
+def test_bytes_are_read_up_to_a_limit(store: ObjectStore, size: int) -> None:
+    store.put_bytes("key", b"x" * size)
+    assert store.get_bytes("key", size) == b"x" * size
+    if size:
+        with pytest.raises(ObjectTooLargeError, match=f"key has more than {size - 1:,} bytes"):
+            store.get_bytes("key", size - 1)
 
 
 def test_a_put_replaces(store: ObjectStore) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from dapo_core.db import CheckpointRow, EventType, Receipt, WriteBatch
 from dapo_core.errors import StoreError
 from dapo_core.objectstore import Content, ObjectInfo, ObjectNotFoundError, measure, part_bytes_of
-from dapo_core.objectstore.contract import Readable
+from dapo_core.objectstore.contract import MOST_BYTES, Readable, read_whole
 from dapo_trainer.spool.segment_writer import SegmentFile
 
 Fault = Callable[[str, str], None]
@@ -48,11 +48,11 @@ class MemoryStore:
     def get_file(self, key: str, path: Path) -> None:
         path.write_bytes(self.get_bytes(key))
 
-    def get_bytes(self, key: str) -> bytes:
+    def get_bytes(self, key: str, most: int = MOST_BYTES) -> bytes:
         self._begin("get", key)
         if key not in self.objects:
             raise ObjectNotFoundError(f"{key} cannot be read: it does not exist.")
-        return self.objects[key][0]
+        return read_whole(key, io.BytesIO(self.objects[key][0]), most)
 
     @contextmanager
     def open(self, key: str) -> Iterator[Readable]:

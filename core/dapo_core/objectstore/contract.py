@@ -18,10 +18,17 @@ CHUNK: Final = 256 * 1024
 # Bytes of each part of a large file; S3 accepts at most ten thousand parts.
 PART_BYTES: Final = 16 * 1024 * 1024
 _MAX_PARTS: Final = 10_000
+# Bytes of an object that is read into memory, more than any of ours has: whoever may write to a store may write objects
+# of any size.
+MOST_BYTES: Final = 64 * 1024 * 1024
 
 
 class ObjectNotFoundError(StoreError):
     """There is no object with this key."""
+
+
+class ObjectTooLargeError(StoreError):
+    """The object has more bytes than whoever reads it takes."""
 
 
 class StoreUnreachableError(StoreError):
@@ -80,7 +87,8 @@ class ObjectStore(Protocol):
     def get_file(self, key: str, path: Path) -> None:
         """Writes the object to `path`, whose folder exists. After an error the file may be incomplete."""
 
-    def get_bytes(self, key: str) -> bytes: ...
+    def get_bytes(self, key: str, most: int = MOST_BYTES) -> bytes:
+        """The object's content. Raises ObjectTooLargeError when it has more than `most` bytes."""
 
     def open(self, key: str) -> AbstractContextManager[Readable]:
         """The object's content as a stream, which need not be seekable."""
@@ -98,6 +106,17 @@ class ObjectStore(Protocol):
 
     def sweep_incomplete(self, prefix: str, older_than_seconds: float) -> int:
         """Removes what incomplete uploads left under `prefix`, and returns how many there were."""
+
+
+def read_whole(key: str, stream: Readable, most: int) -> bytes:
+    """The content of the object `key`, read from `stream`. Raises ObjectTooLargeError after `most` bytes."""
+    blocks, size = [], 0
+    while block := stream.read(CHUNK):
+        size += len(block)
+        if size > most:
+            raise ObjectTooLargeError(f"{key} has more than {most:,} bytes, the most that are read of it")
+        blocks.append(block)
+    return b"".join(blocks)
 
 
 def part_bytes_of(size: int) -> int | None:

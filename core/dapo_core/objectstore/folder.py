@@ -12,6 +12,7 @@ from typing import BinaryIO, Final, TypeVar
 
 from dapo_core.errors import StoreError
 from dapo_core.objectstore.contract import (
+    MOST_BYTES,
     Content,
     ObjectInfo,
     ObjectNotFoundError,
@@ -19,6 +20,7 @@ from dapo_core.objectstore.contract import (
     check_key,
     measure,
     part_bytes_of,
+    read_whole,
 )
 
 T = TypeVar("T")
@@ -61,9 +63,9 @@ class FolderStore:
         with _explained(f"{key} cannot be read from {self.root}"):
             shutil.copyfile(self._path(key), path)
 
-    def get_bytes(self, key: str) -> bytes:
-        with _explained(f"{key} cannot be read from {self.root}"):
-            return self._path(key).read_bytes()
+    def get_bytes(self, key: str, most: int = MOST_BYTES) -> bytes:
+        with self.open(key) as stream:
+            return read_whole(key, stream, most)
 
     @contextmanager
     def open(self, key: str) -> Iterator[Readable]:

@@ -22,6 +22,7 @@ from dapo_core.errors import StoreError
 from dapo_core.objectstore import s3_address as addresses
 from dapo_core.objectstore.contract import (
     CHUNK,
+    MOST_BYTES,
     Content,
     ObjectInfo,
     ObjectNotFoundError,
@@ -29,6 +30,7 @@ from dapo_core.objectstore.contract import (
     check_key,
     measure,
     part_bytes_of,
+    read_whole,
 )
 from dapo_core.objectstore.s3_address import Address
 from dapo_core.objectstore.s3_credentials import provider
@@ -130,9 +132,9 @@ class S3Store:
         with self.open(key) as stream, self._explained(f"{key} cannot be written to {path}"), path.open("wb") as file:
             measure(stream, file)
 
-    def get_bytes(self, key: str) -> bytes:
+    def get_bytes(self, key: str, most: int = MOST_BYTES) -> bytes:
         with self.open(key) as stream:
-            return stream.read()
+            return read_whole(key, stream, most)
 
     @contextmanager
     def open(self, key: str) -> Iterator[Readable]:

@@ -27,11 +27,7 @@ Rows: TypeAlias = list[dict[str, Any]]
 
 def object_bytes(store: ObjectStore, key: str) -> bytes:
     """The object's content. Raises StoreError, also for a larger one than any of ours."""
-    with store.open(key) as stream:
-        data = stream.read(MAX_BYTES + 1)
-    if len(data) > MAX_BYTES:
-        raise StoreError(f"{key} has more than {MAX_BYTES:,} bytes.")
-    return data
+    return store.get_bytes(key, MAX_BYTES)
 
 
 def rows_of(data: bytes, key: str, wanted: Wanted) -> Rows:

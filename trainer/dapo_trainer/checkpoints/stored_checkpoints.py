@@ -21,9 +21,11 @@ from dapo_core.naming import (
     samples_prefix,
     shared_prefix,
 )
-from dapo_core.objectstore import ObjectInfo, ObjectNotFoundError, ObjectStore
+from dapo_core.objectstore import ObjectInfo, ObjectNotFoundError, ObjectStore, ObjectTooLargeError
 from dapo_core.run.checkpoint import Manifest, committed, parse_manifest
 
+# Of a manifest: enough for fifty thousand files.
+_MANIFEST_BYTES: Final = 16 * 1024 * 1024
 _SAMPLES: Final = re.compile(r"step-(\d{6,16})-attempt-\d+(-groups|-tokens)?\.parquet")
 
 
@@ -168,9 +170,11 @@ class StoredCheckpoints:
         """The manifest of one checkpoint. Raises CheckpointError when it is missing or corrupt."""
         key = manifest_key(self.run_id, *name)
         try:
-            manifest = parse_manifest(self.store.get_bytes(key), key)
+            manifest = parse_manifest(self.store.get_bytes(key, _MANIFEST_BYTES), key)
         except ObjectNotFoundError as error:
             raise CheckpointError(f"The run {self.run_id} has no committed checkpoint at step {name.step}.") from error
+        except ObjectTooLargeError as error:
+            raise CheckpointError(f"{key} is corrupt ({error})") from error
         if (manifest.run_id, manifest.step, manifest.keyed_attempt) != (self.run_id, *name):
             raise CheckpointError(f"{key} is of step {manifest.step} of the run {manifest.run_id}.")
         return manifest
