@@ -55,6 +55,8 @@ from dapo_operator.queue_positions import QueuePositions
 PODS_AT_ONCE: Final = 50
 # `reason` of a Status that would be the same whenever the object is sent.
 _PERMANENT_REASONS: Final = ("Invalid", "BadRequest")
+# What an answer says of a pod that is ending. One that went at once has no version: the watch reports its end.
+_ENDING: Final = {"deletionTimestamp", "resourceVersion"}
 A = TypeVar("A", bound=Action)
 R = TypeVar("R")
 P = ParamSpec("P")
@@ -204,7 +206,7 @@ class Executor:
             if not _is_refusal(error):
                 raise
             return _Refused("Pod", action.name, error)
-        if raw is not None and raw.get("kind") == "Pod" and "deletionTimestamp" in raw["metadata"]:
+        if raw is not None and raw.get("kind") == "Pod" and _ENDING <= raw["metadata"].keys():
             self._children.pods.put(raw)
         return None
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from simulated_operator import asyncio_run
 
 from dapo_operator.children import Children
 from dapo_operator.executor import ActionResult, Executor, Refusals
+from dapo_operator.jobs.actions import CreatePod, DeletePod
 from dapo_operator.jobs.dapojob import FINALIZER, JOBS, job_of
 from dapo_operator.jobs.gangs.gang_scheduler import Reservation
 from dapo_operator.jobs.observed import Refusal
@@ -87,6 +89,22 @@ def test_room_is_given_back_before_more_is_asked_for() -> None:
             Executor(kube, Children(lambda key: None)).act(KEY, bench.job, bench.look(), START, Refusals())  # type: ignore[arg-type]
         )
     assert "delete podgroups" in asked and "create podgroups" not in asked
+
+
+def test_a_pod_that_went_at_once_has_no_version() -> None:
+    bench = Bench(raw_job())
+    plan = bench.look()
+    pod = next(action.body for action in plan.actions if isinstance(action, CreatePod))
+    ended = {"namespace": "team", "uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z"}
+
+    class Quick(FakeKube):
+        async def delete(self, *_: Any) -> dict[str, Any]:
+            return {"kind": "Pod", **pod, "metadata": {**pod["metadata"], **ended}}
+
+    acting = Executor(Quick(1, START), Children(lambda key: None))  # type: ignore[arg-type]
+    plan = replace(plan, actions=(DeletePod("x", "u"),))
+    outcome: ActionResult = asyncio_run(acting.act(KEY, bench.job, plan, START, Refusals()))
+    assert (outcome.deleted, outcome.undeletable) == (1, None)
 
 
 def test_the_finalizer_is_added_to_those_of_others() -> None:
