@@ -1,5 +1,4 @@
-"""The HTML in which Streamlit's application starts, with what browsers would otherwise find out late: where the server
-is."""
+"""The HTML that loads Streamlit's application, with its server's address, which browsers would otherwise look for."""
 
 from functools import lru_cache
 from pathlib import Path

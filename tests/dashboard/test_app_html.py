@@ -1,4 +1,4 @@
-"""What a browser is told before Streamlit's application starts, so that it need not find out."""
+"""The settings that a browser gets before Streamlit's application starts, which save it requests."""
 
 from pathlib import Path
 

@@ -34,7 +34,7 @@ def test_the_policy_of_another_seed_is_trained(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(warm_start, "STEPS", 24)
     monkeypatch.setattr(warm_start, "BATCH", 8)
     text = warm_start.tokenizer()
-    ids, labels = warm_start._batch(32, text, warm_start.Habits(), Random(5))
+    ids, labels = warm_start._batch(32, text, Random(5))
     policies = warm_start.warm_started(1), warm_start.model(text)
     with torch.no_grad():
         trained, random = (policy(ids, labels=labels).loss for policy in policies)

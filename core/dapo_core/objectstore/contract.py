@@ -114,7 +114,7 @@ def read_whole(key: str, stream: Readable, most: int) -> bytes:
     while block := stream.read(CHUNK):
         size += len(block)
         if size > most:
-            raise ObjectTooLargeError(f"{key} has more than {most:,} bytes, the most that are read of it")
+            raise ObjectTooLargeError(f"{key} has more than {most:,} bytes, the limit for reading it.")
         blocks.append(block)
     return b"".join(blocks)
 

@@ -174,7 +174,7 @@ class StoredCheckpoints:
         except ObjectNotFoundError as error:
             raise CheckpointError(f"The run {self.run_id} has no committed checkpoint at step {name.step}.") from error
         except ObjectTooLargeError as error:
-            raise CheckpointError(f"{key} is corrupt ({error})") from error
+            raise CheckpointError(str(error)) from error
         if (manifest.run_id, manifest.step, manifest.keyed_attempt) != (self.run_id, *name):
             raise CheckpointError(f"{key} is of step {manifest.step} of the run {manifest.run_id}.")
         return manifest

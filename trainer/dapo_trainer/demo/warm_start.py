@@ -61,12 +61,12 @@ def model(vocabulary: Qwen2Tokenizer) -> Qwen2ForCausalLM:
     ).float()
 
 
-def _batch(size: int, text: Qwen2Tokenizer, habits: Habits, random: Random) -> tuple[torch.Tensor, torch.Tensor]:
+def _batch(size: int, text: Qwen2Tokenizer, random: Random) -> tuple[torch.Tensor, torch.Tensor]:
     """Token ids and labels, [size, longest]: the prompt carries no loss."""
     pairs = []
     for (a, b), _ in zip(problems(random), range(size), strict=False):
         prompt = text.encode(f"<|im_start|>{question(a, b)}\n")
-        pairs.append((prompt, text.encode(demonstration(a, b, habits, random) + "<|im_end|>")))
+        pairs.append((prompt, text.encode(demonstration(a, b, Habits(), random) + "<|im_end|>")))
     longest = max(len(prompt) + len(answer) for prompt, answer in pairs)
     ids = torch.full((size, longest), text.pad_token_id)
     labels = torch.full((size, longest), IGNORED)
@@ -86,7 +86,7 @@ def warm_started(seed: int) -> Qwen2ForCausalLM:
     return policy
 
 
-def train(seed: int, habits: Habits | None = None) -> Qwen2ForCausalLM:
+def train(seed: int) -> Qwen2ForCausalLM:
     """A policy trained on `STEPS` batches of demonstrations."""
     torch.manual_seed(seed)
     random, text = Random(seed), tokenizer()
@@ -97,7 +97,7 @@ def train(seed: int, habits: Habits | None = None) -> Qwen2ForCausalLM:
         # Linear decay: the slips are noise, which small last steps average out.
         for group in optimizer.param_groups:
             group["lr"] = 3e-3 * min(1.0, step / 20) * max(0.03, 1 - step / STEPS)
-        ids, labels = _batch(BATCH, text, habits or Habits(), random)
+        ids, labels = _batch(BATCH, text, random)
         loss = policy(ids, labels=labels).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
