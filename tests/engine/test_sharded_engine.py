@@ -6,6 +6,7 @@ from typing import Any
 import engines
 import pytest
 import torch
+from tensordict import NonTensorStack, TensorDict
 
 from dapo_core.run.metrics import CLIP_FRACTION_HIGH
 
@@ -36,6 +37,28 @@ def test_b15_clipped_tokens_are_summed_over_the_parts_of_a_mini_batch(
     for metric in parts.values():
         metric.extend([0.1, 0.2])
     monkeypatch.setattr(adapter.FSDPEngineWithLMHead, "forward_backward_batch", lambda *_: {"metrics": parts})
-    made = object.__new__(adapter.ShardedEngine).forward_backward_batch()["metrics"]
+    made = object.__new__(adapter.ShardedEngine).forward_backward_batch(TensorDict())["metrics"]
     assert made[CLIP_FRACTION_HIGH].aggregate() == pytest.approx(0.3)
     assert made["actor/ppo_kl"].aggregate() == pytest.approx(0.15)
+
+
+ROWS = {"uid": ("a", "b"), "num_turns": (2, 2), "rm_scores": (1.0, 0.0), "multi_modal_inputs": ({}, {})}
+
+
+@pytest.mark.parametrize(
+    ("more", "kept"),
+    [
+        pytest.param({}, set(), id="texts"),
+        pytest.param({"recorded_uids": "a"}, {"uid", "recorded_uids"}, id="recorded ones are known by their prompts"),
+        pytest.param({"multi_modal_inputs": ({"pixel_values": 1}, {})}, {"multi_modal_inputs"}, id="with images"),
+    ],
+)
+def test_ranks_divide_only_what_a_model_or_a_loss_reads(
+    adapter: ModuleType, more: dict[str, Any], kept: set[str]
+) -> None:
+    batch = TensorDict({"input_ids": torch.zeros(2, 3)}, batch_size=2)
+    for name, values in (ROWS | more).items():
+        batch[name] = NonTensorStack(*values) if isinstance(values, tuple) else values
+    needed = adapter.without_unused(batch)
+    assert set(needed.keys()) == {"input_ids"} | kept
+    assert adapter.clip_marks.ASKED == "recorded_uids" and batch["uid"] == ["a", "b"]

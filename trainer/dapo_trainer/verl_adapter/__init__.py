@@ -3,11 +3,12 @@
 | module | verl's extension point |
 | --- | --- |
 | cpu_platform, cpu_vllm, import_hooks | `PlatformRegistry`, entry point `verl.plugins` |
-| rank_extensions | `model.external_lib`: loads the next six |
+| rank_extensions | `model.external_lib`: loads the next seven |
 | policy_loss | `register_policy_loss` |
 | sharded_engine, resharding | `EngineRegistry` |
 | attention_varlen, length_buckets | transformers' `AttentionInterface`, and verl's Ulysses group |
 | token_log_probs | `FusedLinearForPPO`; where no kernel is fused it replaces `logprobs_from_logits_v2` |
+| cpu_linear | none: replaces torch's `linear` for float32 on CPUs |
 | ragged_rows | none: replaces four functions of verl for rows of different length |
 | packed_rows | TransferQueue's `StorageManagerFactory` |
 | tcp_transport | `CheckpointEngineRegistry`, through `checkpoint_engine.custom_backend_module` |

@@ -6,6 +6,7 @@ import os
 from dapo_trainer.process.liveness import beat, heartbeats_of
 from dapo_trainer.verl_adapter import (
     attention_varlen,
+    cpu_linear,
     packed_rows,
     policy_loss,
     ragged_rows,
@@ -15,6 +16,7 @@ from dapo_trainer.verl_adapter import (
 
 assert policy_loss and sharded_engine  # imported for their registrations
 attention_varlen.register()
+cpu_linear.install()
 token_log_probs.install()
 token_log_probs.install_for_logits()
 packed_rows.install()

@@ -8,9 +8,10 @@ another dtype would sample from another policy than the trainer's.
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
+from tensordict import TensorDict
 from torch.distributed.tensor import DTensor
 from verl.utils.device import get_device_id
 from verl.utils.fsdp_utils import merged_lora_context, normalize_peft_param_name, offload_fsdp_model_to_cpu
@@ -22,6 +23,9 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 from dapo_core.run.metrics import CLIP_FRACTION_HIGH, CLIP_FRACTION_LOW
 from dapo_trainer.verl_adapter import ENGINE_VENDOR, clip_marks
 from dapo_trainer.verl_adapter.resharding import reshard, saved_ranks
+
+_UNUSED: Final = ("num_turns", "rm_scores")
+_IMAGES: Final = "multi_modal_inputs"  # an empty mapping for each row of text
 
 
 def merged_weights(engine: Any) -> Iterator[tuple[str, torch.Tensor]]:
@@ -36,6 +40,16 @@ def merged_weights(engine: Any) -> Iterator[tuple[str, torch.Tensor]]:
     finally:
         if engine._is_offload_param:
             offload_fsdp_model_to_cpu(engine.module)
+
+
+def without_unused(batch: TensorDict) -> TensorDict:
+    """`batch` without what no model and no loss reads: verl divides and moves these row by row, in Python."""
+    unused = [*_UNUSED]
+    if clip_marks.ASKED not in batch.keys():
+        unused.append("uid")
+    if _IMAGES in batch.keys() and not any(batch.get(_IMAGES).tolist()):
+        unused.append(_IMAGES)
+    return batch.exclude(*unused)
 
 
 @EngineRegistry.register("language_model", backend="fsdp2", device="cuda", vendor=ENGINE_VENDOR)
@@ -53,9 +67,9 @@ class ShardedEngine(FSDPEngineWithLMHead):
         for file in files:
             file.unlink(missing_ok=True)
 
-    def forward_backward_batch(self, *args: Any, **kwargs: Any) -> Any:
+    def forward_backward_batch(self, data: TensorDict, *args: Any, **kwargs: Any) -> Any:
         """The shares of clipped tokens are summed over the parts of a mini-batch; verl takes the mean of the parts."""
-        output = super().forward_backward_batch(*args, **kwargs)
+        output = super().forward_backward_batch(without_unused(data), *args, **kwargs)
         for name in (CLIP_FRACTION_HIGH, CLIP_FRACTION_LOW):
             if name in output["metrics"]:
                 parts, output["metrics"][name] = output["metrics"][name].values, Metric("sum")

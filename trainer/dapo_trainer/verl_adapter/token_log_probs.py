@@ -11,6 +11,7 @@ import torch
 from torch.distributed.tensor import DTensor, Partial
 from torch.nn.functional import cross_entropy
 
+from dapo_trainer.verl_adapter import cpu_linear
 from dapo_trainer.verl_config.kernels import LOG_PROB_CHUNK
 
 # Entries of the vocabulary whose part of the head's gradient is held a second time while it is added.
@@ -139,6 +140,8 @@ def product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """[a, b] x [b, c] in float32: of 16-bit factors on CUDA by tensor cores, which add up in float32 anyway."""
     if left.is_cuda and left.dtype != torch.float32:
         return torch.mm(left, right, out_dtype=torch.float32)
+    if left.device.type == "cpu" and cpu_linear.AVAILABLE:
+        return cpu_linear.product(left.float(), right.float().t())
     return left.float() @ right.float()
 
 
