@@ -142,6 +142,8 @@ DELAYS: dict[str, tuple[int, History, float]] = {
     "doubled": (137, History(counted=1), 20.0),
     "and again": (137, History(counted=2), 40.0),
     "up to a limit": (137, History(counted=2, fruitless=50), 40.0),
+    "the first after a new step waits for nothing": (137, History(advanced=1), 0.0),
+    "the second after a new step": (137, History(counted=1, advanced=1), 10.0),
     "an eviction waits for nothing": (143, History(counted=2), 0.0),
     "one after another without a step waits": (143, History(fruitless=1), 10.0),
     "longer each time": (143, History(fruitless=3), 40.0),
@@ -230,7 +232,7 @@ def test_b18_steps_beyond_all_earlier_attempts(attempts: list[tuple[int | None, 
 
 # advanced -> (action, restarts, delay)
 @pytest.mark.parametrize(
-    ("steps", "expected"), [(19, ("fail", 3, 0.0)), (20, ("restart", 1, 10.0))], ids=["too few", "enough"]
+    ("steps", "expected"), [(19, ("fail", 3, 0.0)), (20, ("restart", 1, 0.0))], ids=["too few", "enough"]
 )
 def test_b18_new_steps_clear_the_count(steps: int, expected: tuple[str, int, float]) -> None:
     decision = decide(POLICY, Failure(1), History(counted=3, advanced=steps), 0.0)

@@ -79,8 +79,9 @@ print(ray_processes.differ_in_copies())
 # All that a run imports, and what it does about its ids.
 RUN = """
 import shutil
+import sys
 from dapo_trainer.verl_adapter import preload, ray_processes
-folder = preload.fork_from_here("cpu")
+folder = preload.fork_from_here("cpu", getattr(preload, sys.argv[1]))
 assert folder is not None
 shutil.rmtree(folder)
 print(ray_processes.differ_in_copies())
@@ -89,14 +90,40 @@ print(ray_processes.differ_in_copies())
 
 @pytest.mark.parametrize(
     ("program", "arguments", "differ"),
-    [(PROGRAM, ["in a block"], "True"), (PROGRAM, [], "False"), (RUN, [], "True")],
-    ids=["a class in the block", "a class outside", "everything a run imports"],
+    [
+        (PROGRAM, ["in a block"], "True"),
+        (PROGRAM, [], "False"),
+        (RUN, ["MODULES"], "True"),
+        (RUN, ["RANK_MODULES"], "True"),
+        (RUN, ["ENGINE_MODULES"], "True"),
+    ],
+    ids=["a class in the block", "a class outside", "everything a run imports", "a rank's part", "an engine's part"],
 )
 def test_workers_draw_different_ids(program: str, arguments: list[str], differ: str) -> None:
     variables = {**os.environ, **environment("cpu")}
     done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, env=variables)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == differ
+
+
+# vLLM finds out about a model's class in a process of its own.
+INSPECTED = """
+import importlib, os, shutil, sys
+from dapo_trainer.verl_adapter import preload
+folder = preload.fork_from_here("cpu", preload.ENGINE_MODULES)
+registry = importlib.import_module("vllm.model_executor.models.registry")
+program, *arguments = registry._SUBPROCESS_COMMAND
+assert (program, arguments) == (str(folder / "python"), ["-m", registry.__name__])
+print(registry.ModelRegistry.models["Qwen2ForCausalLM"].inspect_model_cls().is_text_generation_model)
+shutil.rmtree(folder)
+"""
+
+
+def test_an_engine_looks_at_its_model_in_a_copy(tmp_path: Path) -> None:
+    variables = {**os.environ, **environment("cpu"), "VLLM_CACHE_ROOT": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", INSPECTED], capture_output=True, text=True, env=variables)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "True"
 
 
 # `sys.imported` stands for what the fork server has imported: a new interpreter does not have it.

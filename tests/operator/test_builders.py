@@ -147,6 +147,23 @@ def test_shared_memory_readiness_and_the_time_to_save(role: Role) -> None:
     assert made["spec"]["restartPolicy"] == "Never"
 
 
+@pytest.mark.parametrize(
+    ("role", "restart", "gang", "seconds"),
+    [
+        ("trainer", "InPlace", {}, 4),
+        ("trainer", "Recreate", {}, 15),
+        ("head", "InPlace", {}, 15),
+        ("trainer", "InPlace", {"scheduler": "volcano", "queue": "q"}, 15),
+    ],
+    ids=["a trainer that may stay", "one that may not", "a head", "with a gang scheduler"],
+)
+def test_how_soon_a_pod_is_seen_to_be_no_longer_ready(
+    role: Role, restart: str, gang: dict[str, str], seconds: int
+) -> None:
+    probe = container(built(role, runPolicy={"restart": restart, "gang": gang}))["readinessProbe"]
+    assert probe["periodSeconds"] * probe["failureThreshold"] == seconds
+
+
 def test_gpus_are_asked_for_by_their_name() -> None:
     topology = {"gpuResource": "amd.com/gpu", "trainer": {"gpusPerPod": 8}}
     assert container(built(topology=topology))["resources"]["limits"]["amd.com/gpu"] == "8"

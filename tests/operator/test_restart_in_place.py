@@ -34,6 +34,12 @@ def leave(bench: Bench, *names: str) -> Bench:
     return bench
 
 
+def waiting(bench: Bench) -> Bench:
+    """One restart was counted before, so that the next one is preceded by `backoffSeconds`."""
+    bench.status = bench.status.model_copy(update={"restarts_counted": 1})
+    return bench
+
+
 def ended(bench: Bench, code: int = 30) -> Bench:
     """The head has ended, the trainers have left, and the backoff is over."""
     number = bench.status.attempts[-1].number
@@ -130,7 +136,7 @@ def test_only_the_pod_that_is_lost_is_created_anew(fault: Callable[[Bench], None
 
 
 def test_a_pod_that_joins_others_knows_that_they_will_not_meet_it() -> None:
-    bench = trained()
+    bench = waiting(trained())
     _lose(bench)
     leave(bench.finish(HEAD, 30, **LOST), TRAINERS[1]).settle()
     made: dict[str, dict[str, str]] = {}
@@ -194,7 +200,7 @@ def test_trainers_of_a_job_that_was_scaled_stay() -> None:
 
 
 def test_a_job_that_is_suspended_meanwhile_keeps_no_pod() -> None:
-    bench = trained(policy={"backoffSeconds": 60})
+    bench = waiting(trained(policy={"backoffSeconds": 60}))
     leave(bench.finish(HEAD, 30, **LOST), *TRAINERS).settle(1)
     assert live(bench) == TRAINERS
     bench.edit(suspend=True).settle(1)
@@ -211,13 +217,13 @@ def test_a_run_that_is_over_keeps_no_pod(code: int) -> None:
 
 
 def test_a_long_backoff_frees_the_pods() -> None:
-    bench = trained(policy={"backoffSeconds": MAX_BACKOFF_SECONDS + 1, "backoffMaxSeconds": 3600})
+    bench = waiting(trained(policy={"backoffSeconds": MAX_BACKOFF_SECONDS + 1, "backoffMaxSeconds": 3600}))
     leave(bench.finish(HEAD, 30, **LOST), *TRAINERS).settle(1)
     assert live(bench) == []
 
 
 def test_pods_do_not_wait_for_ever() -> None:
-    bench = trained(policy={"backoffSeconds": 60})
+    bench = waiting(trained(policy={"backoffSeconds": 60}))
     leave(bench.finish(HEAD, 30, **LOST), *TRAINERS).settle(1)
     # Nobody looked for a while.
     bench.now += MAX_BACKOFF_SECONDS + MARGIN_SECONDS

@@ -13,6 +13,7 @@ from dapo_trainer import main
 from dapo_trainer.pod import pod_roles
 from dapo_trainer.pod.node import MIN_OBJECT_STORE_BYTES, PodEnvironment, RayNode, device, ray_start
 from dapo_trainer.process.fork_child import LAUNCHER
+from dapo_trainer.verl_adapter import preload
 from dapo_trainer.verl_config.placement import node_resources
 
 SEPARATED: dict[str, Any] = {"mode": "Separated"}
@@ -145,3 +146,29 @@ def test_a_head_imports_then_starts_ray_then_becomes_the_driver(
             RayNode("head", 0, "10.0.0.7", 1 << 30, "head"), pod, job(topology=topology, batch=BATCH).spec
         )
     assert became.value.args == ([device, ("/a/launcher", "--num-cpus=32")], "10.0.0.7:6379")
+
+
+@pytest.mark.parametrize(
+    ("topology", "role", "modules"),
+    [
+        (ON_CPUS, "trainer", preload.RANK_MODULES),
+        (ON_CPUS, "rollout", preload.ENGINE_MODULES),
+        ({"trainer": {"replicas": 2, "gpusPerPod": 0}}, "trainer", preload.MODULES),
+    ],
+    ids=["ranks", "engines", "both in one pod"],
+)
+def test_a_pod_imports_what_its_processes_need(
+    topology: dict[str, Any], role: Role, modules: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Imported(Exception):
+        pass
+
+    def fork(*asked: object) -> None:
+        raise Imported(*asked)
+
+    monkeypatch.setattr(pod_roles, "_Asked", object)  # leaves the handler of SIGTERM alone
+    monkeypatch.setattr(pod_roles.preload, "fork_from_here", fork)
+    pod = PodEnvironment(tmp_path / "job", "head:6379", tmp_path / "ready", "pod", "10.0.0.7", 1 << 30)
+    with pytest.raises(Imported) as imported:
+        pod_roles.serve(RayNode(role, 1, "10.0.0.7", 1 << 30, "pod"), pod, job(topology=topology, batch=BATCH).spec)
+    assert imported.value.args == ("cpu", modules)

@@ -107,7 +107,9 @@ class RunPolicy(SpecModel):
         "invalid spec, invalid data and a model that cannot be loaded are never retried.",
     )
     backoff_seconds: Seconds = Field(
-        default=10, description="Seconds before the first counted restart; doubled for each further one."
+        default=10,
+        description="Seconds before the first counted restart, or before the second if the attempt had finished a new "
+        "step; doubled for each further one.",
     )
     backoff_max_seconds: Seconds = Field(default=600, description="Maximum seconds before a restart.")
     start_timeout_seconds: Seconds = Field(

@@ -14,7 +14,8 @@ In this order, the first that applies decides:
    pods that never started restart without counting.
 8. Everything else (1, 15, 30, 31, 137, a crash, a stall) restarts and counts, up to `maxRestarts`.
 
-An attempt that finished FORGIVING_STEPS steps more than any before it clears the count. Restarts in a row that are not
+An attempt that finished FORGIVING_STEPS steps more than any before it clears the count. The first counted restart waits
+for nothing if its attempt finished a new step. Restarts in a row that are not
 counted and finished no step are limited by `maxUncountedRestarts`, for each reason.
 """
 
@@ -205,8 +206,9 @@ def _restart(policy: RunPolicy, failure: Failure, history: History, *, counted: 
         limit = f"maxUncountedRestarts ({most}) restarts because of {failure.why} without a step are used up"
     if limit:
         return replace(_end("fail", Reason.TOO_MANY_RESTARTS, _because(failure, limit)), restarts=before)
-    # Uncounted restarts back off too where a run is evicted again and again before it finishes a step.
-    failures = before + 1 if counted else history.fruitless
+    # Uncounted restarts back off too where a run is evicted again and again before it finishes a step. An attempt that
+    # got further than all before it did not fail for what the next one would fail for at once.
+    failures = before + (history.advanced == 0) if counted else history.fruitless
     delay = Backoff(policy.backoff_seconds, policy.backoff_max_seconds).delay(failures)
     return Decision("restart", counted, delay, failure.why, failure.message, before + counted)
 

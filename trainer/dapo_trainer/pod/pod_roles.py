@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from types import FrameType
 from typing import Final, NoReturn
 
@@ -16,6 +17,7 @@ import psutil
 from dapo_core.addresses import with_port
 from dapo_core.errors import DistributedFaultError
 from dapo_core.jobspec import DAPOJobSpec
+from dapo_core.naming import Role
 from dapo_core.run.reasons import ExitCode
 from dapo_trainer.pod.gate import GateConnection
 from dapo_trainer.pod.next_attempt import NEXT_HEAD_SECONDS
@@ -29,6 +31,8 @@ from dapo_trainer.verl_adapter import preload
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 1.0
+# How often a pod tries to connect to the gate, which all of the attempt's start waits for.
+GATE_SECONDS: Final = 0.2
 # A rollout pod that is being terminated waits this long for its engines to have handed over.
 DRAIN_SECONDS: Final = 20.0
 JOIN_TRIES: Final = 10
@@ -62,7 +66,7 @@ def serve(node: RayNode, environment: PodEnvironment, spec: DAPOJobSpec) -> Exit
     pod's Ray was lost. Raises ModelError, StoreError and DistributedFaultError.
     """
     asked = _Asked()
-    preload.fork_from_here(device(spec))
+    preload.fork_from_here(device(spec), _modules(node.role, spec))
     # Every rank and engine reads the model from its own pod's disk, at the same path as the driver.
     fetch_model(spec)
     line = _pass_gate(environment, asked, NEXT_HEAD_SECONDS if STAYED in os.environ else math.inf)
@@ -84,6 +88,13 @@ def serve(node: RayNode, environment: PodEnvironment, spec: DAPOJobSpec) -> Exit
     if line.end == "done":
         return ExitCode.DONE
     return ExitCode.TERMINATED if asked.is_set() else ExitCode.DISTRIBUTED
+
+
+def _modules(role: Role, spec: DAPOJobSpec) -> Sequence[str]:
+    """What the processes of a pod import: seconds of a processor, which pods that start together share."""
+    if spec.topology.mode == "Colocated":
+        return preload.MODULES
+    return preload.RANK_MODULES if role == "trainer" else preload.ENGINE_MODULES
 
 
 class _Ranks:
@@ -134,7 +145,7 @@ def _pass_gate(environment: PodEnvironment, asked: threading.Event, limit_second
             if str(error) != last_error:
                 last_error = str(error)
                 log.info("Waiting for the driver at %s: %s", environment.head_host, error)
-        if asked.wait(LOOK_SECONDS):
+        if asked.wait(GATE_SECONDS):
             return None
         if time.monotonic() >= until:
             raise DistributedFaultError(f"No driver has listened at {environment.head_host} for {limit_seconds:.0f} s.")

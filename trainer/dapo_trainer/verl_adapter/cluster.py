@@ -17,7 +17,7 @@ from dapo_trainer.verl_adapter import packed_rows
 from dapo_trainer.verl_adapter.ray_processes import without_unused
 from dapo_trainer.verl_config.placement import NODE_RESOURCE
 
-LOOK_SECONDS: Final = 1.0
+LOOK_SECONDS: Final = 0.2
 
 
 class Cluster:

@@ -8,8 +8,9 @@ import importlib
 import logging
 import os
 import shutil
+import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from socket import socket
@@ -27,16 +28,28 @@ SWITCH: Final = "DAPO_FORK_WORKERS"  # 0: each process imports for itself
 # "None yet": how Ray starts the workers it has no task for. Whichever job asks first may have them.
 JOB_ID: Final = "ffffffff"
 
-# The driver's, those of its actors and of Ray's own processes, and what vLLM and verl import as they start to work.
-MODULES: Final = (
-    "dapo_trainer.verl_adapter.cluster",
-    "dapo_trainer.verl_adapter.runner",
-    "dapo_trainer.verl_adapter.node_files",
+# Those of FSDP ranks, and of Ray's own processes beside them.
+RANK_MODULES: Final = (
     "verl.workers.engine_workers",
-    "verl.workers.rollout.vllm_rollout.vllm_async_server",
+    "dapo_trainer.verl_adapter.node_files",
+    "dapo_trainer.verl_adapter.packed_rows",
+    "dapo_trainer.verl_adapter.sharded_engine",
+    "dapo_trainer.verl_adapter.tcp_transport",
+)
+# Those of engines, and what vLLM and verl import as they start to work.
+ENGINE_MODULES: Final = (
+    "dapo_trainer.verl_adapter.group_server",
+    "dapo_trainer.verl_adapter.tcp_transport",
+    "verl.workers.engine_workers",
     "verl.workers.rollout.vllm_rollout.utils",
     "vllm.v1.engine.core",
     "vllm.v1.worker.cpu_worker",
+)
+# Those and the driver's.
+MODULES: Final = (
+    "dapo_trainer.verl_adapter.cluster",
+    "dapo_trainer.verl_adapter.runner",
+    *dict.fromkeys((*RANK_MODULES, *ENGINE_MODULES)),
 )
 
 
@@ -54,8 +67,8 @@ def prepare_processes(loading: Callable[[], None], *, starts_ray: bool) -> Path 
     return fork_from_here(device)
 
 
-def fork_from_here(device: Device) -> Path | None:
-    """Import everything, then fork the server off: call it before the first thread starts.
+def fork_from_here(device: Device, modules: Sequence[str] = MODULES) -> Path | None:
+    """Import `modules`, then fork the server off: call it before the first thread starts.
 
     Returns the folder of the server's socket, for the caller to remove at the end; None where processes are started
     one by one.
@@ -65,7 +78,7 @@ def fork_from_here(device: Device) -> Path | None:
     folder = Path(tempfile.mkdtemp(prefix="dapo-"))
     try:
         listener, program = fork_server.listen(folder)
-        if _import_and_start(listener):
+        if _import_and_start(listener, program, modules):
             os.environ[LAUNCHER] = str(program)
             return folder
     except (OSError, ImportError):
@@ -74,19 +87,26 @@ def fork_from_here(device: Device) -> Path | None:
     return None
 
 
-def _import_and_start(listener: socket) -> bool:
+def _import_and_start(listener: socket, program: Path, modules: Sequence[str]) -> bool:
     # Ray reads these two as it is imported, once and for all. A worker ends when the process named as its raylet has:
     # the raylet does not outlive this one, and does not end long before it.
     with _blank_logging():
         with _no_collections(), _environment({"RAY_JOB_ID": JOB_ID, "RAY_RAYLET_PID": str(os.getpid())}):
             with ray_processes.none_drawn():
-                for module in MODULES:
+                for module in modules:
                     importlib.import_module(module)
             ray_processes.in_place()
+            _inspect_models_by(program)
         if not ray_processes.differ_in_copies():
             log.warning("Imports drew an id from Ray's generator: processes are started one by one.")
             return False
         return fork_server.start(listener, _renew)
+
+
+def _inspect_models_by(program: Path) -> None:
+    """vLLM looks at a model's class in a process of its own, for which each engine would import vLLM once more."""
+    if (registry := sys.modules.get("vllm.model_executor.models.registry")) is not None:
+        registry._SUBPROCESS_COMMAND[0] = str(program)
 
 
 def _renew() -> None:

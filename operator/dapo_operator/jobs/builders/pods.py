@@ -37,6 +37,11 @@ from dapo_operator.jobs.observed import CONTAINER
 # What a pod gets beyond the grace period for the checkpoint: time to deliver the last metrics and to stop Ray.
 MARGIN_SECONDS: Final = 30
 _USER: Final = 1000
+# How often the kubelet looks for readiness, and how often in a row it has to find none before it believes that.
+_SEEN_READY: Final = {"periodSeconds": 5, "failureThreshold": 3}
+# The next attempt waits until all trainers that stay for it are seen not to be ready: the processes of the last one
+# have ended then.
+_SEEN_LEAVING: Final = {"periodSeconds": 2, "failureThreshold": 2}
 
 
 def template_problems(job: DAPOJob, site: Site) -> list[Problem]:
@@ -200,9 +205,8 @@ def _container(job: DAPOJob, role: Role, site: Site, environment: list[Object]) 
         # once its vLLM responds.
         "readinessProbe": {
             "exec": {"command": ["test", "-f", f"{WORK_FOLDER}/ready"]},
-            "periodSeconds": 5,
+            **(_SEEN_LEAVING if role == "trainer" and restarts_in_place(spec) else _SEEN_READY),
             "timeoutSeconds": 5,
-            "failureThreshold": 3,
         },
         "terminationMessagePath": "/dev/termination-log",
         "terminationMessagePolicy": "FallbackToLogsOnError",
