@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from faulty_engines import Fault, Remote, Replica, Watch
 from patience import patient
 
 from dapo_core.errors import DistributedFaultError
+from dapo_trainer.rollouts.membership import WEDGED_AFTER_SECONDS
 
 RANKS = (0, 1, 2)
 NAMED = [(f"w{i}", torch.full((64,), float(i))) for i in range(20)]
@@ -155,6 +157,7 @@ def test_one_that_does_not_answer_is_given_up(
     points = ("abort_all_requests", "init_process_group", "update_weights", "resume_generation")
     stages = {point: Stage(*modules, Fault(1, point, "hangs")) for point in points}
     monkeypatch.setattr(modules[0], "CONTROL_SECONDS", LIMIT)
+    monkeypatch.setattr(modules[0], "STOP_SECONDS", LIMIT)
     monkeypatch.setattr(modules[0].SyncLimit, "seconds", LIMIT)
 
     with ThreadPoolExecutor(len(points)) as pool:
@@ -162,6 +165,17 @@ def test_one_that_does_not_answer_is_given_up(
     assert have == {point: [0, 2] for point in points}
     for point, stage in stages.items():
         assert "did not answer" in stage.watch.lost[1], point
+
+
+def test_one_that_is_stopped_as_an_update_begins_is_given_up_as_soon_as_at_any_other_moment(
+    modules: tuple[ModuleType, ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert modules[0].STOP_SECONDS == WEDGED_AFTER_SECONDS
+    monkeypatch.setattr(modules[0], "STOP_SECONDS", 0.1)
+    stage = Stage(*modules, Fault(1, "abort_all_requests", "hangs"))
+    begun = time.monotonic()
+    assert stage.send(*RANKS) == [0, 2]
+    assert time.monotonic() - begun < modules[0].CONTROL_SECONDS
 
 
 def test_all_of_them_may_die(modules: tuple[ModuleType, ModuleType]) -> None:

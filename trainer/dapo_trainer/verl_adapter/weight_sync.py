@@ -12,12 +12,15 @@ from verl.checkpoint_engine import CheckpointEngineManager
 from verl.utils.ray_utils import auto_await
 
 from dapo_core.errors import DistributedFaultError
-from dapo_trainer.rollouts.membership import SyncLimit
+from dapo_trainer.rollouts.membership import WEDGED_AFTER_SECONDS, SyncLimit
 from dapo_trainer.verl_adapter import tcp_transport
 
 LOOK_SECONDS: Final = 0.5
-# For an engine to stop, to make room and to go on; it waits a minute for requests that are on their way to it.
+# For an engine to make room, to prepare and to go on.
 CONTROL_SECONDS: Final = 180.0
+# For it to stop what it generates, which takes up to a minute where requests are on their way to it. One that does not
+# is as wedged as one that generates nothing between two updates.
+STOP_SECONDS: Final = WEDGED_AFTER_SECONDS
 # For the trainer's side once all engines are done. With NCCL also for all of them once one was lost in the middle: they
 # may be past it, but mostly wait for it for ever.
 END_SECONDS: Final = 120.0
@@ -61,7 +64,7 @@ class WeightSync(CheckpointEngineManager):
         was lost (NCCL).
         """
         self.version = step
-        left = await self._each(replicas, lambda replica: replica.abort_all_requests(), CONTROL_SECONDS)
+        left = await self._each(replicas, lambda replica: replica.abort_all_requests(), STOP_SECONDS)
         left = await self._each(left, lambda replica: replica.release_kv_cache(), CONTROL_SECONDS)
         if left:
             begun = time.monotonic()
