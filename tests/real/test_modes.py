@@ -174,6 +174,7 @@ def test_separate_pools_train_on_what_the_cap_leaves(dapo: Starter, half_out_of_
     [(told, message), *_] = run.query("select type, message from events where reason = 'SamplingExhausted'")
     assert told == "Warning" and message.endswith("training on these."), message
     _every_prompt_is_accounted_for([by_step[step] for step in range(1, STEPS + 1)])
+    _tokens_are_recorded(run, 2)
 
 
 def _groups(run: DapoRun, step: int) -> list[RecordedGroup]:
