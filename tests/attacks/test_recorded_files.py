@@ -26,12 +26,12 @@ from patience import patient
 from dapo_core.db import AttemptRow
 from dapo_core.errors import StoreError
 from dapo_core.naming import groups_key, manifest_key, spool_prefix, tokens_key
-from dapo_core.objectstore import ObjectStore, open_store
+from dapo_core.objectstore import FolderStore, ObjectStore, open_store
 from dapo_core.run.recording import GROUP_COLUMNS, PROMPT_CHARACTERS
 from dapo_dashboard.charts import step_data
 from dapo_dashboard.reads import bounded_parquet, group_columns, prompt_history, step_records
 from dapo_dashboard.reads.bounded_parquet import Wanted
-from dapo_dashboard.reads.parquet_rows import Unpacker, batches_of, object_bytes, rows_of
+from dapo_dashboard.reads.parquet_rows import Unpacker, batches_of, rows_of
 from dapo_dashboard.reads.prompt_history import PromptHistory
 from dapo_dashboard.reads.step_records import StepRecord, read_responses, read_step, read_tokens, search_responses
 from dapo_trainer.checkpoints.stored_checkpoints import CheckpointId, StoredCheckpoints
@@ -130,12 +130,12 @@ def test_a11_a_value_that_python_cannot_have_is_a_sentence(column: Any) -> None:
 
 
 def test_a11_a_large_object_is_not_read_to_its_end(tmp_path: Path) -> None:
-    store = open_store(tmp_path.as_uri())
-    store.put_bytes("r/samples/x", b"")
-    with (tmp_path / "r/samples/x").open("r+b") as file:
+    key = groups_key("r", 1, 1)
+    open_store(tmp_path.as_uri()).put_bytes(key, b"")
+    with (tmp_path / key).open("r+b") as file:
         file.truncate(2**40)
-    with pytest.raises(StoreError, match="r/samples/x has more than"):
-        object_bytes(store, "r/samples/x")
+    with pytest.raises(StoreError, match=f"{key} has more than"):
+        read_step(tmp_path.as_uri(), "r", 1, ATTEMPTS)
 
 
 @pytest.mark.parametrize(
@@ -329,7 +329,8 @@ def test_e5_a_run_of_very_many_objects_is_not_listed_to_its_end(
 def test_e5_a_step_is_looked_for_in_few_attempts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is a request, and a tenant's rows may say that there were ten thousand."""
     asked = []
-    monkeypatch.setattr(step_records, "object_bytes", lambda store, key: asked.append(key) or object_bytes(store, key))
+    get_bytes = FolderStore.get_bytes
+    monkeypatch.setattr(FolderStore, "get_bytes", lambda store, key: asked.append(key) or get_bytes(store, key))
     attempts = [AttemptRow("r", number, started_at=1.0) for number in range(1, 10_000)]
     assert read_step(tmp_path.as_uri(), "r", 7, attempts) is None
     assert len(asked) == step_records.MAX_ATTEMPTS and asked[0] == groups_key("r", 7, 9_999)

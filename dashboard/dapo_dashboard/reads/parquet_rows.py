@@ -15,19 +15,13 @@ from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
 from dapo_core.errors import StoreError
-from dapo_core.objectstore import ObjectStore
 from dapo_dashboard.reads import bounded_parquet
-from dapo_dashboard.reads.bounded_parquet import MAX_BYTES, Wanted, received, send
+from dapo_dashboard.reads.bounded_parquet import Wanted, received, send
 
 # A page that is read every few seconds does not end the process each time: of so many files, for so many seconds.
 _REMEMBERED: Final = 256
 _REFUSED_SECONDS: Final = 300.0
 Rows: TypeAlias = list[dict[str, Any]]
-
-
-def object_bytes(store: ObjectStore, key: str) -> bytes:
-    """The object's content. Raises StoreError, also for a larger one than any of ours."""
-    return store.get_bytes(key, MAX_BYTES)
 
 
 def rows_of(data: bytes, key: str, wanted: Wanted) -> Rows:

@@ -21,7 +21,7 @@ from dapo_core.run.recording import MAX_GROUPS
 from dapo_dashboard.reads.bounded_parquet import Wanted
 from dapo_dashboard.reads.cached_reader import KeyedSlots
 from dapo_dashboard.reads.group_columns import COLUMNS, NO_GROUPS, GroupColumns, NumberedPrompts, Prompt
-from dapo_dashboard.reads.parquet_rows import batches_of, object_bytes
+from dapo_dashboard.reads.parquet_rows import batches_of
 
 # Objects of a run's samples, which are three for each step and attempt.
 MAX_LISTED: Final = 300_000
@@ -104,7 +104,7 @@ class PromptHistory:
         def load(recorded: Recorded) -> list[Any]:
             key = groups_key(self._run_id, *recorded)
             with suppress(ObjectNotFoundError):
-                return batches_of(object_bytes(store, key), key, Wanted(MAX_GROUPS, COLUMNS))
+                return batches_of(store.get_bytes(key), key, Wanted(MAX_GROUPS, COLUMNS))
             return []
 
         return load

@@ -15,7 +15,7 @@ from dapo_core.objectstore import ObjectNotFoundError, open_store
 from dapo_core.run.recording import MAX_GROUPS, RESPONSE_COLUMNS, RecordedGroup, RecordedResponse
 from dapo_dashboard.reads.bounded_parquet import MAX_BYTES, Wanted
 from dapo_dashboard.reads.cached_reader import NewestVersions
-from dapo_dashboard.reads.parquet_rows import object_bytes, rows_of
+from dapo_dashboard.reads.parquet_rows import rows_of
 
 # Of a step: the newest, each of which is a request.
 MAX_ATTEMPTS: Final = 50
@@ -81,7 +81,7 @@ def read_tokens(url: str, record: StepRecord, place: int) -> RecordedResponse:
 
 
 def _groups(url: str, key: str) -> tuple[RecordedGroup, ...]:
-    rows = rows_of(object_bytes(open_store(url), key), key, Wanted(MAX_GROUPS))
+    rows = rows_of(open_store(url).get_bytes(key), key, Wanted(MAX_GROUPS))
     try:
         return tuple(RecordedGroup.of_row(row) for row in rows)
     except TypeError as error:
@@ -95,7 +95,7 @@ def _heads(url: str, key: str) -> tuple[RecordedResponse, ...]:
 
 
 def _file(url: str, key: str) -> bytes:
-    return _FILES.get((url, key), None, lambda: object_bytes(open_store(url), key))
+    return _FILES.get((url, key), None, lambda: open_store(url).get_bytes(key))
 
 
 def _response(row: Mapping[str, Any], key: str) -> RecordedResponse:

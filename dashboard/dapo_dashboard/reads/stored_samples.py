@@ -11,7 +11,7 @@ from dapo_core.objectstore import open_store, s3_address
 from dapo_core.run.entries import Sample
 from dapo_dashboard.reads.bounded_parquet import MAX_BYTES, Wanted
 from dapo_dashboard.reads.cached_reader import NewestVersions
-from dapo_dashboard.reads.parquet_rows import object_bytes, rows_of
+from dapo_dashboard.reads.parquet_rows import rows_of
 from dapo_dashboard.server_settings import DashboardSettings
 
 # In DAPO_STORE_URL: replaced by the namespace of the run, where each namespace has its own folder.
@@ -59,7 +59,7 @@ def read_samples(url: str, row: SamplesRow) -> list[Sample]:
 
 
 def _read(url: str, key: str) -> list[Sample]:
-    rows = rows_of(object_bytes(open_store(url), key), f"the samples {key}", Wanted(MAX_ROWS))
+    rows = rows_of(open_store(url).get_bytes(key), f"the samples {key}", Wanted(MAX_ROWS))
     try:
         return [Sample.of_row(row) for row in rows]
     except (ValueError, TypeError) as error:
