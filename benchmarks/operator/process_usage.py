@@ -25,6 +25,11 @@ class Meter:
             self._spent[name] = self.cpu(name)
         self.pids[name] = pid
 
+    def forget(self, name: str) -> None:
+        """This process is to end; the time it used no longer counts."""
+        self.pids.pop(name, None)
+        self._spent.pop(name, None)
+
     def start(self) -> None:
         """Sample memory in the background."""
         threading.Thread(target=self._sample, daemon=True).start()

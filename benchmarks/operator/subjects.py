@@ -6,11 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
 Object = dict[str, Any]
+# Of every namespace, where jobs are queued.
+QUEUE: Final = "bench"
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class Subject:
         return f"{group}{middle}/{plural}" + (f"/{name}" if name else "")
 
 
-def ours(telemetry_port: int, rate: float, pods: int) -> Subject:
+def ours(telemetry_port: int, rate: float, pods: int, queued: bool) -> Subject:
     """The operator of this repository, as `python -m dapo_operator`."""
     return Subject(
         name="dapo",
@@ -53,7 +55,7 @@ def ours(telemetry_port: int, rate: float, pods: int) -> Subject:
             "DAPO_REQUESTS_BURST": str(int(2 * rate)),
         },
         crds=[],
-        make=partial(_dapo_job, pods=pods),
+        make=partial(_dapo_job, pods=pods, queued=queued),
         pods=pods,
         ready=lambda job: job.get("status", {}).get("phase") == "Training",
         lease=("kube-system", "dapo-operator"),
@@ -80,7 +82,7 @@ def kuberay(metrics_port: int, binary: Path, crds: Path, options: list[str], pod
     )
 
 
-def _dapo_job(name: str, pods: int) -> Object:
+def _dapo_job(name: str, pods: int, queued: bool) -> Object:
     trainers = (pods - 1) // 2
     small = {"resources": {"cpu": "1", "memory": "1Gi", "shm": "128Mi"}}
     head = {"resources": {"cpu": "1", "memory": "1Gi", "shm": "128Mi"}}
@@ -98,7 +100,8 @@ def _dapo_job(name: str, pods: int) -> Object:
             "model": {"source": "hf://a/b"},
             "data": {"train": [{"source": "s3://bucket/train.parquet"}]},
             "topology": topology,
-        },
+        }
+        | ({"runPolicy": {"gang": {"scheduler": "kueue", "queue": QUEUE}}} if queued else {}),
     }
 
 
