@@ -19,6 +19,9 @@ FAILED_RECENTLY: Final = "FailedRecently"
 _STARTS_TO_WAIT: Final = ("Training", "Suspended", "Failed", "QuotaReserved")
 # How long a change of nothing but the number of rollout pods waits for others.
 COUNT_SECONDS: Final = 300.0
+# The progress of many runs is written less often: a status for each of them in turn, so many seconds apart, up to this.
+WRITE_SECONDS: Final = 0.3
+PROGRESS_MAX_SECONDS: Final = 300.0
 
 _KEPT: Final = (
     "name",
@@ -143,10 +146,11 @@ class StatusWrites:
     """When a changed status is written: immediately, unless only progress or a count has changed; those wait, so that
     a run costs two writes every `delay_seconds`, not one each step. A change of a condition's message alone waits for
     all of them: a scheduler counts the nodes again every few seconds. `due_at` (Unix seconds) is when a status that was
-    held back is written; None when none is."""
+    held back is written; None when none is. `runs`: how many report progress."""
 
     delay_seconds: float
     due_at: float | None = None
+    runs: int = 1
     _progress: Progress | None = None
     _written_at: float = 0.0
 
@@ -166,6 +170,15 @@ class StatusWrites:
             return False
         return True
 
+    @property
+    def progress_seconds(self) -> float:
+        """How long a change of nothing but numbers waits, counted from the last write."""
+        return max(self.delay_seconds / 2, min(WRITE_SECONDS * self.runs, PROGRESS_MAX_SECONDS))
+
+    def progress_in(self, now: float) -> float:
+        """Seconds until progress may be written."""
+        return max(0.0, self.progress_seconds - max(0.0, now - self._written_at))
+
     def wrote(self, now: float) -> None:
         """The status was written at `now`."""
         self._written_at = now
@@ -178,7 +191,7 @@ class StatusWrites:
         if _same(old, new, "rollout_replicas"):
             return COUNT_SECONDS
         if _same(old, new, *_NUMBERS):
-            return self.delay_seconds / 2
+            return self.progress_seconds
         worded = new.model_copy(update={"conditions": _with_words_of(old.conditions, new.conditions)})
         return self.delay_seconds if _same(old, worded, *_NUMBERS, "reason") else 0.0
 

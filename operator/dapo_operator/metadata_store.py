@@ -5,7 +5,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 from zlib import crc32
 
@@ -16,19 +16,22 @@ from dapo_core.run.effective_time import effective_time
 from dapo_core.run.entries import AlertCleared, AlertRaised, AttemptStarted, Entry
 from dapo_core.run.guards import Alert, metrics_of
 from dapo_core.run.metrics import ENGINES_WAITED, STEP_SECONDS
-from dapo_core.run.progress import LAST_METRICS, PACE_METRICS, Cadence, progress_of
+from dapo_core.run.progress import LAST_METRICS, PACE_METRICS, PACE_STEPS, Cadence, progress_of
 from dapo_core.run.status import CheckpointRef, Progress, TimeSpent
 from dapo_operator.jobs.observed import StoreState
-from dapo_operator.run_reading import JudgedCurves, read_curves
+from dapo_operator.kube.objects import timestamp
+from dapo_operator.run_reading import JudgedCurves, next_parts, read_curves
 
 if TYPE_CHECKING:
-    from dapo_core.db import MetadataReader, RunMark, RunProgress
+    from dapo_core.db import CurvePart, MetadataReader, RunMark, RunProgress
     from dapo_core.db.recorder import Recorder
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 POLL_SECONDS: Final = 5.0
+# A read is followed by a pause of so many times as long: many runs are read together, less often.
+POLL_PAUSE, POLL_MAX_SECONDS = 50, 15.0
 PROBE_SECONDS: Final = 15.0
 BACKOFF: Final = Backoff(2 * POLL_SECONDS, 60.0)
 GATHER_SECONDS: Final = 1.0
@@ -57,6 +60,12 @@ class RunSnapshot:
     known: bool = False
     namespace: str | None = None
     time: TimeSpent | None = None
+
+    def only_advances(self, before: "RunSnapshot") -> bool:
+        """Whether nothing differs but the numbers of a run that has finished a step before."""
+        if before.progress is None or before.progress.step is None:
+            return False
+        return replace(self, progress=before.progress, reached=before.reached, time=before.time) == before
 
 
 @dataclass
@@ -116,6 +125,11 @@ class MetadataStore:
         self._unwritable: StoreError | None = None
         self._unreadable: set[str] = set()  # runs whose rows cannot be understood
 
+    @property
+    def watched(self) -> int:
+        """How many runs are read."""
+        return len(self._runs)
+
     def ready(self) -> bool:
         """Whether the first read has succeeded or failed, or has taken too long. Until then nothing is known, not even
         that there is no checkpoint."""
@@ -163,16 +177,17 @@ class MetadataStore:
         )
 
     async def _read_loop(self, reader: "MetadataReader") -> None:
-        failures = 0
+        failures, clock = 0, asyncio.get_running_loop().time
         while True:
+            begun, pause = clock(), POLL_SECONDS
             try:
                 await self._read(reader)
-                failures = 0
+                failures, pause = 0, min(max(POLL_SECONDS, POLL_PAUSE * (clock() - begun)), POLL_MAX_SECONDS)
             except StoreError as error:
                 logger.warning("Could not read the metadata store: %s", error)
                 self._set_state("down")
                 failures += 1
-            await self._sleep(BACKOFF.delay(failures) if failures else POLL_SECONDS)
+            await self._sleep(BACKOFF.delay(failures) if failures else pause)
 
     async def _sleep(self, seconds: float) -> None:
         """Until the next read; runs that are added meanwhile are read after GATHER_SECONDS."""
@@ -221,16 +236,25 @@ class MetadataStore:
         self, reader: "MetadataReader", changed: "Mapping[str, tuple[_Watched, RunMark]]"
     ) -> dict[str, _Reading]:
         """The progress of the runs that have changed, and their curves as far as they are new."""
-        names, rows = list(changed), dict[str, "RunProgress"]()
+        names, rows, parts = list(changed), dict[str, "RunProgress"](), dict[str, "CurvePart"]()
+
+        def progress(run_ids: Sequence[str]) -> "dict[str, RunProgress]":
+            return reader.progress(run_ids, LAST_METRICS, PACE_METRICS, first_steps=0, last_steps=2 * PACE_STEPS)
+
+        def follows(run_ids: Sequence[str]) -> "dict[str, CurvePart]":
+            known = ((run_id, *changed[run_id]) for run_id in run_ids)
+            return next_parts(reader, {run_id: (run.spec.guards, mark, run.curves) for run_id, run, mark in known})
+
         for first in range(0, len(names), RUNS_PER_QUERY):
-            part = names[first : first + RUNS_PER_QUERY]
-            rows |= self._of_each(part, lambda run_ids: reader.progress(run_ids, LAST_METRICS, PACE_METRICS))
+            some = names[first : first + RUNS_PER_QUERY]
+            rows |= self._of_each(some, progress)
+            parts |= self._of_each(some, follows)
 
         def read(run_ids: Sequence[str]) -> dict[str, _Reading]:
             found = {}
             for run_id in run_ids:
                 run, mark = changed[run_id]
-                curves = read_curves(reader, run_id, run.spec.guards, mark, run.curves)
+                curves = read_curves(reader, run_id, run.spec.guards, mark, run.curves, parts.get(run_id))
                 found[run_id] = _Reading(mark, rows[run_id], curves, self._time(reader, run_id, run, mark))
             return found
 
@@ -272,7 +296,7 @@ class MetadataStore:
 
     def _update(self, run_id: str, run: _Watched, reading: _Reading, lost: bool) -> None:
         row, curves = reading.row, reading.curves
-        progress = progress_of(row, run.spec.schedule.steps, Cadence.of(run.spec))
+        progress = self._dated(progress_of(row, run.spec.schedule.steps, Cadence.of(run.spec)), run.view.progress)
         newest = row.checkpoint
         checkpoint = CheckpointRef(step=newest.step, uri=newest.uri) if newest is not None else None
         run.curves, run.time = curves, reading.time
@@ -287,6 +311,12 @@ class MetadataStore:
             self.record(run_id, _alert_changes(run.view.alerts or (), alerts or (), self._now()))
             run.view = view
             run.changed()
+
+    def _dated(self, progress: Progress, before: Progress | None) -> Progress:
+        """With the time when its step was seen finished."""
+        same = before is not None and before.step == progress.step
+        step_at = before.step_at if same and before is not None else timestamp(self._now())
+        return progress.model_copy(update={"step_at": step_at if progress.step is not None else None})
 
     def _set_state(self, state: StoreState) -> None:
         if not self._asked or state != self.state:

@@ -56,6 +56,9 @@ class Reconciler:
         self._others_pods: tuple[str, ...] = ()
         self._flavors: dict[str, Object] = {}
         self._position: int | None = None
+        # What the last plan knew of the run, and when progress that came since is looked at.
+        self._seen = RunSnapshot()
+        self._later: asyncio.TimerHandle | None = None
 
     def update(self, raw: Object) -> None:
         """The DAPOJob as the watch reports it; a state that is not newer than the known one is dropped."""
@@ -67,6 +70,22 @@ class Reconciler:
         """The job, one of its children or its progress has changed."""
         self.shared.telemetry.woken(self.key)
         self._woken.set()
+
+    def _reported(self) -> None:
+        """The metadata store has something new. Progress alone is looked at when it may be written: a plan for each
+        step of a thousand runs is most of what they cost."""
+        job = self.state.last_job
+        assert job is not None
+        if not self.shared.store.view(job.run_id).only_advances(self._seen):
+            self.wake()
+        elif self._later is None:
+            wait = self._writes.progress_in(self.shared.now())
+            self._later = asyncio.get_running_loop().call_later(wait, self.wake)
+
+    def _forget_later(self) -> None:
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
 
     async def run(self) -> None:
         """Reconcile and wait, until the job is gone."""
@@ -213,12 +232,14 @@ class Reconciler:
         if job.parsed is None or job.deleting_since is not None or late:
             self.shared.store.forget(job.run_id)
         else:
-            self.shared.store.watch(job.run_id, job.spec, self.wake)
+            self.shared.store.watch(job.run_id, job.spec, self._reported)
 
     def _observe(self, job: Job) -> Observed:
         children, store, view = self.shared.children, self.shared.store, self.shared.store.view(job.run_id)
         if self._is_foreign(job):
             view = RunSnapshot(known=view.known, namespace=view.namespace)
+        self._seen = view
+        self._forget_later()
         pods = children.pods_of(self.key, job.uid)
         return Observed(
             pods=pods,
@@ -282,6 +303,7 @@ class Reconciler:
 
     async def _write_status(self, job: Job, plan: Plan, now: float) -> None:
         old, new = self.state.written(), plan.status
+        self._writes.runs = self.shared.store.watched
         due = self._writes.due(old, new, now)
         if plan.gone or not due:
             self._record(job, plan, now, ())
@@ -348,6 +370,7 @@ class Reconciler:
     def leave(self) -> None:
         """The job is gone: forget it everywhere."""
         self.gone = True
+        self._forget_later()
         self.shared.children.forget(self.key)
         self.shared.telemetry.forget(self.key)
         if (job := self.state.last_job) is not None:

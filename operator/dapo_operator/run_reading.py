@@ -1,7 +1,7 @@
 """What is read of one run in the metadata store: only what is new since the last time, and its guards judged on all of
 it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -9,7 +9,7 @@ from dapo_core.jobspec.guard_fields import Guard
 from dapo_core.run.guards import GuardJudge, metrics_of
 
 if TYPE_CHECKING:
-    from dapo_core.db import MetadataReader, RunMark
+    from dapo_core.db import CurvePart, MetadataReader, RunMark
 
 # Points of one query, and queries of one read: whatever a tenant has stored, one run takes about a second of it.
 PAGE: Final = 20_000
@@ -42,20 +42,39 @@ class JudgedCurves:
 
 
 def read_curves(
-    reader: "MetadataReader", run_id: str, guards: Sequence[Guard], mark: "RunMark", known: JudgedCurves | None
+    reader: "MetadataReader",
+    run_id: str,
+    guards: Sequence[Guard],
+    mark: "RunMark",
+    known: JudgedCurves | None,
+    next_part: "CurvePart | None" = None,
 ) -> JudgedCurves:
-    """The curves that the guards need, read on from `known` where possible. Raises StoreError."""
+    """The curves that the guards need, read on from `known` where possible: `next_part`, if that was read already.
+    Raises StoreError."""
     curves = known
     if curves is None or not curves.is_continued_by(guards, mark):
-        curves = JudgedCurves(guards, mark.attempt, mark.step_from)
+        curves, next_part = JudgedCurves(guards, mark.attempt, mark.step_from), None
     metrics, curves.complete = sorted(metrics_of(guards)), not guards
     for _ in range(PAGES if guards else 0):
         newest = curves.judge.newest
         # The newest step again: it may have got more metrics.
-        part = reader.curve_part(run_id, metrics, mark, newest, PAGE)
-        curves.judge.add(part.history)
+        part = next_part or reader.curve_part(run_id, metrics, mark, newest, PAGE)
+        curves.judge.add({name: part.history[name] for name in metrics if name in part.history})
         # A page of one step's points has no next one.
         curves.complete = not part.more or curves.judge.newest == newest
         if curves.complete:
             break
     return curves
+
+
+def next_parts(
+    reader: "MetadataReader", runs: Mapping[str, tuple[Sequence[Guard], "RunMark", JudgedCurves | None]]
+) -> dict[str, "CurvePart"]:
+    """What follows the curves of those runs that go on from what was read: one query instead of several per run.
+    Raises StoreError."""
+    known: dict[str, tuple[RunMark, int]] = {}
+    for run_id, (guards, mark, curves) in runs.items():
+        if curves is not None and curves.judge.newest is not None and curves.is_continued_by(guards, mark):
+            known[run_id] = (mark, curves.judge.newest)
+    metrics = sorted({name for run_id in known for name in metrics_of(runs[run_id][0])})
+    return reader.next_parts(known, metrics, PAGE) if len(known) > 1 else {}

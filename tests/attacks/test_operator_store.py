@@ -142,10 +142,10 @@ def test_a03_rows_that_cannot_be_read_hide_no_other_run(
     store, reader = MetadataStore(shop.owner, time.time), open_reader(shop.owner)
     progress = reader.progress
 
-    def poisoned(run_ids: list[str], *rest: Any) -> Any:
+    def poisoned(run_ids: list[str], *rest: Any, **options: Any) -> Any:
         if "b" in run_ids:
             raise OverflowError("what nobody thought of")
-        return progress(run_ids, *rest)
+        return progress(run_ids, *rest, **options)
 
     monkeypatch.setattr(reader, "progress", poisoned)
     for run_id in (*OURS, "b"):

@@ -77,6 +77,9 @@ READS: dict[str, Callable[[MetadataReader], object]] = {
     "sparklines": lambda reader: reader.sparklines(["r", "other"], "loss"),
     "progress": lambda reader: reader.progress(["r", "other"], METRICS, METRICS),
     "curve part": lambda reader: reader.curve_part("r", METRICS, reader.marks(["r"], METRICS)["r"], None, 10_000),
+    "next parts": lambda reader: reader.next_parts(
+        {run_id: (mark, 550) for run_id, mark in reader.marks(["r", "other"], METRICS).items()}, METRICS, 10_000
+    ),
     "validations": lambda reader: reader.validations(["r", "other"]),
 }
 

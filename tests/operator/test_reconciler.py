@@ -4,16 +4,22 @@ import asyncio
 import copy
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from builders import MINIMAL
 from fake_kube import FakeKube, Object
 from simulated_operator import NAMESPACE, SPEC, Operator, asyncio_run
+from virtual_time import now, run_virtual
 
 from dapo_core.jobspec.presets import merged
+from dapo_core.run.guards import Alert
+from dapo_core.run.metrics import ENTROPY
+from dapo_core.run.status import CheckpointRef, Progress
 from dapo_operator.jobs.dapojob import JOBS
 from dapo_operator.kube.objects import PODS, Resource, error_of
+from dapo_operator.metadata_store import RunSnapshot
 from dapo_operator.shared import CONCURRENT
 
 PODS_OF_A_JOB = 4
@@ -307,3 +313,36 @@ def test_a_pod_with_nothing_but_the_label_of_the_job_is_no_concern_of_it() -> No
     assert [attempt["number"] for attempt in job["status"]["attempts"]] == [1, 2]
     assert "debug" in [pod["metadata"]["name"] for pod in kube.of_kind("Pod")]
     assert kube.requests["list pods"] < 5
+
+
+STEP_9 = RunSnapshot(Progress(step=9), known=True, attempt=1, reached=9, alerts=())
+ALERT = Alert("EntropyCollapse", "Warn", ENTROPY, 8, 9, 0.05, 0.1, "It falls.")
+NEWS: dict[str, tuple[RunSnapshot, RunSnapshot, float]] = {
+    "a step": (STEP_9, replace(STEP_9, progress=Progress(step=10), reached=10), 30.0),
+    "the first step": (replace(STEP_9, progress=Progress()), STEP_9, 0.0),
+    "an alert": (STEP_9, replace(STEP_9, progress=Progress(step=10), alerts=(ALERT,)), 0.0),
+    "another attempt": (STEP_9, replace(STEP_9, attempt=2), 0.0),
+    "a checkpoint": (STEP_9, replace(STEP_9, checkpoint=CheckpointRef(step=9, uri="s3://b/9")), 0.0),
+}
+
+
+@pytest.mark.parametrize(("before", "after", "seconds"), NEWS.values(), ids=NEWS.keys())
+def test_progress_alone_is_looked_at_when_it_may_be_written(
+    before: RunSnapshot, after: RunSnapshot, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kube = Counting()
+    operator = submitted(kube, "first")
+    work(kube, operator, 60)
+    (reconciler,) = operator.reconcilers.values()
+    reconciler._seen = before
+    reconciler._writes.wrote(kube.now())
+    monkeypatch.setattr(operator.shared.store, "view", lambda run_id: after)
+
+    async def woken() -> float:
+        reconciler._woken = asyncio.Event()
+        begun = now()
+        reconciler._reported()
+        await reconciler._woken.wait()
+        return now() - begun
+
+    assert run_virtual(woken()) == seconds

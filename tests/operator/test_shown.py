@@ -8,7 +8,7 @@ import pytest
 from planner_bench import SITE, START, Bench, raw_job
 from situations import SITUATIONS, Situation, table, unschedulable
 
-from dapo_core.run.status import DAPOJobStatus
+from dapo_core.run.status import DAPOJobStatus, Progress
 from dapo_operator.job_state import StatusWrites, counted_conditions
 
 DELAY_SECONDS = SITE.status_delay_seconds
@@ -78,6 +78,20 @@ def test_b23_another_number_in_the_schedulers_sentence_waits() -> None:
             old, written = new, written + 1
     assert written == 120 / DELAY_SECONDS
     assert writes.due(old, status.model_copy(update={"phase": "Training"}), START + 121), "anything else does not"
+
+
+@pytest.mark.parametrize(
+    ("runs", "seconds"),
+    [(1, 30), (100, 30), (200, 60), (1000, 300), (5000, 300)],
+    ids=["1 run", "100 runs", "200 runs", "1,000 runs", "5,000 runs"],
+)
+def test_the_progress_of_many_runs_is_written_less_often(runs: int, seconds: int) -> None:
+    writes = StatusWrites(DELAY_SECONDS, runs=runs)
+    old, new = (DAPOJobStatus(progress=Progress(step=step)) for step in (1, 2))
+    writes.wrote(START)
+    assert (writes.progress_in(START), writes.progress_in(START + seconds)) == (seconds, 0)
+    assert not writes.due(old, new, START + seconds - 1) and writes.due(old, new, START + seconds)
+    assert writes.due(old, new.model_copy(update={"phase": "Training"}), START + 1), "anything else does not wait"
 
 
 def test_wide_columns() -> None:

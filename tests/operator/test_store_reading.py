@@ -1,17 +1,19 @@
 """What the operator reads of runs: only what is new, and guards judged on whole curves."""
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
 import builders
 import pytest
 from metadata_databases import reader, writer
+from virtual_time import now, run_virtual
 
 from dapo_core.db import AttemptRow, MetadataReader, MetadataWriter, Point, RunMark, WriteBatch
 from dapo_core.jobspec import DAPOJobSpec
 from dapo_core.run import metrics
-from dapo_operator import run_reading
+from dapo_operator import metadata_store, run_reading
 from dapo_operator.metadata_store import MetadataStore, RunSnapshot
 
 __all__ = ["reader", "writer"]
@@ -41,9 +43,9 @@ class Watching:
             self.points += sum(map(len, part.history.values()))
             return part
 
-        def counted_progress(run_ids: Sequence[str], *arguments: Any) -> Any:
+        def counted_progress(run_ids: Sequence[str], *arguments: Any, **options: Any) -> Any:
             self.progress += len(run_ids)
-            return progress(run_ids, *arguments)
+            return progress(run_ids, *arguments, **options)
 
         monkeypatch.setattr(reader, "curve_part", counted)
         monkeypatch.setattr(reader, "progress", counted_progress)
@@ -213,3 +215,74 @@ def test_the_times_of_many_runs_are_not_all_read_at_once(
         watching.read()
         assert 0 < len(set(reads)) - before < len(runs), "some of them"
     assert set(reads) == set(runs)
+
+
+def test_what_is_new_in_many_runs_is_read_at_once(
+    watching: Watching, writer: MetadataWriter, reader: MetadataReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = [f"run-{number}" for number in range(20)]
+
+    def report_all(steps: range, entropy: float) -> None:
+        for run in runs:
+            writer.write(run, WriteBatch([Point.of(ENTROPY, step, 1, 1e4 + step, entropy) for step in steps]))
+
+    for run in runs:
+        writer.start_attempt(AttemptRow(run, 1, 900.0, step_from=0))
+        watching.store.watch(run, spec(COLLAPSE | {"forSteps": 2}), lambda: None)
+    report_all(range(1, 11), 0.5)
+    watching.read()
+    watching.points = 0
+    report_all(range(11, 13), 0.05)
+    watching.read()
+    assert watching.points == 0, "none by itself"
+    assert [holding(watching.store.view(run)) for run in runs] == [[("EntropyCollapse", 11)]] * len(runs)
+    monkeypatch.setattr(run_reading, "PAGE", 15)
+    report_all(range(13, 14), 0.5)
+    watching.read()
+    assert watching.points == 2 * len(runs), "one by one, if there is more than a page"
+    assert {run.curves.judge.newest for run in watching.store._runs.values() if run.curves} == {13, None}
+
+
+# The newest attempt, the step it resumed from, and what is read from step 8 on. Attempt 1 has the steps up to 12.
+FOLLOWS: dict[str, tuple[int, int | None, list[int] | None]] = {
+    "the first attempt": (1, 0, [8, 9, 10, 11, 12]),
+    "one that has not said where it began": (1, None, [8, 9, 10, 11, 12]),
+    "a resumed one, with what it keeps": (2, 10, [8, 9, 10, 11]),
+    "a resumed one that has not said from where": (2, None, None),
+}
+
+
+@pytest.mark.parametrize(("attempt", "resumed", "steps"), FOLLOWS.values(), ids=FOLLOWS.keys())
+def test_curves_of_many_runs_go_on_as_those_of_one(
+    writer: MetadataWriter, reader: MetadataReader, attempt: int, resumed: int | None, steps: list[int] | None
+) -> None:
+    report(writer, 1, range(1, 13), entropy=0.5)
+    if attempt > 1:
+        report(writer, attempt, range(11, 12), entropy=0.25)
+    mark = RunMark(attempt, resumed)
+    found = reader.next_parts({RUN: (mark, 8)}, [ENTROPY], 100)
+    if steps is None:
+        assert found == {}
+    else:
+        assert found == {RUN: reader.curve_part(RUN, [ENTROPY], mark, 8, 100)}
+        assert [step for step, *_ in found[RUN].history[ENTROPY]] == steps
+
+
+@pytest.mark.parametrize(("took", "pause"), [(0.0, 5.0), (0.2, 10.0), (3.0, 15.0)], ids=["short", "long", "very long"])
+def test_reads_that_take_long_are_fewer(took: float, pause: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = list[float]()
+
+    async def read(*_: object) -> None:
+        begun.append(now())
+        await asyncio.sleep(took)
+
+    async def scenario() -> None:
+        store = MetadataStore("sqlite://", lambda: 0.0)
+        store.state = "ok"
+        monkeypatch.setattr(store, "_read", read)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(60):
+                await store._read_loop(None)  # type: ignore[arg-type]
+
+    run_virtual(scenario())
+    assert begun[1] - begun[0] == pytest.approx(took + pause + metadata_store.GATHER_SECONDS)

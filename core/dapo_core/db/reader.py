@@ -1,7 +1,7 @@
 """Reads the metadata store, for `dapo runs`, `dapo show`, the dashboard and the operator."""
 
 import weakref
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -237,6 +237,14 @@ class MetadataReader:
         it repeats, or has yet to repeat, are not those of older attempts."""
         with self._connection() as connection:
             return run_changes.curve_part_of(connection, run_id, metrics, mark, from_step, most)
+
+    def next_parts(
+        self, known: Mapping[str, tuple[RunMark, int]], metrics: Sequence[str], most: int
+    ) -> dict[str, CurvePart]:
+        """`curve_part` of many runs, each from a step of its newest attempt on, in one query. Without those that have
+        to be read one by one; of more than `most` points together all have."""
+        with self._connection() as connection:
+            return run_changes.next_parts_of(connection, metrics, known, most)
 
     def alerts(
         self,

@@ -1,13 +1,13 @@
 """What changed in many runs since they were read last, at a cost that does not depend on their length."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import Connection, and_, func, or_, select
+from sqlalchemy import BigInteger, Connection, Integer, String, and_, column, func, or_, select, values
 
 from dapo_core.db import schema
 from dapo_core.db.curves import metric_ids
-from dapo_core.db.points import curves_of_run
+from dapo_core.db.points import curves_of_run, points_of_runs
 from dapo_core.run.store_rows import CurvePart, RunMark, finite_value
 
 latest, attempts, checkpoints = schema.latest, schema.attempts, schema.checkpoints
@@ -25,7 +25,9 @@ def marks_of(connection: Connection, run_ids: Sequence[str], metrics: Sequence[s
         .subquery("newest")
     )
     here = and_(attempts.c.run_id == newest.c.run_id, attempts.c.attempt == newest.c.attempt)
-    values = select(latest.c.run_id, func.max(latest.c.ts).label("value_at"), func.max(latest.c.step).label("last"))
+    newest_values = select(
+        latest.c.run_id, func.max(latest.c.ts).label("value_at"), func.max(latest.c.step).label("last")
+    )
     committed = and_(checkpoints.c.run_id.in_(run_ids), checkpoints.c.state == "committed")
     saved = select(
         checkpoints.c.run_id,
@@ -35,7 +37,7 @@ def marks_of(connection: Connection, run_ids: Sequence[str], metrics: Sequence[s
     about = (attempts.c[name] for name in ("run_id", "attempt", "step_from", "step_to", "ended_at"))
     for query in (
         select(*about).join(newest, here),
-        values.where(latest.c.run_id.in_(run_ids), latest.c.metric_id.in_(ids)).group_by(latest.c.run_id),
+        newest_values.where(latest.c.run_id.in_(run_ids), latest.c.metric_id.in_(ids)).group_by(latest.c.run_id),
         saved.where(committed).group_by(checkpoints.c.run_id),
     ):
         for row in connection.execute(query).mappings():
@@ -70,3 +72,40 @@ def curve_part_of(
     for metric_id, step, value, flag in rows:
         curves.setdefault(ids[metric_id], {})[step] = (step, *finite_value(value, flag))
     return CurvePart({metric: list(curve.values()) for metric, curve in curves.items()}, len(rows) == most)
+
+
+def next_parts_of(
+    connection: Connection, metrics: Sequence[str], known: Mapping[str, tuple[RunMark, int]], most: int
+) -> dict[str, CurvePart]:
+    """The curves of many runs in one query, each from a step of its newest attempt on; none if they have `most` points
+    or more. A run whose attempts have not said from which step they resumed has to be read by itself."""
+    ids = metric_ids(connection, metrics)
+    asked = [
+        (run_id, mark.attempt, -1 if mark.step_from is None else mark.step_from, since)
+        for run_id, (mark, since) in known.items()
+        if mark.step_from is not None or mark.attempt <= 1
+    ]
+    if not asked:
+        return {}
+    columns = (column("run_id", String), column("attempt", Integer), column("resumed", BigInteger))
+    wanted = values(*columns, column("since", BigInteger)).data(asked).cte("wanted")
+    stored = points_of_runs(connection, [run_id for run_id, *_ in asked])
+    points = stored.table()
+    older = and_(points.c.attempt < wanted.c.attempt, points.c.step <= wanted.c.resumed)
+    query = (
+        select(points.c.run_id, points.c.metric_id, points.c.step, points.c.value, points.c.flag)
+        .select_from(wanted.join(points, and_(points.c.run_id == wanted.c.run_id, points.c.step >= wanted.c.since)))
+        .where(points.c.metric_id.in_(ids), or_(points.c.attempt == wanted.c.attempt, older))
+        .order_by(points.c.step, points.c.attempt)
+        .limit(most)
+    )
+    rows = connection.execute(query, stored.parameters).all()
+    if len(rows) == most:
+        return {}
+    curves: dict[str, dict[str, dict[int, Any]]] = {run_id: {} for run_id, *_ in asked}
+    for run_id, metric_id, step, value, flag in rows:
+        curves[run_id].setdefault(ids[metric_id], {})[step] = (step, *finite_value(value, flag))
+    return {
+        run_id: CurvePart({metric: list(curve.values()) for metric, curve in of_run.items()})
+        for run_id, of_run in curves.items()
+    }

@@ -55,8 +55,8 @@ def take_progress(draft: Draft) -> None:
     """Copy the last values, and note when the operator saw a new step."""
     seen, known = draft.seen, draft.status.progress
     if seen.progress is not None:
-        moved = known is None or known.step != seen.progress.step
-        step_at = timestamp(draft.now) if moved and seen.progress.step is not None else known.step_at if known else None
+        moved = seen.progress.step is not None and (known is None or known.step != seen.progress.step)
+        step_at = (seen.progress.step_at or timestamp(draft.now)) if moved else known.step_at if known else None
         draft.change(progress=seen.progress.model_copy(update={"step_at": step_at}))
     if seen.time is not None:
         draft.change(time=seen.time)
