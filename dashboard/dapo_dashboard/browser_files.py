@@ -3,6 +3,7 @@ that browsers keep them until it changes."""
 
 import hashlib
 import json
+import re
 from functools import lru_cache
 from typing import Final
 
@@ -16,6 +17,7 @@ from dapo_dashboard import uplot
 PATH: Final = "chart-scripts"
 _FOLDER: Final = uplot.FOLDER.parent
 _YEAR: Final = 365 * 24 * 3600
+_IMPORT: Final = re.compile(r'^import .* from "\./(.+)";$', re.MULTILINE)
 
 
 class MissingScriptError(DapoError):
@@ -47,11 +49,24 @@ def version() -> str:
     return whole.hexdigest()[:16]
 
 
-def loader(function: str) -> str:
-    """The script of a Streamlit component that calls `function` of grid.js."""
+def path_of(module: str) -> str:
+    """Where the server has a module, relative to the root of the application."""
+    return f"{PATH}/{version()}/{module}"
+
+
+def needed(module: str) -> list[str]:
+    """The module and all that it imports. A browser knows of each only once it has read what imports it."""
+    found = [module]
+    for each in found:
+        found += [name for name in _IMPORT.findall(scripts()[each].decode()) if name not in found]
+    return found
+
+
+def loader(module: str, function: str) -> str:
+    """The script of a Streamlit component that calls `function` of a module."""
     return (
         "export default async (component) => {\n"
-        f'  const scripts = await import(new URL("{PATH}/{version()}/grid.js", document.baseURI).href);\n'
+        f'  const scripts = await import(new URL("{path_of(module)}", document.baseURI).href);\n'
         f"  return scripts.{function}(component);\n"
         "};\n"
     )

@@ -155,7 +155,7 @@ def is_down() -> bool:
 def _follow(page: LivePage, key: str) -> None:
     """The browser waits for the server to say that the page is out of date, and then has it looked at here."""
     path = f"{live_updates.PATH}/{page.token}"
-    asked = component("dapo_live", "follow")(
+    asked = component("dapo_live", "live.js", "follow")(
         data={"path": path, "seconds": settings().refresh_seconds}, key=f"follow {key}", on_look_change=lambda: None
     )
     if asked.look and page.is_out_of_date(is_down):

@@ -59,8 +59,17 @@ def _figure(value: str | Counting) -> str:
 
 def head_html(name: str, badges: Sequence[tuple[str, str]], about: str) -> str:
     """The name of what a page shows, badges with their colors, and a line about it."""
-    drawn = "".join(f'<span class="dapo-badge dapo-{color}">{_short(text)}</span>' for text, color in badges)
-    return f'<div class="dapo-head"><h3>{_short(name)}</h3>{drawn}<small>{html.escape(shown(about, 600))}</small></div>'
+    line = f"<small>{html.escape(shown(about, 600))}</small>"
+    return f'<div class="dapo-head"><h3>{_short(name)}</h3>{_badges(badges)}{line}</div>'
+
+
+def badges_html(badges: Sequence[tuple[str, str]]) -> str:
+    """Short texts with their colors."""
+    return f'<div class="dapo-head">{_badges(badges)}</div>'
+
+
+def _badges(badges: Sequence[tuple[str, str]]) -> str:
+    return "".join(f'<span class="dapo-badge dapo-{color}">{_short(text)}</span>' for text, color in badges)
 
 
 # A live page asks for the same diff every other second.

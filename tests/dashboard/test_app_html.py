@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
+import pytest
 from dashboard_data import Store
 from dashboard_pages import open_page, wait_for_charts
 from playwright.sync_api import Page
 from servers.dashboard import dashboard
 
-from dapo_dashboard import app_html
+from dapo_dashboard import app_html, browser_files
 
 # Notes answers and connections, in the order in which the page has them.
 NOTED = """
@@ -24,9 +25,29 @@ window.fetch = async (...given) => {
 """
 
 
-def test_the_settings_come_before_streamlits_first_script() -> None:
-    html = app_html.html()
-    assert 0 < html.index("window.__streamlit") < html.index('<script type="module"')
+def test_the_settings_come_before_streamlits_first_script_and_the_scripts_of_the_page_after_it() -> None:
+    html = app_html.html("/run")
+    places = [html.index(text) for text in ("window.__streamlit", '<script type="module"', "modulepreload", "</head>")]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize("path", app_html.PATHS)
+def test_a_page_without_charts_loads_no_library_for_them(path: str) -> None:
+    html = app_html.html(path)
+    assert "live.js" in html and ("uPlot.js" in html) is (path in ("/run", "/compare"))
+
+
+def test_no_script_is_asked_for_after_the_server_has_answered(page: Page, tmp_path: Path) -> None:
+    """A component's script that imports others would begin one round of requests after another."""
+    store = Store(tmp_path)
+    store.run("sums", steps=3)
+    asked: list[str] = []
+    page.on("websocket", lambda _: asked.append("connects"))
+    page.on("request", lambda request: asked.append(request.url.rpartition("/")[2]))
+    with dashboard(store.url, tmp_path / "server.log") as url:
+        open_page(page, f"{url}/run?run=sums")
+        wait_for_charts(page, 11)
+    assert set(browser_files.needed("grid.js")) <= set(asked[: asked.index("connects")])
 
 
 def test_a_page_looks_for_its_server_once_and_later_connects_without_asking(page: Page, tmp_path: Path) -> None:

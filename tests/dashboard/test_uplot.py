@@ -83,4 +83,5 @@ def test_all_that_the_scripts_import_is_served() -> None:
         for line in content.decode().splitlines()
         if line.startswith("import ")
     }
-    assert imported <= scripts.keys() and f"/{browser_files.version()}/grid.js" in browser_files.loader("draw")
+    assert imported <= scripts.keys()
+    assert f"/{browser_files.version()}/grid.js" in browser_files.loader("grid.js", "draw")

@@ -30,9 +30,9 @@ export function said(element, now) {
   return duration(counted(element, now)) + (after ? ` ${after}` : "");
 }
 
-/** Counts on every duration of the page, each second, for as long as the page is open. */
+/** Counts on every duration of the page, each second, for as long as the page is open; the page's HTML calls it. */
 export function tick() {
-  window.dapoClock ??= setInterval(() => {
+  setInterval(() => {
     for (const element of document.querySelectorAll("[data-dapo-seconds]")) {
       const text = said(element, performance.now());
       if (element.textContent !== text) element.textContent = text;

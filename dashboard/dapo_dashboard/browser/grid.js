@@ -2,17 +2,11 @@
 
 import { layers, range, structure } from "./aligned.js";
 import { createCard } from "./card.js";
-import { tick } from "./clock.js";
-import { follow } from "./live.js";
 import { HEIGHT, createPlot, updatePlot } from "./plot.js";
 import { download, picture } from "./saving.js";
-import { step } from "./step.js";
 import { STYLE } from "./style.js";
 import { themeOf } from "./theme.js";
-import { tokens } from "./tokens.js";
 import { listenToClicks, listenToKeys, listenToTouch } from "./walking.js";
-
-export { follow, step, tick, tokens };
 
 const grids = new WeakMap();
 const decoder = new TextDecoder();

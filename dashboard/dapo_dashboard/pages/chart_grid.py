@@ -133,7 +133,7 @@ def draw(
 ) -> None:
     """Draw the charts. A zoom in one zooms all, through the page's URL. `csv` makes the file that a chart's button
     saves: its name and text, or None after an answer why there is none. `open_step` is called with a clicked step."""
-    result = component("dapo_charts", "draw")(
+    result = component("dapo_charts", "grid.js", "draw")(
         data=grid.sent,
         key=key,
         on_zoom_change=lambda: _zoom_as_asked(st.session_state[key]["zoom"]),
@@ -142,7 +142,7 @@ def draw(
     )
     chart = next((chart for chart in grid.charts if chart.key == result.csv), None)
     if chart is not None and csv is not None and (file := csv(chart)) is not None:
-        component("dapo_file", "save")(data={"name": file[0], "text": file[1]}, key=f"{key}-file")
+        component("dapo_file", "grid.js", "save")(data={"name": file[0], "text": file[1]}, key=f"{key}-file")
 
 
 def _zoom_as_asked(asked: Mapping[str, Any] | None) -> None:
@@ -154,8 +154,3 @@ def _zoom_as_asked(asked: Mapping[str, Any] | None) -> None:
 def _opened(asked: object, open_step: Callable[[int], None]) -> None:
     if isinstance(asked, int) and 0 < asked <= MAX_STEP:
         open_step(asked)
-
-
-def count_durations() -> None:
-    """Let the browser count the durations that the page shows (`escaping.Counting`)."""
-    component("dapo_clock", "tick")(key="clock")

@@ -15,7 +15,6 @@ from dapo_dashboard import context
 from dapo_dashboard.escaping import Counting, figures_html, head_html, markdown, shown
 from dapo_dashboard.pages import (
     annotating,
-    chart_grid,
     run_curves,
     run_details,
     run_evaluations,
@@ -51,7 +50,6 @@ def page() -> None:
         _pick(name)
         return
     context.live(lambda: _live(run.run_id), "run", lives=run.state not in ENDED_STATES)
-    chart_grid.count_durations()
 
 
 def _pick(name: str | None) -> None:

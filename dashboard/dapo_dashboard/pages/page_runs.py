@@ -9,6 +9,7 @@ import streamlit as st
 from dapo_core.db import RunTableRow
 from dapo_core.run.annotations import NONE
 from dapo_dashboard import context
+from dapo_dashboard.escaping import badges_html
 from dapo_dashboard.pages import annotating, grouped_runs
 from dapo_dashboard.pages.widgets import Selection, go, no_runs, steady_table
 from dapo_dashboard.reads import chosen_columns, run_list
@@ -30,12 +31,12 @@ COLUMNS = {
     "Run": st.column_config.TextColumn(pinned=True, width=250),
     "★": st.column_config.TextColumn(width=35, help="Your stars"),
     "State": st.column_config.TextColumn(width=110),
-    "Alerts": st.column_config.NumberColumn(width=60, help="Guards that are exceeded now"),
+    "Alerts": st.column_config.NumberColumn(format="%d", width=60, help="Guards that are exceeded now"),
     "Validation": st.column_config.NumberColumn(
         format="%.1f%%", width=85, help="Mean accuracy on the run's first validation set, at its last validation"
     ),
     "Best": st.column_config.NumberColumn(format="%.1f%%", width=70, help="The highest of all its validations"),
-    "Best at step": st.column_config.NumberColumn(width=95),
+    "Best at step": st.column_config.NumberColumn(format="%d", width=95),
     "Done": st.column_config.ProgressColumn(min_value=0, max_value=100, format="%.0f%%", width=110),
     "Step": st.column_config.TextColumn(width=90),
     "Reward curve": st.column_config.LineChartColumn(
@@ -49,8 +50,8 @@ COLUMNS = {
     "Length": st.column_config.NumberColumn(format="%.0f", width=70, help="Mean tokens of a response"),
     "Time left": st.column_config.TextColumn(width=85),
     "Last step": st.column_config.DatetimeColumn(format="D MMM, HH:mm", width=110),
-    "Restarts": st.column_config.NumberColumn(width=75),
-    "GPUs": st.column_config.NumberColumn(width=60),
+    "Restarts": st.column_config.NumberColumn(format="%d", width=75),
+    "GPUs": st.column_config.NumberColumn(format="%d", width=60),
     "Namespace": st.column_config.TextColumn(width=110),
     "Owner": st.column_config.TextColumn(width=110),
     "Tags": st.column_config.ListColumn(width=200, help="Tags of the job, and those added in the dashboard"),
@@ -183,14 +184,15 @@ def _summary(visible: Sequence[RunTableRow], rows: Sequence[RunTableRow], accele
     counts = Counter(row.state for row in visible)
     busy = sum(accelerators.get(row.run_id, 0) for row in rows if row.state == "Running")
     alerts = sum(row.alerts for row in visible)
-    with st.container(horizontal=True, gap="small"):
-        for state in STATE_ICONS:
-            if counts[state]:
-                st.badge(f"{state_label(state)} {counts[state]}", color=STATE_COLORS.get(state, "gray"))
-        st.badge(f"{alerts} alerts", icon=":material/warning:", color="red" if alerts else "gray")
-        st.badge(f"{busy} GPUs in use", icon=":material/memory:", color="gray")
-        if len(rows) != len(visible):
-            st.badge(f"{len(rows)} of {len(visible)} shown", color="gray")
+    badges = [
+        (f"{state_label(state)} {counts[state]}", STATE_COLORS.get(state, "gray"))
+        for state in STATE_ICONS
+        if counts[state]
+    ]
+    badges += [(f"◆ {alerts} alerts", "red" if alerts else "gray"), (f"{busy} GPUs in use", "gray")]
+    if len(rows) != len(visible):
+        badges.append((f"{len(rows)} of {len(visible)} shown", "gray"))
+    st.html(badges_html(badges))
 
 
 page()

@@ -111,7 +111,7 @@ def _draw_step(seconds: Mapping[str, float], record: StepRecord | None, chosen: 
         "groups": step_data.groups(groups, chosen),
         "legend": step_data.legend(groups),
     }
-    component("dapo_step", "step")(data=data, key="step-groups", on_group_change=_open_group)
+    component("dapo_step", "step.js", "step")(data=data, key="step-groups", on_group_change=_open_group)
 
 
 def _open_group() -> None:
@@ -175,4 +175,4 @@ def _response(response: RecordedResponse) -> None:
     st.markdown(f"**Response {response.number}** · reward {number(response.reward)} · advantage {advantage}")
     if response.check:
         st.code(shown(response.check, 4_000), language="json", wrap_lines=True)
-    component("dapo_tokens", "tokens")(data=step_data.tokens(response), key="tokens")
+    component("dapo_tokens", "tokens.js", "tokens")(data=step_data.tokens(response), key="tokens")
