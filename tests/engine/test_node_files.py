@@ -132,6 +132,32 @@ def test_a_file_damaged_in_the_store_is_told_as_such(tmp_path: Path, ranks: list
         nodes.restore(Restored(checkpoints.manifest(STEP), tmp_path / "restored", checkpoints.store.url))
 
 
+def test_ranks_elsewhere_load_weights_before_the_last_file_is_there(
+    tmp_path: Path, ranks: list[Any], saved: Path
+) -> None:
+    for rank in (1, 2):
+        (saved / "actor" / f"optim_world_size_3_rank_{rank}.pt").write_text(f"moments {rank}")
+    checkpoints = commit(tmp_path, other_nodes(tmp_path, ranks), saved)
+    held = tmp_path / "store" / checkpoint_prefix(RUN, STEP, 1) / "actor" / "optim_world_size_3_rank_2.pt"
+    content = held.read_bytes()
+    held.unlink()
+    os.mkfifo(held)  # reading it waits for a writer
+    nodes = other_nodes(tmp_path, ranks)
+    (tmp_path / "pod").mkdir()
+    origin = Restored(checkpoints.manifest(STEP), tmp_path / "pod" / "restored", checkpoints.store.url)
+    nodes.begin_restore(origin)
+    weights = nodes.wait_for_weights(origin)
+    assert sorted(path.name for path in (weights / "actor").iterdir()) == [
+        "fsdp_config.json",
+        "model_world_size_3_rank_1.pt",
+        "model_world_size_3_rank_2.pt",
+    ]
+    held.write_bytes(content)
+    nodes.restore(origin)
+    assert (origin.folder / "actor" / held.name).read_bytes() == content
+    assert nodes.wait_for_weights(origin) is None and not weights.exists()
+
+
 def test_what_has_begun_is_not_fetched_twice(tmp_path: Path, ranks: list[Any], saved: Path) -> None:
     nodes = other_nodes(tmp_path, ranks)
     checkpoints = commit(tmp_path, nodes, saved)

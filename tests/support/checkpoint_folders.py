@@ -24,6 +24,17 @@ def local(folder: Path, step: int, size: int = 1000) -> Path:
     return made
 
 
+def shards(folder: Path, step: int, ranks: int = 1) -> Path:
+    """What verl's ranks leave: shards of the model, of the optimizer's state, and how many there are."""
+    made = local(folder, step)
+    for rank in range(ranks):
+        for kind in ("model", "optim"):
+            file = made / "actor" / f"{kind}_world_size_{ranks}_rank_{rank}.pt"
+            file.write_bytes(b"%s %d of %d" % (kind.encode(), rank, step))
+    (made / "actor" / "fsdp_config.json").write_text("{}")
+    return made
+
+
 def save(checkpoints: CheckpointStore, folder: Path, *steps: int, **metrics: float) -> None:
     for step in steps:
         checkpoints.commit(LocalCheckpoint(step, local(folder, step), 1, "d", metrics=metrics))

@@ -77,6 +77,19 @@ def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
     return names + [kind for kind in ("groups", "schedule") if one[kind] != other[kind]]
 
 
+def load_in_parts(made: Any, early: Path, before: Path) -> None:
+    """The weights from a folder that has nothing else, then the rest."""
+    from dapo_trainer.verl_adapter import checkpoint_parts
+
+    early.mkdir(parents=True)
+    for file in [*before.glob("model_*.pt"), before / "fsdp_config.json"]:
+        os.link(file, early / file.name)
+    for folder, parts in ((early, checkpoint_parts.WEIGHTS), (before, checkpoint_parts.REST)):
+        checkpoint_parts._remember(None, parts)
+        made.load_checkpoint(str(folder))
+    checkpoint_parts._remember(None, checkpoint_parts.ALL)
+
+
 def rank_main(folder: Path, world: int, rank: int, ranks: int, adapters: bool) -> None:
     """One rank of the world number `world`: resume, compare with what was saved, train, save."""
     import torch
@@ -87,7 +100,10 @@ def rank_main(folder: Path, world: int, rank: int, ranks: int, adapters: bool) -
     made = engine(ranks, adapters)
     if world:
         before = folder / f"global_step_{world - 1}" / "actor"
-        made.load_checkpoint(str(before))
+        if world % 2:
+            load_in_parts(made, folder / f"early-{world}-{rank}" / "actor", before)
+        else:
+            made.load_checkpoint(str(before))
         differing = differences(torch.load(folder / f"whole-{world - 1}.pt"), whole(made))
         if differing:
             raise SystemExit(f"World {world}, {ranks} ranks: {differing}")

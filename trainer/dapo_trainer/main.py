@@ -32,6 +32,7 @@ from dapo_core.run.last_words import LastWords, ending
 from dapo_core.run.reasons import ExitCode, Reason
 from dapo_trainer.checkpoints.background_restore import BackgroundRestore
 from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore
+from dapo_trainer.checkpoints.fetching import remove_weights
 from dapo_trainer.checkpoints.restore import Found, Report, Restored, restore, retry_unreachable
 from dapo_trainer.checkpoints.uploader import CheckpointUploader
 from dapo_trainer.doctor import gpus
@@ -53,7 +54,7 @@ if TYPE_CHECKING:  # these import Ray and verl, which is done late and in order
 
     from dapo_trainer.verl_adapter.cluster import Cluster
     from dapo_trainer.verl_adapter.node_files import OtherNodes
-    from dapo_trainer.verl_adapter.session import Session
+    from dapo_trainer.verl_adapter.session import Resumed, Session
 
 log = logging.getLogger("dapo_trainer")
 
@@ -206,25 +207,36 @@ class TrainingAttempt:
     def _report_start(self, detail: str) -> None:
         self.report.phase("start", 0, 0, detail)
 
-    def _resume(self) -> Path | None:
-        """Wait for the files of the checkpoint, here and on other pods. Returns its folder; None to start from step
-        0."""
+    def _resume(self, load_weights: Callable[[Path], bool]) -> "Resumed | None":
+        """Wait for the files of the checkpoint, here and on other pods, and let the ranks load its weights while others
+        are arriving. None to start from step 0."""
+        from dapo_trainer.verl_adapter.session import Resumed
+
+        nodes, early, loaded = self._other_nodes, None, False
+        if nodes is None and (early := self._restore.wait_for_weights()) is not None:
+            assert early.weights is not None
+            loaded = load_weights(early.weights)
         restored = self._restore.wait()
         if restored is None:
             return None
-        if self._other_nodes is not None:
+        if nodes is None:
+            loaded = loaded and early == restored  # it may be older: a file of the first one was corrupt
+        else:
+            if (weights := nodes.wait_for_weights(restored)) is not None:
+                loaded = load_weights(weights)
             try:
-                self._other_nodes.restore(restored)
+                nodes.restore(restored)
             except CheckpointError as error:  # the next attempt takes the previous one
                 self._checkpoints.mark_corrupt(restored.manifest, str(error))
                 raise
+        remove_weights(self.environment.work)
         self._record_origin(restored)
         step = restored.manifest.step
         message = f"Resuming from the checkpoint at step {step} of {restored.manifest.run_id}."
         self.report.event("Normal", "Resumed", message, step)
         if self._session is not None:
             self._session.last_recorded = self._session.last_saved = step
-        return restored.folder
+        return Resumed(restored.folder, loaded)
 
     def _record_origin(self, origin: Restored | None) -> None:
         step, of = 0 if origin is None else origin.manifest.step, self.environment

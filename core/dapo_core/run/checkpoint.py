@@ -21,6 +21,11 @@ _RANK = re.compile(r"_rank_(\d+)\.pt$")
 _MODEL = re.compile(r"(?:^|/)model_world_size_(\d+)_rank_\d+\.pt$")
 
 
+def is_model_shard(path: str) -> bool:
+    """Whether a file has the weights of one FSDP rank."""
+    return _MODEL.search(path) is not None
+
+
 @dataclass(frozen=True)
 class FileEntry:
     """One file: its path within the checkpoint, its size in bytes and the SHA-256 of its content, or with `part_bytes`

@@ -7,5 +7,6 @@
 | `checkpoint_files` | their files, one by one: stored, fetched, verified |
 | `uploader` | `CheckpointUploader`: commits checkpoints in a thread, with retries and retention |
 | `restore` | what an attempt starts from |
+| `fetching` | files on their way to the disk, those first that ranks load first |
 | `background_restore` | `BackgroundRestore`: its files arrive while Ray and the engines start |
 """

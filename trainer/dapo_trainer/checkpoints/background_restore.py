@@ -45,6 +45,18 @@ class BackgroundRestore:
         if self._error is not None:
             raise self._error
 
+    def wait_for_weights(self) -> Restored | None:
+        """Wait until the files that ranks load first have arrived. None: all have, or there is no checkpoint.
+
+        Those of another checkpoint may replace it: `wait` tells.
+        """
+        with self._changed:
+            self._waiting = True
+            if not self._ended and not self._has_weights():
+                self._report(self._said)
+            self._changed.wait_for(lambda: self._ended or self._has_weights())
+            return None if self._ended else self._found
+
     def wait(self) -> Restored | None:
         """Wait until all files have arrived and are verified. The checkpoint may be older than the one found first."""
         with self._changed:
@@ -54,6 +66,9 @@ class BackgroundRestore:
             self._changed.wait_for(lambda: self._ended)
         self.check()
         return self._result
+
+    def _has_weights(self) -> bool:
+        return self._found is not None and self._found.weights is not None
 
     def _run(self) -> None:
         try:

@@ -30,7 +30,8 @@ from dapo_core.naming import (
 from dapo_core.objectstore import Content, ObjectInfo, ObjectStore, StoreUnreachableError
 from dapo_core.parallel import parallel
 from dapo_core.run.checkpoint import FileEntry, Manifest, Retention, judge
-from dapo_trainer.checkpoints.checkpoint_files import content_of, corrupt, fetch, is_shared, local_files, staged, verify
+from dapo_trainer.checkpoints.checkpoint_files import content_of, corrupt, is_shared, local_files, staged, verify
+from dapo_trainer.checkpoints.fetching import RESTORE_WORKERS, WeightsArrived, fetch_files
 from dapo_trainer.checkpoints.journal import Journal, NullJournal
 from dapo_trainer.checkpoints.stored_checkpoints import CheckpointId, Leftover, Listing, StoredCheckpoints, leftovers
 
@@ -39,8 +40,6 @@ log = logging.getLogger(__name__)
 # Files at a time: waiting at the end of one overlaps with the transfer of others. The threads run at a lower priority
 # than training; more of them than CPUs would not be faster.
 UPLOAD_WORKERS: Final = min(4, len(os.sched_getaffinity(0)))
-# Nothing trains while a checkpoint is restored.
-RESTORE_WORKERS: Final = 4
 SYNC_SECONDS: Final = 10.0
 GRACE_SECONDS: Final = 3600.0
 
@@ -219,18 +218,19 @@ class CheckpointStore(StoredCheckpoints):
         """Read a checkpoint to its last byte. Raises CheckpointError, naming a file that is missing or corrupt."""
         parallel(partial(verify, self.store, manifest), manifest.files, RESTORE_WORKERS)
 
-    def restore(self, manifest: Manifest, into: Path, caches: Sequence[Path] = ()) -> None:
+    def restore(
+        self, manifest: Manifest, into: Path, caches: Sequence[Path] = (), weights: WeightsArrived | None = None
+    ) -> None:
         """Write the files of a manifest to the folder `into`, verified; after an error there is no such folder.
 
-        Files that one of the folders `caches` has unchanged are taken from there. Raises CheckpointError when the
-        checkpoint is corrupt, StoreError when the store or the local disk fails.
+        Files that one of the folders `caches` has unchanged are taken from there; `weights` hears of those that ranks
+        load first. Raises CheckpointError when the checkpoint is corrupt, StoreError when the store or the disk fails.
         """
-        part = staged(into)
+        part, here = staged(into), [entry for entry in manifest.files if self.is_local(entry)]
         try:
             shutil.rmtree(part, ignore_errors=True)
             part.mkdir(parents=True)
-            fetch_file = partial(fetch, self.store, manifest, folder=part, caches=caches)
-            parallel(fetch_file, [entry for entry in manifest.files if self.is_local(entry)], RESTORE_WORKERS)
+            fetch_files(self.store, manifest, here, part, caches, weights)
             self._check_exist([entry for entry in manifest.files if not self.is_local(entry)], manifest)
             if into.exists():
                 shutil.rmtree(into)
@@ -248,7 +248,11 @@ class CheckpointStore(StoredCheckpoints):
                 raise corrupt(manifest, f"{entry.path} is incomplete")
 
     def restore_newest(
-        self, into: Path, caches: Sequence[Path] = (), check: Callable[[Manifest], None] = lambda _: None
+        self,
+        into: Path,
+        caches: Sequence[Path] = (),
+        check: Callable[[Manifest], None] = lambda _: None,
+        weights: WeightsArrived | None = None,
     ) -> Manifest | None:
         """Restore the newest checkpoint that is not corrupt. Returns None when the run has none at all.
 
@@ -267,7 +271,7 @@ class CheckpointStore(StoredCheckpoints):
                 continue
             check(manifest)
             try:
-                self.restore(manifest, into, caches)
+                self.restore(manifest, into, caches, weights)
             except CheckpointError as error:
                 problems.append(str(error))
                 self._report_corrupt(name, str(error))

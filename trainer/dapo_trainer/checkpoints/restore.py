@@ -5,7 +5,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -17,6 +17,7 @@ from dapo_core.objectstore import StoreUnreachableError, open_store, probe
 from dapo_core.run.checkpoint import Manifest
 from dapo_trainer.checkpoints.checkpoint_files import staged
 from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore
+from dapo_trainer.checkpoints.fetching import WeightsArrived, remove_weights
 
 _SAVED: Final = re.compile(r"^global_step_(\d+)$")
 _URI: Final = re.compile(
@@ -39,13 +40,15 @@ class Restored:
     manifest: Manifest
     folder: Path
     store_url: str
+    weights: Path | None = field(default=None, compare=False)
+    """Where the files are that ranks load first, while others are still arriving."""
 
 
 Report = Callable[[str], None]
 """Called with a sentence about what is waited for."""
 Found = Callable[[Restored], None]
-"""Called with a checkpoint that fits the job, before its files are fetched; again with an older one if they are
-corrupt."""
+"""Called with a checkpoint that fits the job, before its files are fetched; again when its weights have arrived, and
+with an older one if a file is corrupt."""
 
 
 @dataclass(frozen=True)
@@ -114,27 +117,35 @@ def restore(
     probe(checkpoints.store, f"{checkpoints.run_id}/")
     checkpoints.sweep()
     checkpoints.record_committed()  # who committed the newest one may have died before recording it
-    digest = job.spec.digest()
+    digest, origin = job.spec.digest(), checkpoints.store.url
 
     def tell(manifest: Manifest, url: str) -> None:
+        nonlocal origin
+        origin = url
         found(Restored(manifest, _named(folder, manifest), url))
+
+    def tell_weights(manifest: Manifest, weights: Path) -> None:
+        found(Restored(manifest, _named(folder, manifest), origin, weights))
 
     def check(newest: Manifest) -> None:
         check_fit(newest, digest)
         tell(newest, checkpoints.store.url)
 
-    manifest = checkpoints.restore_newest(folder, caches, check)
+    manifest = checkpoints.restore_newest(folder, caches, check, tell_weights)
     if manifest is None:
         _refuse_lost(checkpoints, attempt, recorded)
         reference = job.spec.checkpoints.resume_from
         if reference is None:
             return None
-        manifest, url = restore_reference(reference, checkpoints, folder, tell)
+        manifest, url = restore_reference(reference, checkpoints, folder, tell, tell_weights)
     else:
         url = checkpoints.store.url
         _remove_saved_until(manifest.step, work)
     for path in unfinished:
         shutil.rmtree(path, ignore_errors=True)
+    for earlier in work.parent.glob("attempt-*") if _is_attempt(work) else ():
+        if earlier != work:
+            remove_weights(earlier)
     return Restored(manifest, folder.rename(_named(folder, manifest)), url)
 
 
@@ -143,7 +154,11 @@ def _named(folder: Path, manifest: Manifest) -> Path:
 
 
 def restore_reference(
-    reference: str, own: CheckpointStore, into: Path, found: Callable[[Manifest, str], None] = lambda *_: None
+    reference: str,
+    own: CheckpointStore,
+    into: Path,
+    found: Callable[[Manifest, str], None] = lambda *_: None,
+    weights: WeightsArrived | None = None,
 ) -> tuple[Manifest, str]:
     """Restore the checkpoint of any run to `into`, verified. Returns its manifest and the URL of its store, which
     `found` is called with before its files are fetched.
@@ -156,9 +171,9 @@ def restore_reference(
     if source.step is not None:
         manifest = checkpoints.manifest(source.step, source.attempt)
         found(manifest, store.url)
-        checkpoints.restore(manifest, into)
+        checkpoints.restore(manifest, into, weights=weights)
         return manifest, store.url
-    newest = checkpoints.restore_newest(into, check=lambda manifest: found(manifest, store.url))
+    newest = checkpoints.restore_newest(into, check=lambda manifest: found(manifest, store.url), weights=weights)
     if newest is None:
         raise CheckpointError(f"spec.checkpoints.resumeFrom is {reference}, but that run has no checkpoint.")
     return newest, store.url

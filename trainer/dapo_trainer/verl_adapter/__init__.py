@@ -5,7 +5,7 @@
 | cpu_platform, cpu_vllm, import_hooks | `PlatformRegistry`, entry point `verl.plugins` |
 | rank_extensions | `model.external_lib`: loads the next seven |
 | policy_loss | `register_policy_loss` |
-| sharded_engine, resharding | `EngineRegistry` |
+| sharded_engine, resharding, checkpoint_parts | `EngineRegistry` |
 | attention_varlen, length_buckets | transformers' `AttentionInterface`, and verl's Ulysses group |
 | token_log_probs | `FusedLinearForPPO`; where no kernel is fused it replaces `logprobs_from_logits_v2` |
 | cpu_linear | none: replaces torch's `linear` for float32 on CPUs |

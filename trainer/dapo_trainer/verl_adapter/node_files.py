@@ -5,9 +5,9 @@ data and the queue, is beside it; together they are one checkpoint with one mani
 """
 
 import shutil
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,15 +16,16 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dapo_core.errors import StoreError
 from dapo_core.objectstore import open_store
-from dapo_core.parallel import give_way, parallel
+from dapo_core.parallel import give_way
 from dapo_core.run.checkpoint import FileEntry, Manifest
-from dapo_trainer.checkpoints.checkpoint_files import corrupt, fetch
+from dapo_trainer.checkpoints.checkpoint_files import corrupt, fetch, staged
 from dapo_trainer.checkpoints.checkpoint_store import CheckpointStore
+from dapo_trainer.checkpoints.fetching import fetch_files, remove_weights
 from dapo_trainer.checkpoints.restore import Restored
+from dapo_trainer.verl_adapter.checkpoint_parts import ACTOR
 from dapo_trainer.verl_adapter.resharding import EXTRA, MODEL, load, needed, shard_file, shards_in, totals_in
 
-WORKERS: Final = 4
-ACTOR: Final = "actor"
+_BESIDE: Final = "beside"
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,8 @@ class _Files:
     def __init__(self, store_url: str, run_id: str, attempt: int) -> None:
         self._checkpoints, self._attempt = CheckpointStore(open_store(store_url), run_id), attempt
         self._stored: Path | None = None
+        self._told = threading.Condition()
+        self._weights: dict[tuple[Path, int], Path | None] = {}
 
     def put(self, step: int, folder: str) -> Sequence[FileEntry]:
         give_way()  # nothing is being restored: this pod's ranks train now
@@ -55,19 +58,38 @@ class _Files:
         return self._checkpoints.put_files(step, Path(folder), self._attempt, give=True)
 
     def restore(self, origin: Restored, ranks: frozenset[int], world: World) -> None:
-        manifest, target = origin.manifest, origin.folder
+        manifest, target, store = origin.manifest, origin.folder, open_store(origin.store_url)
+        before = staged(target)
         shutil.rmtree(target, ignore_errors=True)
-        fetch_file = partial(fetch, open_store(origin.store_url), manifest, folder=target, caches=())
         try:
             if manifest.ranks in (None, world.ranks):
                 entries = [entry for entry in manifest.files if entry.rank is None or entry.rank in ranks]
             else:
                 first = _first_shard(manifest)
-                fetch_file(first)
-                entries = [entry for entry in _read_by(ranks, world, manifest, target / first.path) if entry != first]
-            parallel(fetch_file, entries, WORKERS)
+                fetch(store, manifest, first, before, ())
+                entries = _read_by(ranks, world, manifest, before / first.path)
+            fetch_files(store, manifest, entries, target, [before], lambda _, folder: self._tell(origin, folder))
         except OSError as error:
             raise StoreError(f"The checkpoint cannot be written to {target}: {error.strerror}.") from error
+        finally:
+            self._tell(origin, None)
+            shutil.rmtree(before, ignore_errors=True)
+
+    @ray.method(concurrency_group=_BESIDE)
+    def weights(self, origin: Restored) -> Path | None:
+        """Where the weights are that `restore` brings, once they have arrived. None: they never do."""
+        with self._told:
+            self._told.wait_for(lambda: _key(origin) in self._weights)
+            return self._weights[_key(origin)]
+
+    def _tell(self, origin: Restored, weights: Path | None) -> None:
+        with self._told:
+            self._weights.setdefault(_key(origin), weights)
+            self._told.notify_all()
+
+    def remove_weights(self, origin: Restored) -> None:
+        """They have been loaded, or are with the other files."""
+        remove_weights(origin.folder.parent)
 
 
 class OtherNodes:
@@ -92,13 +114,29 @@ class OtherNodes:
         calls = [(self._files[node], ranks) for node, ranks in self._ranks.items()]
         self._restoring = origin, [files.restore.remote(origin, ranks, self._world) for files, ranks in calls]
 
+    def wait_for_weights(self, origin: Restored) -> Path | None:
+        """Wait until each pod has the files that its ranks load first. Returns the folder in which they are on each;
+        None when all files have arrived, or a pod has failed."""
+        calls = self._begun(origin)
+        folders = {*_all([files.weights.remote(origin) for files in self._files.values()])}
+        arrived, _ = ray.wait(calls, num_returns=len(calls), timeout=0)
+        return folders.pop() if len(folders) == 1 and len(arrived) < len(calls) else None
+
     def restore(self, origin: Restored) -> None:
         """Wait until each pod has the files of its ranks, and begin unless that has been done. Raises StoreError,
         CheckpointError."""
+        _all(self._begun(origin))
+        _all([files.remove_weights.remote(origin) for files in self._files.values()])
+
+    def _begun(self, origin: Restored) -> list[Any]:
         if self._restoring is None or self._restoring[0] != origin:
             self.begin_restore(origin)
         assert self._restoring is not None
-        _all(self._restoring[1])
+        return self._restoring[1]
+
+
+def _key(origin: Restored) -> tuple[Path, int]:
+    return origin.folder, origin.manifest.keyed_attempt
 
 
 def _first_shard(manifest: Manifest) -> FileEntry:
@@ -128,7 +166,8 @@ def _node(_worker: Any) -> str:
 
 
 def _actor_on(node: str) -> Any:
-    return ray.remote(_Files).options(num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False))
+    where = NodeAffinitySchedulingStrategy(node, soft=False)
+    return ray.remote(concurrency_groups={_BESIDE: 1})(_Files).options(num_cpus=0, scheduling_strategy=where)
 
 
 def _all(calls: Sequence[Any]) -> list[Any]:

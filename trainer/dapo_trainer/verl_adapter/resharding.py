@@ -7,7 +7,7 @@ holds more than its own shard, and nothing is sent between ranks. Values are cop
 
 import json
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,6 +17,7 @@ import torch
 from torch.distributed.tensor import DTensor, Shard
 
 from dapo_core.errors import CheckpointError
+from dapo_trainer.verl_adapter.checkpoint_parts import ALL, WEIGHTS
 
 MODEL: Final = "model"
 OPTIMIZER: Final = "optim"
@@ -97,7 +98,12 @@ def totals_in(state: Mapping[str, Any]) -> set[int]:
 
 
 def reshard(
-    folder: Path, rank: int, ranks: int, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None
+    folder: Path,
+    rank: int,
+    ranks: int,
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer | None,
+    parts: Collection[str] = ALL,
 ) -> Sequence[Path]:
     """Write the files that verl's `rank` of `ranks` loads, from those of the ranks that saved the folder.
 
@@ -114,8 +120,9 @@ def reshard(
         shutil.copyfile(source, files[EXTRA])
     states = cache(lambda each: load(folder / shard_file(MODEL, saved, each)))
     shards = shards_in(states(0))
-    target = model.state_dict()
-    torch.save({name: _taken(states, (name,), target.get(name), shards) for name in states(0)}, files[MODEL])
+    if WEIGHTS <= {*parts}:
+        target = model.state_dict()
+        torch.save({name: _taken(states, (name,), target.get(name), shards) for name in states(0)}, files[MODEL])
     if optimizer is not None and (folder / shard_file(OPTIMIZER, saved, 0)).is_file():
         moments = cache(lambda each: load(folder / shard_file(OPTIMIZER, saved, each)))
         torch.save(_moments(moments, optimizer, shards), files[OPTIMIZER])

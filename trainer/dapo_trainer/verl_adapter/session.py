@@ -92,6 +92,14 @@ class GroupTracker:
             return [replace(outcome, order=places.pop(outcome.uid, 0)) for outcome in taken]
 
 
+@dataclass(frozen=True)
+class Resumed:
+    """The folder of the checkpoint that is resumed from; `has_weights`: the ranks have loaded its weights already."""
+
+    folder: Path
+    has_weights: bool = False
+
+
 @dataclass
 class Session:
     """The state of one run."""
@@ -115,8 +123,9 @@ class Session:
     dismiss: Callable[[str, str], None] | None = None
     # Called with the actors of the FSDP ranks, by rank, as soon as they run.
     on_ranks: Callable[[Sequence[Any]], None] = lambda _: None
-    # Waits for the checkpoint to resume from, and sets the steps below. Returns its folder; None: from step 0.
-    resume: Callable[[], Path | None] = lambda: None
+    # Waits for the checkpoint to resume from, and sets the steps below; None: from step 0. While its other files are
+    # arriving, the function loads the weights from a folder; False if it does not.
+    resume: Callable[[Callable[[Path], bool]], Resumed | None] = lambda _: None
     # The last whole steps on record and on disk; a resumed run starts with the step it resumes from.
     last_recorded: int = 0
     last_saved: int = 0

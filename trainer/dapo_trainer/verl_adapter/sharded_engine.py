@@ -6,7 +6,8 @@ verl chooses an engine by model type, strategy, device and vendor; this one has 
 another dtype would sample from another policy than the trainer's.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
 from dapo_core.run.metrics import CLIP_FRACTION_HIGH, CLIP_FRACTION_LOW
 from dapo_trainer.verl_adapter import ENGINE_VENDOR, clip_marks
+from dapo_trainer.verl_adapter.checkpoint_parts import parts
 from dapo_trainer.verl_adapter.resharding import reshard, saved_ranks
 
 _UNUSED: Final = ("num_turns", "rm_scores")
@@ -57,15 +59,28 @@ class ShardedEngine(FSDPEngineWithLMHead):
     """FSDP2 as verl runs it."""
 
     def load_checkpoint(self, local_path: str, *args: Any, **kwargs: Any) -> None:
-        """Raises CheckpointError when the shards of other ranks do not fit."""
-        ranks, folder = torch.distributed.get_world_size(), Path(local_path)
-        if saved_ranks(folder) in (None, ranks):
+        """Load what is asked for (`checkpoint_parts`). Raises CheckpointError when the shards of other ranks do not
+        fit."""
+        with self._only(parts()) as loaded:
+            ranks, folder = torch.distributed.get_world_size(), Path(local_path)
+            if saved_ranks(folder) in (None, ranks):
+                super().load_checkpoint(local_path, *args, **kwargs)
+                return
+            files = reshard(folder, torch.distributed.get_rank(), ranks, self.module, self.optimizer, loaded)
             super().load_checkpoint(local_path, *args, **kwargs)
-            return
-        files = reshard(folder, torch.distributed.get_rank(), ranks, self.module, self.optimizer)
-        super().load_checkpoint(local_path, *args, **kwargs)
-        for file in files:
-            file.unlink(missing_ok=True)
+            for file in files:
+                file.unlink(missing_ok=True)
+
+    @contextmanager
+    def _only(self, asked: Collection[str]) -> Iterator[Sequence[str]]:
+        """Of what the job loads, load what is asked for."""
+        manager = self.checkpoint_manager
+        configured = manager.checkpoint_load_contents
+        manager.checkpoint_load_contents = [part for part in configured if part in asked]
+        try:
+            yield manager.checkpoint_load_contents
+        finally:
+            manager.checkpoint_load_contents = configured
 
     def forward_backward_batch(self, data: TensorDict, *args: Any, **kwargs: Any) -> Any:
         """The shares of clipped tokens are summed over the parts of a mini-batch; verl takes the mean of the parts."""

@@ -38,6 +38,7 @@ from dapo_trainer.verl_adapter.batch_parts import (
     reads_batch_again,
     take_out,
 )
+from dapo_trainer.verl_adapter.checkpoint_parts import ALL, REST, load_next, load_weights
 from dapo_trainer.verl_adapter.elastic_rollouts import ElasticRollouts
 from dapo_trainer.verl_adapter.engine_watch import EngineWatch
 from dapo_trainer.verl_adapter.group_buffer import TRAIN, GroupBuffer, NothingLeft
@@ -122,12 +123,14 @@ class _Hooks:
             current().on_ranks(group.workers)
 
     def _load_checkpoint(self) -> None:
-        if (folder := current().resume()) is not None:
+        resumed = current().resume(partial(load_weights, self.config, self._ranks))
+        if resumed is not None:
             self.config.trainer.resume_mode = "resume_path"
-            self.config.trainer.resume_from_path = str(folder)
+            self.config.trainer.resume_from_path = str(resumed.folder)
+            load_next(self._ranks, REST if resumed.has_weights else ALL)
         super()._load_checkpoint()  # type: ignore[misc]
-        if folder is not None:
-            self.replay_buffer.recall(folder)
+        if resumed is not None:
+            self.replay_buffer.recall(resumed.folder)
 
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         self.replay_buffer.stop_if_asked()
