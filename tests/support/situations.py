@@ -112,9 +112,14 @@ def _suspended() -> Bench:
     return bench.edit(suspend=True).settle()
 
 
+def _ended_again() -> Bench:
+    """The first restart after new steps waits for nothing."""
+    bench = _ended(HEAD, 137, "OOMKilled").run_all().settle(1)
+    return bench.finish("first-head-2-0", 137, reason="OOMKilled").settle()
+
+
 def _stalled() -> Bench:
-    bench = training()
-    bench.slow_deletion = False
+    bench = _ended(HEAD, 137, "OOMKilled").run_all().settle(1)
     return bench.settle(3600)
 
 
@@ -171,14 +176,14 @@ SITUATIONS: Mapping[str, Situation] = {
     ),
     "kept-pod": Situation(_kept, "a pod cannot be deleted", ("Stopping", "PodsRemain", "1/2", "0")),
     "backoff": Situation(
-        lambda: _ended(HEAD, 137, "OOMKilled"),
+        _ended_again,
         "the next attempt waits for its backoff",
-        ("Restarting", "OOMKilled", None, "1"),
+        ("Restarting", "OOMKilled", None, "2"),
     ),
     "again": Situation(
         _restarted, "the same, after an eviction that was not counted", ("Restarting", "OOMKilled", None, "1 (2)")
     ),
-    "stalled": Situation(_stalled, "no step was finished for too long", ("Restarting", "Stalled", None, "1")),
+    "stalled": Situation(_stalled, "no step was finished for too long", ("Restarting", "Stalled", None, "2")),
     "suspending": Situation(
         lambda: training().edit(suspend=True).settle(),
         "`spec.suspend` was set: a checkpoint is saved",

@@ -61,11 +61,12 @@ class TestPolicy:
     @pytest.mark.parametrize(
         ("attempts", "counted", "action", "delay"),
         [
-            pytest.param([ended(1, 30)], 0, "restart", 10.0, id="a fault"),
-            pytest.param([ended(1, 30)], 3, "restart", 80.0, id="backoff doubles"),
+            pytest.param([ended(1, 30)], 0, "restart", 0.0, id="a fault after new steps"),
+            pytest.param([ended(1, 30, step_to=None)], 0, "restart", 10.0, id="a fault without a step"),
+            pytest.param([ended(1, 30, step_to=None)], 3, "restart", 80.0, id="backoff doubles"),
             pytest.param([ended(1, 30)], 5, "fail", 0.0, id="too many"),
             pytest.param([ended(1, 11)], 0, "fail", 0.0, id="bad data"),
-            pytest.param([ended(1, 137, "Stalled")], 0, "restart", 10.0, id="stalled"),
+            pytest.param([ended(1, 137, "Stalled")], 0, "restart", 0.0, id="stalled"),
             pytest.param([ended(1, 143)], 0, "restart", 0.0, id="terminated by somebody"),
             pytest.param([ended(n, 143, step_to=None) for n in (1, 2)], 0, "restart", 10.0, id="again without a step"),
             pytest.param([ended(1, 20)], 0, "suspend", 0.0, id="the spec suspends"),

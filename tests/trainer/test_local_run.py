@@ -198,7 +198,7 @@ class TestStops:
 
     def test_a_stop_between_attempts(self, bench: Bench) -> None:
         bench.job(backoffSeconds=60, backoffMaxSeconds=60)
-        process = bench.start({"attempts": {"1": dying("crash 30")}})
+        process = bench.start({"attempts": {"1": dying("crash 30", at=0)}})
         until(lambda: bench.run.path.exists() and logged(bench, 1, "")() and bench.rows()[0] == "Restarting")
         process.send_signal(signal.SIGINT)
         code, out = bench.finish(process)

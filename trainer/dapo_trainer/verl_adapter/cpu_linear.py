@@ -27,7 +27,9 @@ class _Linear(torch.autograd.Function):
     def forward(ctx: Any, rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         """`rows`: [..., in]; `weight`: [out, in]; `bias`: [out]; returns [..., out]."""
         ctx.save_for_backward(rows, weight)
-        out: torch.Tensor = torch.ops.mkldnn._linear_pointwise(rows, weight, bias, "none", [], "")
+        flat = torch.ops.mkldnn._linear_pointwise(rows.flatten(0, -2), weight, bias, "none", [], "")
+        # As torch's: an operation in place on a view, such as verl's on logits, would drop FSDP's hooks on it.
+        out: torch.Tensor = torch.ops.aten._unsafe_view(flat, (*rows.shape[:-1], len(weight)))
         return out
 
     @staticmethod
