@@ -58,7 +58,10 @@ def test_records_progress_and_guards(told: JobOn, metadata_url: str) -> None:
     job.wait_phase("Succeeded")
     job.wait(lambda: (row := reader.run(run)) is not None and row.state == "Succeeded", "the run's end")
     assert [(row.attempt, row.reason) for row in reader.attempts(run)] == [(1, "EntropyCollapse"), (2, "Completed")]
-    assert {event.reason for event in reader.events(run)} >= {"AttemptStarted", "PodsReady", "Completed"}
+    told_of = {"AttemptStarted", "PodsReady", "Completed"}
+    job.wait(
+        lambda: {event.reason for event in reader.events(run)} >= told_of, "its events, which are written by themselves"
+    )
 
 
 class TestPostgres:
