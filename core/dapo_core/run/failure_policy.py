@@ -14,9 +14,9 @@ In this order, the first that applies decides:
    pods that never started restart without counting.
 8. Everything else (1, 15, 30, 31, 137, a crash, a stall) restarts and counts, up to `maxRestarts`.
 
-An attempt that finished FORGIVING_STEPS steps more than any before it clears the count. The first counted restart waits
-for nothing if its attempt finished a new step. Restarts in a row that are not
-counted and finished no step are limited by `maxUncountedRestarts`, for each reason.
+An attempt that finished FORGIVING_STEPS steps more than any before it clears the count. The first counted restart has
+no backoff if its attempt finished a new step. Restarts in a row that are not counted and finished no step are limited
+by `maxUncountedRestarts`, for each reason.
 """
 
 from collections.abc import Mapping, Sequence

@@ -28,7 +28,7 @@ def fetch_files(
     weights: WeightsArrived | None = None,
 ) -> None:
     """Write files of a checkpoint to `folder`, each from the first of `caches` that has it unchanged, else from the
-    store, verified. `weights` is told where those are that ranks load first, once they are all there.
+    store, verified. `weights` is called with the folder of the files that ranks load first, once all have arrived.
 
     Raises CheckpointError when one is missing or corrupt, StoreError when the store fails, OSError when the disk does.
     """

@@ -1,7 +1,7 @@
 """What of a checkpoint the ranks load next: their weights while the optimizer's state is still arriving, then the rest.
 
-verl's ranks load all of it in one call, whose only argument is a folder; so they are told before, and load everything
-unless they were.
+verl's ranks load all of it in one call, whose only argument is a folder; so the parts are set in each rank beforehand.
+By default a rank loads everything.
 """
 
 from collections.abc import Collection
